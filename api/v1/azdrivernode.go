@@ -1,0 +1,135 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AzDriverNode is a node on which the driver's node plug-in runs. It has the
+// Node's name. The node plug-in makes it; its controller deletes it when the Node is gone.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=azdn,categories=azuredisk
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="VM size",type=string,JSONPath=`.spec.vmSize`
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
+// +kubebuilder:printcolumn:name="Max disks",type=integer,JSONPath=`.status.capacity.maxDataDisks`
+// +kubebuilder:printcolumn:name="Heartbeat",type=date,JSONPath=`.status.heartbeatTime`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.driverVersion`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AzDriverNode struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec identifies the VM.
+	Spec AzDriverNodeSpec `json:"spec"`
+	// Status is the node's half of the hand-over.
+	// +optional
+	Status AzDriverNodeStatus `json:"status,omitempty"`
+}
+
+// AzDriverNodeList is a list of AzDriverNodes.
+//
+// +kubebuilder:object:root=true
+type AzDriverNodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AzDriverNode `json:"items"`
+}
+
+// AzDriverNodeSpec identifies the virtual machine of a node.
+type AzDriverNodeSpec struct {
+	// VMID is the Azure resource ID of the VM or of the scale-set instance.
+	// +kubebuilder:validation:MinLength=1
+	VMID string `json:"vmID"`
+	// VMSize as in "Standard_D4s_v5".
+	// +optional
+	VMSize string `json:"vmSize,omitempty"`
+	// Location is the region, as in "eastus".
+	// +optional
+	Location string `json:"location,omitempty"`
+	// Zone is the availability zone within the region, as in "1"; empty for none.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+}
+
+// NodeConditionReady says whether the node plug-in can stage volumes.
+const NodeConditionReady = "Ready"
+
+// AzDriverNodeStatus is what the node plug-in reports of its node.
+type AzDriverNodeStatus struct {
+	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
+	// by their own clock: by when they saw it change.
+	// +optional
+	HeartbeatTime *metav1.MicroTime `json:"heartbeatTime,omitempty"`
+	// HeartbeatSeconds is the interval at which the node promises to report.
+	// +optional
+	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
+	// DriverVersion of the node plug-in.
+	// +optional
+	DriverVersion string `json:"driverVersion,omitempty"`
+	// BootID is the kernel's boot ID: a new one means that every mount of before is gone.
+	// +optional
+	BootID string `json:"bootID,omitempty"`
+	// MountsScannedTime is when this node plug-in process compared StagedVolumes with
+	// the node's mounts. A volume's absence from StagedVolumes proves nothing while it is unset (law 3a).
+	// +optional
+	MountsScannedTime *metav1.MicroTime `json:"mountsScannedTime,omitempty"`
+	// StagedVolumes are the volumes that are staged here, or being staged. An entry is written
+	// before the first effect on the device and removed after the last.
+	// +optional
+	// +listType=map
+	// +listMapKey=volumeName
+	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
+	// Capacity is filled in by the controller from Azure's SKU list.
+	// +optional
+	Capacity *NodeCapacity `json:"capacity,omitempty"`
+	// Conditions of the node plug-in: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NodeCapacity is how many disks the VM can take.
+type NodeCapacity struct {
+	// MaxDataDisks is the largest number of data disks for the VM's size.
+	MaxDataDisks int32 `json:"maxDataDisks"`
+	// VMSize for which it was looked up.
+	VMSize string `json:"vmSize"`
+}
+
+// StagePhase is how far the staging of a volume has come on its node.
+// +kubebuilder:validation:Enum=Staging;Staged;Unstaging
+type StagePhase string
+
+const (
+	// PhaseStaging: the node has announced that it will use the device, and may be using it.
+	PhaseStaging StagePhase = "Staging"
+	// PhaseStaged: the device is in use.
+	PhaseStaged StagePhase = "Staged"
+	// PhaseUnstaging: the node is letting go and may still be using the device.
+	PhaseUnstaging StagePhase = "Unstaging"
+)
+
+// StagedVolume is a volume that is in use on a node.
+type StagedVolume struct {
+	// VolumeName is the name of the AzVolume.
+	VolumeName string `json:"volumeName"`
+	// Epoch under which it was staged.
+	Epoch int64 `json:"epoch"`
+	// Phase of the staging.
+	Phase StagePhase `json:"phase"`
+	// Filesystem that was found or made; unset for raw block and while Staging.
+	// +optional
+	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
+	// Device path as in "/dev/sdc".
+	// +optional
+	Device string `json:"device,omitempty"`
+	// SizeBytes of the device.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// StagingPath is where the volume is staged.
+	// +optional
+	StagingPath string `json:"stagingPath,omitempty"`
+}

@@ -1,0 +1,331 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AzVolume is one Azure managed disk that the driver manages. Its name is the
+// disk's name in lower case.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=azv,categories=azuredisk
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.status.sizeBytes`,priority=1
+// +kubebuilder:printcolumn:name="SKU",type=string,JSONPath=`.spec.disk.skuName`
+// +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary.nodeName`
+// +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.status.primary.epoch`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.maxMountReplicaCount`
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.claim.name`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 80",message="the name of an AzVolume is the disk's name and at most 80 characters long"
+type AzVolume struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what was asked for.
+	Spec AzVolumeSpec `json:"spec"`
+	// Status is what is.
+	// +optional
+	Status AzVolumeStatus `json:"status,omitempty"`
+}
+
+// AzVolumeList is a list of AzVolumes.
+//
+// +kubebuilder:object:root=true
+type AzVolumeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AzVolume `json:"items"`
+}
+
+// VolumeOrigin says where a volume's disk comes from.
+// +kubebuilder:validation:Enum=Provisioned;Adopted
+type VolumeOrigin string
+
+const (
+	// OriginProvisioned is a disk that the driver creates.
+	OriginProvisioned VolumeOrigin = "Provisioned"
+	// OriginAdopted is a disk that existed before: of a PersistentVolume made by
+	// hand or by the V1 driver. It is never formatted unless it reads blank, and
+	// it is created by nobody.
+	OriginAdopted VolumeOrigin = "Adopted"
+)
+
+// AccessPattern says how many nodes may use the volume at once.
+// +kubebuilder:validation:Enum=SingleNode;MultiNode
+type AccessPattern string
+
+const (
+	// AccessSingleNode is a volume with at most one primary.
+	AccessSingleNode AccessPattern = "SingleNode"
+	// AccessMultiNode is a raw block volume that several nodes use at once; each of
+	// its attachments is a primary and it has no replicas.
+	AccessMultiNode AccessPattern = "MultiNode"
+)
+
+// AzVolumeSpec is what was asked for. All of it is immutable but for the
+// capacity, which may grow, and the number of replicas.
+//
+// +kubebuilder:validation:XValidation:rule="self.disk == oldSelf.disk",message="spec.disk is immutable"
+// +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
+// +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="spec.source is immutable"
+// +kubebuilder:validation:XValidation:rule="self.capacityBytes >= oldSelf.capacityBytes",message="spec.capacityBytes may only grow: Azure cannot shrink a disk"
+// +kubebuilder:validation:XValidation:rule="self.maxMountReplicaCount <= self.disk.maxShares - 1",message="spec.maxMountReplicaCount must be at most spec.disk.maxShares - 1"
+// +kubebuilder:validation:XValidation:rule="self.access == 'SingleNode' || self.maxMountReplicaCount == 0",message="spec.maxMountReplicaCount must be 0 for a MultiNode volume"
+type AzVolumeSpec struct {
+	// Origin says whether the driver creates the disk or adopted it.
+	Origin VolumeOrigin `json:"origin"`
+	// Access says how many nodes may use the volume at once.
+	Access AccessPattern `json:"access"`
+	// CapacityBytes is the wanted size in bytes, a multiple of 1 GiB for a disk that
+	// the driver creates.
+	// +kubebuilder:validation:Minimum=1
+	CapacityBytes int64 `json:"capacityBytes"`
+	// MaxMountReplicaCount is the number of attachment replicas to keep besides the
+	// primary: 0 to disk.maxShares - 1.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=14
+	MaxMountReplicaCount int32 `json:"maxMountReplicaCount"`
+	// Disk holds the disk's identity and its parameters.
+	Disk DiskParameters `json:"disk"`
+	// Source is the disk or snapshot whose content the disk starts with.
+	// +optional
+	Source *VolumeSource `json:"source,omitempty"`
+	// Claim names the PersistentVolumeClaim for which the volume was provisioned, for people to read.
+	// +optional
+	Claim *ClaimReference `json:"claim,omitempty"`
+}
+
+// DiskParameters are the typed parameters of a managed disk, after validation.
+// Sources: the StorageClass parameters of the driver, and
+// https://learn.microsoft.com/azure/virtual-machines/disks-types.
+type DiskParameters struct {
+	// SubscriptionID is the subscription of the disk.
+	// +kubebuilder:validation:MinLength=1
+	SubscriptionID string `json:"subscriptionID"`
+	// ResourceGroup is the resource group of the disk.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=90
+	ResourceGroup string `json:"resourceGroup"`
+	// Name is the disk's name at Azure.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=80
+	Name string `json:"name"`
+	// Location is the Azure region, as in "eastus".
+	// +optional
+	Location string `json:"location,omitempty"`
+	// Zone is the availability zone within the region, as in "1"; empty for a disk
+	// that is regional or zone-redundant.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+	// SKUName is the storage account type.
+	// +kubebuilder:validation:Enum=Standard_LRS;StandardSSD_LRS;StandardSSD_ZRS;Premium_LRS;Premium_ZRS;PremiumV2_LRS;UltraSSD_LRS
+	SKUName string `json:"skuName"`
+	// MaxShares is the number of VMs that may attach the disk at once.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=15
+	MaxShares int32 `json:"maxShares"`
+	// CachingMode is the host caching of the attachments; None for shared disks.
+	// +kubebuilder:validation:Enum=None;ReadOnly;ReadWrite
+	CachingMode string `json:"cachingMode"`
+	// FSType is the filesystem that is made on a blank disk; empty for raw block.
+	// +kubebuilder:validation:Enum="";ext4;xfs;ext3;ext2;btrfs
+	// +optional
+	FSType string `json:"fsType,omitempty"`
+	// DiskIOPSReadWrite is the provisioned IOPS (UltraSSD_LRS, PremiumV2_LRS).
+	// +optional
+	DiskIOPSReadWrite *int64 `json:"diskIOPSReadWrite,omitempty"`
+	// DiskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
+	// +optional
+	DiskMBpsReadWrite *int64 `json:"diskMBpsReadWrite,omitempty"`
+	// LogicalSectorSize is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
+	// +kubebuilder:validation:Enum=512;4096
+	// +optional
+	LogicalSectorSize *int32 `json:"logicalSectorSize,omitempty"`
+	// NetworkAccessPolicy is who may export or import the disk.
+	// +kubebuilder:validation:Enum=AllowAll;DenyAll;AllowPrivate
+	// +optional
+	NetworkAccessPolicy string `json:"networkAccessPolicy,omitempty"`
+	// PublicNetworkAccess says whether the disk may be reached from the internet.
+	// +kubebuilder:validation:Enum=Enabled;Disabled
+	// +optional
+	PublicNetworkAccess string `json:"publicNetworkAccess,omitempty"`
+	// DiskAccessID is the resource ID of the disk access resource (AllowPrivate only).
+	// +optional
+	DiskAccessID string `json:"diskAccessID,omitempty"`
+	// DiskEncryptionSetID is the resource ID of the disk encryption set.
+	// +optional
+	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
+	// DiskEncryptionType is the encryption type that goes with the disk encryption set.
+	// +optional
+	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
+	// EnableBursting turns on-demand bursting on.
+	// +optional
+	EnableBursting bool `json:"enableBursting,omitempty"`
+	// EnablePerformancePlus turns performance plus on.
+	// +optional
+	EnablePerformancePlus bool `json:"enablePerformancePlus,omitempty"`
+	// OptimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
+	// +optional
+	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
+	// WriteAcceleratorEnabled turns the write accelerator on.
+	// +optional
+	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
+	// Tags are the tags of the disk at Azure.
+	// +optional
+	Tags map[string]string `json:"tags,omitempty"`
+}
+
+// VolumeSource is the content that a disk starts with. Exactly one field is set.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.diskURI) != has(self.snapshotURI)",message="exactly one of diskURI and snapshotURI must be set"
+type VolumeSource struct {
+	// DiskURI is the resource ID of the disk to clone.
+	// +optional
+	DiskURI string `json:"diskURI,omitempty"`
+	// SnapshotURI is the resource ID of the snapshot to restore.
+	// +optional
+	SnapshotURI string `json:"snapshotURI,omitempty"`
+}
+
+// ClaimReference names a PersistentVolumeClaim.
+type ClaimReference struct {
+	// Namespace of the claim.
+	Namespace string `json:"namespace"`
+	// Name of the claim.
+	Name string `json:"name"`
+}
+
+// VolumeState is the state of an AzVolume.
+// +kubebuilder:validation:Enum=Pending;Creating;CreationFailed;Created;Updating;UpdateFailed;Deleting;DeletionFailed
+type VolumeState string
+
+// The states of an AzVolume. A failed state is not final: the driver goes on
+// trying for as long as the object asks for it.
+//
+//	Pending ─▶ Creating ─▶ Created ─▶ Deleting ─▶ (gone)
+//	              │  ▲      │   ▲         │ ▲
+//	              ▼  │      ▼   │         ▼ │
+//	    CreationFailed   Updating     DeletionFailed
+//	                        │ ▲
+//	                        ▼ │
+//	                    UpdateFailed
+const (
+	VolumePending        VolumeState = "Pending"
+	VolumeCreating       VolumeState = "Creating"
+	VolumeCreationFailed VolumeState = "CreationFailed"
+	VolumeCreated        VolumeState = "Created"
+	VolumeUpdating       VolumeState = "Updating"
+	VolumeUpdateFailed   VolumeState = "UpdateFailed"
+	VolumeDeleting       VolumeState = "Deleting"
+	VolumeDeletionFailed VolumeState = "DeletionFailed"
+)
+
+// AzVolumeStatus is what is.
+type AzVolumeStatus struct {
+	// State is the life-cycle state of the disk.
+	// +optional
+	State VolumeState `json:"state,omitempty"`
+	// DiskURI is the disk's resource ID at Azure; it is also the CSI volume handle.
+	// +optional
+	DiskURI string `json:"diskURI,omitempty"`
+	// SizeBytes is the size of the disk at Azure in bytes.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Filesystem records the filesystem that was made on the disk. While it is set,
+	// a device that carries another one is refused (law 4).
+	// +optional
+	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
+	// Primary is the claim to use the volume of a SingleNode volume. Its epoch outlives the claim.
+	// +optional
+	Primary *PrimaryClaim `json:"primary,omitempty"`
+	// LastReleasedTime is when the volume last lost its primary. Five minutes
+	// later the replicas are cleaned up unless there is a primary again.
+	// +optional
+	LastReleasedTime *metav1.Time `json:"lastReleasedTime,omitempty"`
+	// Operation is the Azure operation in flight, if any.
+	// +optional
+	Operation *Operation `json:"operation,omitempty"`
+	// Error is the last failure of the step that State names; unset on success.
+	// +optional
+	Error *Error `json:"error,omitempty"`
+	// Conditions of the volume: Ready, ReplicasAttached.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ObservedGeneration is the generation that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// FilesystemRecord identifies a filesystem that was made on a disk.
+type FilesystemRecord struct {
+	// Type as in "ext4".
+	Type string `json:"type"`
+	// UUID as blkid prints it, in lower case.
+	UUID string `json:"uuid"`
+}
+
+// ClaimState is the state of a claim to be primary.
+// +kubebuilder:validation:Enum=Held;Releasing;Released
+type ClaimState string
+
+const (
+	// ClaimHeld allows the node to stage the volume.
+	ClaimHeld ClaimState = "Held"
+	// ClaimReleasing no longer allows the node to start to stage it, while the proof
+	// that it let go is awaited. No other node can claim it yet.
+	ClaimReleasing ClaimState = "Releasing"
+	// ClaimReleased allows any node to claim the volume.
+	ClaimReleased ClaimState = "Released"
+)
+
+// PrimaryClaim is the claim to be the one node that uses a volume. It is written
+// with optimistic locking only: a compare-and-swap (law 1).
+//
+//	Released ──claim(B), epoch+1──▶ Held(B) ──unpublish(B)──▶ Releasing(B) ──proof──▶ Released
+//	                                  ▲                          │
+//	                                  └────claim(B), epoch+1─────┘
+//
+// +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="the epoch never shrinks"
+// +kubebuilder:validation:XValidation:rule="self.state == 'Released' || has(self.nodeName)",message="a claim that is Held or Releasing has a nodeName"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && has(oldSelf.nodeName) && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="a claim can be taken over only once it is Released"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch == oldSelf.epoch + 1",message="every claim raises the epoch by one"
+type PrimaryClaim struct {
+	// NodeName is the node that holds the claim; empty when Released.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// Epoch grows by one at every claim and never shrinks. 0 is never claimed.
+	// +kubebuilder:validation:Minimum=0
+	Epoch int64 `json:"epoch"`
+	// State of the claim.
+	State ClaimState `json:"state"`
+	// Since is when the state was entered.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// Operation is a long-running operation at Azure that a restarted driver can resume.
+type Operation struct {
+	// Kind of the operation, as in "CreateDisk" or "AttachDisk".
+	Kind string `json:"kind"`
+	// ResumeToken lets any process of the driver go on polling the operation; opaque.
+	// +optional
+	ResumeToken string `json:"resumeToken,omitempty"`
+	// StartTime is when Azure accepted the operation.
+	StartTime metav1.Time `json:"startTime"`
+}
+
+// Error is a failure in the words of the driver.
+type Error struct {
+	// Kind is one of the error kinds of the Provisioner Library, as in "InsufficientCapacity".
+	Kind string `json:"kind"`
+	// Message says what failed, with the platform's own words.
+	Message string `json:"message"`
+	// Time of the failure.
+	Time metav1.Time `json:"time"`
+}

@@ -1,0 +1,146 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AzVolumeAttachment is the attachment of one disk to one node. It is named
+// after both (see AttachmentName).
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=azva,categories=azuredisk
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.spec.volumeName`
+// +kubebuilder:printcolumn:name="Volume",type=string,JSONPath=`.spec.volumeName`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`
+// +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.spec.epoch`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="LUN",type=integer,JSONPath=`.status.lun`
+// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.proof.kind`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AzVolumeAttachment struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what is wanted.
+	Spec AzVolumeAttachmentSpec `json:"spec"`
+	// Status is what is.
+	// +optional
+	Status AzVolumeAttachmentStatus `json:"status,omitempty"`
+}
+
+// AzVolumeAttachmentList is a list of AzVolumeAttachments.
+//
+// +kubebuilder:object:root=true
+type AzVolumeAttachmentList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AzVolumeAttachment `json:"items"`
+}
+
+// Role is what a node is to a volume.
+// +kubebuilder:validation:Enum=Primary;Replica
+type Role string
+
+const (
+	// RolePrimary may stage and use the volume.
+	RolePrimary Role = "Primary"
+	// RoleReplica has the disk attached and may not touch it.
+	RoleReplica Role = "Replica"
+)
+
+// AzVolumeAttachmentSpec is what is wanted of an attachment.
+//
+// +kubebuilder:validation:XValidation:rule="self.volumeName == oldSelf.volumeName",message="spec.volumeName is immutable"
+// +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is immutable"
+// +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="spec.epoch never shrinks"
+// +kubebuilder:validation:XValidation:rule="self.role != 'Primary' || self.epoch > 0",message="a Primary carries the epoch of its claim, which is at least 1"
+type AzVolumeAttachmentSpec struct {
+	// VolumeName is the name of the AzVolume.
+	// +kubebuilder:validation:MinLength=1
+	VolumeName string `json:"volumeName"`
+	// NodeName is the name of the node and of its AzDriverNode.
+	// +kubebuilder:validation:MinLength=1
+	NodeName string `json:"nodeName"`
+	// Role that is wanted.
+	Role Role `json:"role"`
+	// Epoch of the claim under which the role Primary was given. For a Replica it is
+	// the last epoch under which it was Primary, or 0.
+	// +kubebuilder:validation:Minimum=0
+	Epoch int64 `json:"epoch"`
+}
+
+// AttachmentState is the state of an AzVolumeAttachment.
+// +kubebuilder:validation:Enum=Pending;Attaching;Attached;AttachmentFailed;Detaching;DetachmentFailed
+type AttachmentState string
+
+// The states of an AzVolumeAttachment; failed states are retried. An attachment
+// that is detached is gone.
+const (
+	AttachmentPending    AttachmentState = "Pending"
+	AttachmentAttaching  AttachmentState = "Attaching"
+	AttachmentAttached   AttachmentState = "Attached"
+	AttachmentFailed     AttachmentState = "AttachmentFailed"
+	AttachmentDetaching  AttachmentState = "Detaching"
+	AttachmentDetachFail AttachmentState = "DetachmentFailed"
+)
+
+// AzVolumeAttachmentStatus is what is.
+type AzVolumeAttachmentStatus struct {
+	// State of the attachment at Azure.
+	// +optional
+	State AttachmentState `json:"state,omitempty"`
+	// Role that the driver has seen through: set once State is Attached.
+	// +optional
+	Role Role `json:"role,omitempty"`
+	// LUN of the disk at the VM; set once State is Attached.
+	// +optional
+	LUN *int32 `json:"lun,omitempty"`
+	// Proof that the node let go of the volume, and of which epoch (law 3).
+	// +optional
+	Proof *ReleaseProof `json:"proof,omitempty"`
+	// Operation is the Azure operation in flight, if any.
+	// +optional
+	Operation *Operation `json:"operation,omitempty"`
+	// Error is the last failure of the step that State names; unset on success.
+	// +optional
+	Error *Error `json:"error,omitempty"`
+	// Conditions of the attachment: Attached.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ObservedGeneration is the generation that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// ProofKind names what proves that a node can no longer write to a volume.
+// +kubebuilder:validation:Enum=Unstaged;Detached;VMDown;Preempted
+type ProofKind string
+
+const (
+	// ProofUnstaged: the node plug-in reported the volume unstaged (law 3a).
+	ProofUnstaged ProofKind = "Unstaged"
+	// ProofDetached: Azure says that the disk is not attached to the VM (law 3b).
+	ProofDetached ProofKind = "Detached"
+	// ProofVMDown: Azure says that the VM is deallocated, stopped or gone (law 3c).
+	ProofVMDown ProofKind = "VMDown"
+	// ProofPreempted: a SCSI-3 persistent reservation was pre-empted (law 3d). Not used yet.
+	ProofPreempted ProofKind = "Preempted"
+)
+
+// ReleaseProof is the recorded proof that a node let go of a volume.
+type ReleaseProof struct {
+	// Kind of the proof.
+	Kind ProofKind `json:"kind"`
+	// Epoch up to which the node's claims are void.
+	Epoch int64 `json:"epoch"`
+	// Time at which the proof was established.
+	Time metav1.Time `json:"time"`
+	// Message names the observation, for people to read.
+	// +optional
+	Message string `json:"message,omitempty"`
+}

@@ -1,0 +1,38 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the API group of the custom resources.
+const GroupName = "disk.csi.azure.com"
+
+// DefaultNamespace is the namespace in which the custom resources live unless the
+// driver is configured otherwise.
+const DefaultNamespace = "azure-disk-csi"
+
+// Finalizer is set on every AzVolume and AzVolumeAttachment before the first
+// effect outside of the API server, and removed when nothing of it is left at Azure.
+const Finalizer = GroupName + "/finalizer"
+
+var (
+	// GroupVersion is the group and version of the resources in this package.
+	GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1"}
+
+	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
+	// AddToScheme registers the resources of this package with a scheme.
+	AddToScheme = schemeBuilder.AddToScheme
+)
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion,
+		&AzVolume{}, &AzVolumeList{},
+		&AzVolumeAttachment{}, &AzVolumeAttachmentList{},
+		&AzDriverNode{}, &AzDriverNodeList{},
+	)
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

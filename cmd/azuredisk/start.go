@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+)
+
+// prepare fills the flags of a subcommand from file and environment and
+// validates them, so that a wrong setting ends the program before anything starts.
+func prepare(cmd *cobra.Command, common *config.Common, validate func() error) error {
+	file := common.File
+	if file == "" {
+		file, _ = config.Environment("AZUREDISK_CONFIG")
+	}
+	if err := config.Fill(cmd.Flags(), config.Environment, file); err != nil {
+		return fmt.Errorf("bad configuration:\n%w", err)
+	}
+	if err := validate(); err != nil {
+		return fmt.Errorf("bad configuration:\n%w", err)
+	}
+	return setLogger(common)
+}
+
+func setLogger(common *config.Common) error {
+	level, err := common.SlogLevel()
+	if err != nil {
+		return err
+	}
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(os.Stderr, options)
+	if common.LogFormat == "json" {
+		handler = slog.NewJSONHandler(os.Stderr, options)
+	}
+	logger := logr.FromSlogHandler(handler)
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	return nil
+}
+
+func restConfig(common *config.Common) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", common.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("load kubeconfig: %w", err)
+	}
+	cfg.QPS, cfg.Burst = common.KubeAPIQPS, common.KubeAPIBurst
+	return cfg, nil
+}

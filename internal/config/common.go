@@ -1,0 +1,82 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Common are the settings that every subcommand of the driver has.
+type Common struct {
+	// File is the path of the configuration file.
+	File string
+	// Namespace of the custom resources.
+	Namespace string
+	// DriverName is the CSI driver's name.
+	DriverName string
+	// Kubeconfig is the path of a kubeconfig; "" inside a cluster.
+	Kubeconfig string
+	// KubeAPIQPS and KubeAPIBurst bound the calls to the API server.
+	KubeAPIQPS   float32
+	KubeAPIBurst int
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+	// LogFormat is text or json.
+	LogFormat string
+	// MetricsAddress serves /metrics; "0" turns it off.
+	MetricsAddress string
+	// HealthAddress serves /healthz and /readyz; "0" turns it off.
+	HealthAddress string
+}
+
+// AddFlags registers the settings with their defaults.
+func (c *Common) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.File, "config", "", "`path` of a YAML file with settings; its keys are the names of these flags")
+	flags.StringVar(&c.Namespace, "namespace", apiv1.DefaultNamespace, "namespace of the custom resources")
+	flags.StringVar(&c.DriverName, "driver-name", DriverName, "name of the CSI driver")
+	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig; empty inside a cluster")
+	flags.Float32Var(&c.KubeAPIQPS, "kube-api-qps", 100, "calls per second to the API server, sustained")
+	flags.IntVar(&c.KubeAPIBurst, "kube-api-burst", 200, "calls to the API server in a burst")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
+	flags.StringVar(&c.MetricsAddress, "metrics-address", "0", "`address` that serves /metrics; 0 turns it off")
+	flags.StringVar(&c.HealthAddress, "health-address", "0", "`address` that serves /healthz and /readyz; 0 turns it off")
+}
+
+// Validate returns all faults.
+func (c *Common) Validate() error {
+	var faults []error
+	if c.Namespace == "" {
+		faults = append(faults, errors.New("namespace: must not be empty"))
+	}
+	if c.DriverName == "" || len(c.DriverName) > 63 {
+		faults = append(faults, fmt.Errorf("driver-name: %q must be 1 to 63 characters long", c.DriverName))
+	}
+	if c.KubeAPIQPS <= 0 {
+		faults = append(faults, fmt.Errorf("kube-api-qps: %v must be above 0", c.KubeAPIQPS))
+	}
+	if c.KubeAPIBurst < 1 {
+		faults = append(faults, fmt.Errorf("kube-api-burst: %d must be at least 1", c.KubeAPIBurst))
+	}
+	if _, err := c.SlogLevel(); err != nil {
+		faults = append(faults, err)
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		faults = append(faults, fmt.Errorf("log-format: %q must be text or json", c.LogFormat))
+	}
+	return errors.Join(faults...)
+}
+
+// SlogLevel returns the log level.
+func (c *Common) SlogLevel() (slog.Level, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(strings.ToUpper(c.LogLevel))); err != nil {
+		return 0, fmt.Errorf("log-level: %q must be debug, info, warn or error", c.LogLevel)
+	}
+	return level, nil
+}

@@ -1,0 +1,265 @@
+package provisioner
+
+import (
+	"context"
+	"time"
+)
+
+// Cloud is a platform on which disks can be created and attached.
+type Cloud interface {
+	Disks() Disks
+	Snapshots() Snapshots
+	Attachments() Attachments
+	Instances() Instances
+	SKUs() SKUs
+}
+
+// Operation is a long-running operation that the platform has accepted.
+type Operation interface {
+	// Token is an opaque text with which any process can resume the operation, also
+	// after this one is gone; "" for an operation that had ended when it was begun.
+	Token() string
+	// Wait blocks until the operation has ended or ctx is done. It may be called
+	// again, and by several goroutines. Polling adapts to the age of the operation
+	// and to the platform's quota. Errors: any kind; Conflict when the platform let
+	// another operation take this one's place, after which the truth must be read again.
+	Wait(ctx context.Context) error
+}
+
+// Disks creates, reads, changes and deletes managed disks. A DiskID is the
+// resource ID at Azure, compared without regard to case.
+type Disks interface {
+	// Create asks for a disk and returns once the platform has accepted. It is
+	// idempotent by ID: for a disk that exists and fits spec it returns an operation
+	// that has ended (or the one in flight); one that differs in size, SKU,
+	// shares, zone or source is AlreadyExists, and is not touched.
+	// Errors: InvalidArgument (the parameters), InsufficientCapacity (quota),
+	// NotFound (source or resource group), Conflict, and the general ones.
+	Create(ctx context.Context, spec DiskSpec) (Operation, error)
+	// Get reads a disk. Errors: NotFound.
+	Get(ctx context.Context, id string) (Disk, error)
+	// List reads all disks of a resource group.
+	List(ctx context.Context, scope Scope) ([]Disk, error)
+	// Update changes what change names and nothing else. A size that the disk already has,
+	// or that is smaller, is left alone. Errors: NotFound, InvalidArgument, FailedPrecondition (a shared disk
+	// that is attached cannot grow), Conflict.
+	Update(ctx context.Context, id string, change DiskChange) (Operation, error)
+	// Delete asks for the disk's deletion. A disk that does not exist is a success.
+	// Errors: FailedPrecondition while it is attached to any VM.
+	Delete(ctx context.Context, id string) (Operation, error)
+	// Resume returns the operation for a token from an earlier Create, Update or
+	// Delete. Errors: InvalidArgument for a token that cannot be read.
+	Resume(ctx context.Context, token string) (Operation, error)
+}
+
+// Snapshots creates, reads and deletes snapshots.
+type Snapshots interface {
+	// Create asks for a snapshot; idempotent by ID as Disks.Create is, AlreadyExists
+	// for another source. Errors: NotFound (source), InvalidArgument, Conflict.
+	Create(ctx context.Context, spec SnapshotSpec) (Operation, error)
+	// Get reads a snapshot. Errors: NotFound.
+	Get(ctx context.Context, id string) (Snapshot, error)
+	// List reads all snapshots of a resource group.
+	List(ctx context.Context, scope Scope) ([]Snapshot, error)
+	// Delete asks for the deletion; a snapshot that does not exist is a success.
+	Delete(ctx context.Context, id string) (Operation, error)
+}
+
+// Attachments attaches disks to virtual machines and detaches them.
+//
+// Requests for one VM that arrive while a call for that VM is in flight travel
+// together in the next call; one that finds the VM idle goes at once. Attaches
+// of one shared disk to several VMs go one after the other (Azure answers
+// ConflictingUserInput to races), without holding back other disks.
+type Attachments interface {
+	// Attach asks for the disk to be attached and returns once the platform has
+	// accepted the request, so that errors that the request causes are returned
+	// here. The platform chooses the LUN; find it with List when Wait has
+	// returned. A disk that is attached already is a success.
+	// Errors: NotFound (VM or disk), InsufficientCapacity (no free slot or share),
+	// InvalidArgument (wrong zone, wrong caching), FailedPrecondition (a disk that is not shared is
+	// attached elsewhere), Conflict (being detached, or preempted).
+	Attach(ctx context.Context, request AttachRequest) (Operation, error)
+	// Detach asks for an orderly detach and returns once the platform has accepted
+	// it. A disk that is not attached, and a VM that does not exist, are a success.
+	Detach(ctx context.Context, vmID, diskID string) (Operation, error)
+	// ForceDetach cuts the disk off a VM that may not answer any more; writes that
+	// the VM has not flushed are lost. It takes the place of other operations of
+	// that VM. Only for a node that is lost.
+	ForceDetach(ctx context.Context, vmID, diskID string) (Operation, error)
+	// List reads the data disks of a VM from the platform, not from a cache.
+	// Errors: NotFound for a VM that does not exist.
+	List(ctx context.Context, vmID string) ([]Attachment, error)
+	// Resume returns the operation for a token from an earlier Attach, Detach or
+	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.
+	Resume(ctx context.Context, token string) (Operation, error)
+}
+
+// Instances reads virtual machines and scale-set instances.
+type Instances interface {
+	// Get reads a VM with its power state from the platform, not from a cache.
+	// Errors: NotFound for a VM that does not exist.
+	Get(ctx context.Context, vmID string) (Instance, error)
+}
+
+// SKUs reads what the platform offers in a region. Answers may be cached for a day.
+type SKUs interface {
+	// MaxDataDisks returns the largest number of data disks for a VM size. Errors: NotFound for an unknown size.
+	MaxDataDisks(ctx context.Context, location, vmSize string) (int32, error)
+	// Disk returns what a disk of a SKU and size may have. Errors: NotFound for a
+	// SKU that the region does not offer, InvalidArgument for a size out of its range.
+	Disk(ctx context.Context, location, skuName string, sizeBytes int64) (DiskLimits, error)
+}
+
+// Scope is a resource group of a subscription.
+type Scope struct {
+	SubscriptionID string
+	ResourceGroup  string
+}
+
+// DiskSpec describes a disk to create.
+type DiskSpec struct {
+	// ID is the resource ID that the disk shall have.
+	ID string
+	// Location as in "eastus".
+	Location string
+	// Zone as in "1"; "" for a regional or zone-redundant disk.
+	Zone string
+	// SKUName as in "Premium_LRS".
+	SKUName string
+	// SizeBytes is a multiple of 1 GiB.
+	SizeBytes int64
+	// MaxShares is the number of VMs that may attach the disk at once, from 1.
+	MaxShares int32
+	// SourceID is the resource ID of the disk or snapshot to copy; "" for an empty disk.
+	SourceID string
+	// Tags of the resource.
+	Tags map[string]string
+	// DiskTuning holds the rest.
+	DiskTuning
+}
+
+// DiskTuning are the parameters that most disks leave alone; the zero value is
+// the platform's default.
+type DiskTuning struct {
+	IOPSReadWrite              *int64
+	MBpsReadWrite              *int64
+	LogicalSectorSize          *int32
+	NetworkAccessPolicy        string
+	PublicNetworkAccess        string
+	DiskAccessID               string
+	EncryptionSetID            string
+	EncryptionType             string
+	Bursting                   *bool
+	PerformancePlus            *bool
+	OptimizedForFrequentAttach *bool
+}
+
+// DiskChange names what Disks.Update changes; nil leaves alone.
+type DiskChange struct {
+	SizeBytes     *int64
+	SKUName       *string
+	IOPSReadWrite *int64
+	MBpsReadWrite *int64
+	Tags          map[string]string
+}
+
+// Disk is a disk as the platform sees it.
+type Disk struct {
+	// ID is the resource ID.
+	ID string
+	// UniqueID is given by the platform and never used again for another disk.
+	UniqueID  string
+	Location  string
+	Zone      string
+	SKUName   string
+	SizeBytes int64
+	MaxShares int32
+	SourceID  string
+	Tags      map[string]string
+	// AttachedTo are the resource IDs of the VMs that have it attached.
+	AttachedTo []string
+	// Ready says that the disk is provisioned and can be attached.
+	Ready bool
+}
+
+// SnapshotSpec describes a snapshot to create.
+type SnapshotSpec struct {
+	ID          string
+	SourceID    string
+	Location    string
+	Incremental bool
+	Tags        map[string]string
+}
+
+// Snapshot is a snapshot as the platform sees it.
+type Snapshot struct {
+	ID        string
+	SourceID  string
+	Location  string
+	SizeBytes int64
+	Created   time.Time
+	Tags      map[string]string
+	// Ready says that a disk can be created from it.
+	Ready bool
+}
+
+// AttachRequest asks for a disk on a VM.
+type AttachRequest struct {
+	// VMID is the resource ID of a VM or scale-set instance.
+	VMID string
+	// DiskID is the resource ID of the disk.
+	DiskID string
+	// CachingMode is None, ReadOnly or ReadWrite; None for shared disks.
+	CachingMode string
+	// Shared says that the disk may be attached to several VMs; it is then serialised over VMs.
+	Shared bool
+	// EncryptionSetID is the disk's encryption set, if it has one.
+	EncryptionSetID string
+	// WriteAccelerator turns the write accelerator on.
+	WriteAccelerator bool
+}
+
+// Attachment is a data disk of a VM.
+type Attachment struct {
+	DiskID string
+	LUN    int32
+	// Detaching says that the disk is on its way out and still attached.
+	Detaching bool
+}
+
+// PowerState is whether a VM can run code.
+type PowerState string
+
+// The power states that the driver tells apart.
+const (
+	// PowerRunning: the VM runs, or may run: also starting and stopping.
+	PowerRunning PowerState = "Running"
+	// PowerStopped: the VM is stopped and its disks stay attached to it.
+	PowerStopped PowerState = "Stopped"
+	// PowerDeallocated: the VM holds no host; it cannot write.
+	PowerDeallocated PowerState = "Deallocated"
+	// PowerUnknown: the platform does not say.
+	PowerUnknown PowerState = "Unknown"
+)
+
+// Instance is a virtual machine or scale-set instance.
+type Instance struct {
+	ID       string
+	Name     string
+	Size     string
+	Location string
+	Zone     string
+	Power    PowerState
+	// DataDisks are the attached data disks.
+	DataDisks []Attachment
+}
+
+// DiskLimits is what a disk of one SKU and size may have.
+type DiskLimits struct {
+	MinSizeBytes int64
+	MaxSizeBytes int64
+	MaxShares    int32
+	// Zones in which the SKU is offered.
+	Zones []string
+}

@@ -1,0 +1,23 @@
+// Package provisioner is the Provisioner Library: what the driver needs of a
+// platform, in the driver's own words.
+//
+// The cloud side (Cloud) creates disks and attaches them to virtual machines.
+// The host side (Host) turns an attached disk into a mounted filesystem. Both
+// are sets of small interfaces, one for each resource. The contract, that is
+// idempotency, blocking and errors, stands in the comment of each method, and package
+// conformance tests every implementation of the cloud side against it.
+//
+// Implementations: package azure (Azure Compute through Azure's SDK), package
+// fake (in memory, for tests) and package host (Linux).
+//
+// # Errors
+//
+// Every error that leaves an implementation is, or wraps, one of the kinds in
+// errors.go. Callers decide by errors.Is and never by the message.
+//
+// # Concurrency
+//
+// All methods may be called by many goroutines at once. They honour their
+// context: a call whose context ends returns soon, with the context's error. The
+// work at the platform may go on nevertheless; all of it can be asked for again.
+package provisioner

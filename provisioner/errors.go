@@ -1,0 +1,100 @@
+package provisioner
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kind is the kind of an error: the closed set that callers tell apart. It is
+// an error itself, so that errors.Is(err, provisioner.NotFound) works.
+type Kind string
+
+// The error kinds.
+const (
+	// NotFound: the resource that the call is about does not exist.
+	NotFound Kind = "NotFound"
+	// AlreadyExists: a resource of that name exists and is not what was asked for.
+	AlreadyExists Kind = "AlreadyExists"
+	// Conflict: another operation on the same resource is in flight or took its
+	// place; the same call may succeed later.
+	Conflict Kind = "Conflict"
+	// FailedPrecondition: the resource is in a state that forbids the call, and
+	// waiting does not help: in use, attached elsewhere, or still attached.
+	FailedPrecondition Kind = "FailedPrecondition"
+	// InsufficientCapacity: no free slot, no free share, or no quota.
+	InsufficientCapacity Kind = "InsufficientCapacity"
+	// InvalidArgument: the platform will never take this request.
+	InvalidArgument Kind = "InvalidArgument"
+	// Unauthorized: the credentials do not allow it.
+	Unauthorized Kind = "Unauthorized"
+	// RateLimited: the platform asked to slow down; see RetryAfter.
+	RateLimited Kind = "RateLimited"
+	// Unavailable: the platform failed or could not be reached.
+	Unavailable Kind = "Unavailable"
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind {
+	return []Kind{
+		NotFound, AlreadyExists, Conflict, FailedPrecondition, InsufficientCapacity,
+		InvalidArgument, Unauthorized, RateLimited, Unavailable,
+	}
+}
+
+// Error makes a Kind usable as the target of errors.Is.
+func (k Kind) Error() string { return string(k) }
+
+// Error is a failure of a call to the platform.
+type Error struct {
+	// Kind that callers decide by.
+	Kind Kind
+	// Message for people, with the platform's own code and words.
+	Message string
+	// Code is the platform's error code, as in "OperationNotAllowed"; for logs and metrics.
+	Code string
+	// RetryAfter is how long the platform asked to wait; 0 where it did not say.
+	RetryAfter time.Duration
+	// Err is the cause, if there is one.
+	Err error
+}
+
+// Errorf makes an Error of the given kind. %w is understood.
+func Errorf(kind Kind, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Kind: kind, Message: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// Is reports whether target is the kind of e.
+func (e *Error) Is(target error) bool {
+	kind, ok := target.(Kind)
+	return ok && e.Kind == kind
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of err, or "" for an error that has none.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	var k Kind
+	if errors.As(err, &k) {
+		return k
+	}
+	return ""
+}
+
+// RetryAfter returns how long the platform asked to wait before the next call, or 0.
+func RetryAfter(err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
+}

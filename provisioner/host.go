@@ -1,0 +1,83 @@
+package provisioner
+
+import "context"
+
+// Host is the node side of the platform: what an attached disk becomes.
+type Host interface {
+	Devices() Devices
+	Filesystems() Filesystems
+	Mounts() Mounts
+}
+
+// Devices finds the block device of an attached disk.
+type Devices interface {
+	// Find waits until the disk at the LUN shows up on this node, or ctx ends, and returns it. It
+	// waits for events, and rescans the bus. Errors: NotFound when ctx ended before the device came.
+	Find(ctx context.Context, lun int32) (Device, error)
+	// Rescan makes the kernel read the size of the device again and returns the device as it is then.
+	Rescan(ctx context.Context, path string) (Device, error)
+}
+
+// Device is a block device on this node.
+type Device struct {
+	// Path of the device node, with links resolved, as in "/dev/sdc".
+	Path string
+	// SizeBytes of the device.
+	SizeBytes int64
+}
+
+// Filesystem is what a device carries.
+type Filesystem struct {
+	// Type as in "ext4".
+	Type string
+	// UUID in lower case.
+	UUID string
+}
+
+// Filesystems reads, makes, checks and grows filesystems.
+type Filesystems interface {
+	// Probe returns what the device carries and whether it is blank. Blank means
+	// that no signature of anything is found on it and that its first and last
+	// MiB read as zeroes. Errors: Unavailable when the device cannot be read.
+	Probe(ctx context.Context, device string) (fs Filesystem, blank bool, err error)
+	// Make makes a filesystem on a device that Probe called blank, and returns it.
+	// It probes again itself and refuses, with FailedPrecondition, a device that is not blank.
+	Make(ctx context.Context, device, fsType string, options []string) (Filesystem, error)
+	// Check replays the journal and repairs what can be repaired without questions.
+	// Errors: FailedPrecondition when the filesystem needs somebody's decision.
+	Check(ctx context.Context, device string, fs Filesystem) error
+	// Grow grows a mounted filesystem to the size of its device; no change is a success.
+	Grow(ctx context.Context, device, mountPath string) error
+	// Stats returns the use of the filesystem mounted at path.
+	Stats(ctx context.Context, path string) (FilesystemStats, error)
+}
+
+// FilesystemStats is the use of a filesystem.
+type FilesystemStats struct {
+	TotalBytes, UsedBytes, AvailableBytes    int64
+	TotalInodes, UsedInodes, AvailableInodes int64
+}
+
+// Mounts mounts and unmounts.
+type Mounts interface {
+	// Mount mounts a device at a directory, which is made if it is missing. A
+	// directory where the same device is mounted already is a success.
+	Mount(ctx context.Context, device, target, fsType string, options []string) error
+	// Bind bind-mounts source (directory or device node) at target, which is made
+	// if it is missing, as a directory or a file like source. Idempotent; readOnly is applied by a remount.
+	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
+	// Unmount unmounts target and removes it. A target that is not mounted, or missing, is a success.
+	Unmount(ctx context.Context, target string) error
+	// List returns the mount points of this node.
+	List(ctx context.Context) ([]MountPoint, error)
+}
+
+// MountPoint is a mount of this node.
+type MountPoint struct {
+	// Source is the device with links resolved; for a bind mount of a device node, the device node.
+	Source string
+	Target string
+	FSType string
+	// ReadOnly mount.
+	ReadOnly bool
+}
