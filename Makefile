@@ -1,0 +1,80 @@
+# `make help` lists the targets. Every target does all of its own set-up.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export GOFLAGS ?= -buildvcs=false
+
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/azuredisk-csi/azuredisk/internal/version.Version=$(VERSION)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Bring up a real Kubernetes, move a pod, print and picture the timeline (KEEP=1 leaves it up)
+	@hack/demo.sh
+
+.PHONY: test
+test: ## Run everything that CI runs: lint, unit tests, csi-sanity, faults, a real cluster
+	@hack/test.sh
+
+.PHONY: build
+build: ## Build our programs into bin/
+	@mkdir -p bin
+	@echo "build: azuredisk, azuresim, playground (version $(VERSION))"
+	@$(GO_BUILD) -o bin/ ./cmd/...
+	@cd playground && $(GO_BUILD) -o ../bin/ ./cmd/...
+
+.PHONY: packages
+packages: ## Install the system packages that building and testing need (root, Debian or Ubuntu)
+	@hack/install-packages.sh
+
+.PHONY: programs
+programs: packages build ## Build the pinned Kubernetes, etcd, containerd, … programs (cached outside of the tree)
+	@bin/playground programs ensure
+
+.PHONY: unit
+unit: ## Run the unit tests with the race detector
+	@hack/test.sh unit
+
+.PHONY: sanity
+sanity: ## Run csi-sanity on the whole stack over azuresim with real devices
+	@hack/test.sh sanity
+
+.PHONY: chaos
+chaos: ## Kill the processes at random under load and check that nothing is lost or left over
+	@hack/test.sh chaos
+
+.PHONY: e2e
+e2e: ## Install, upgrade and remove the chart in a real cluster and move a pod there
+	@hack/test.sh e2e
+
+.PHONY: bench
+bench: build ## Measure attach batching and the extender
+	@go test -run '^$$' -bench . -benchtime 1x ./test/bench/... ./internal/scheduler/...
+
+.PHONY: generate
+generate: ## Make generated code, manifests and reference documentation again
+	@hack/generate.sh
+
+.PHONY: update
+update: generate ## Make everything again that verify compares
+	@go test ./test/chart/... -update
+
+.PHONY: verify
+verify: ## Fail when a generated file is not what its source says
+	@hack/verify.sh
+
+.PHONY: fmt
+fmt: ## Format the code
+	@$$(hack/tool.sh golangci-lint) fmt ./...
+
+.PHONY: lint
+lint: ## Run the linters
+	@$$(hack/tool.sh golangci-lint) run ./...
+	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
+
+.PHONY: clean
+clean: ## Remove what was built here (the cache outside of the tree stays)
+	@rm -rf bin out

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Prints the path of a pinned tool and builds it first where it is missing.
+# Usage: hack/tool.sh NAME. The tools and their versions stand in tools/*/go.mod; the
+# programs are kept outside of the tree, by a hash of those files.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "${1:?usage: hack/tool.sh controller-gen|crd-ref-docs|golangci-lint}" in
+  controller-gen) module=tools package=sigs.k8s.io/controller-tools/cmd/controller-gen ;;
+  crd-ref-docs)   module=tools package=github.com/elastic/crd-ref-docs ;;
+  golangci-lint)  module=tools/lint package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
+  *) echo "hack/tool.sh: no such tool: $1" >&2; exit 2 ;;
+esac
+
+hash=$(cat "$module/go.mod" "$module/go.sum" <(go env GOVERSION) | sha256sum | cut -c1-12)
+dir="${AZUREDISK_CACHE:-$HOME/.cache/azuredisk}/tools/$1-$hash"
+if [ ! -x "$dir/$1" ]; then
+  echo "building $1 (once; kept in $dir)" >&2
+  mkdir -p "$dir"
+  (cd "$module" && GOFLAGS=-mod=readonly CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/.$1.$$" "$package")
+  mv "$dir/.$1.$$" "$dir/$1"
+fi
+echo "$dir/$1"
