@@ -1,0 +1,66 @@
+// The reference program writes the reference documentation of the programs'
+// flags, as the programs themselves print it. Usage: go run ./hack/reference DIR
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+type program struct {
+	name        string
+	description string
+	subcommands []string
+}
+
+func programs() []program {
+	return []program{
+		{
+			name:        "azuredisk",
+			description: "The driver. Every flag can also be set in the file named by `--config`, under its own name, and by an environment variable: its name in upper case with `AZUREDISK_` before it.",
+			subcommands: []string{"controller", "node", "scheduler-extender"},
+		},
+		{
+			name:        "azuresim",
+			description: "The Azure Compute simulator.",
+			subcommands: []string{"serve", "hypervisor", "imds"},
+		},
+	}
+}
+
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("usage: reference DIR")
+	}
+	bin, err := os.MkdirTemp("", "reference")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(bin)
+	for _, p := range programs() {
+		if err := write(p, bin, filepath.Join(os.Args[1], p.name+"-flags.md")); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+func write(p program, bin, path string) error {
+	executable := filepath.Join(bin, p.name)
+	if out, err := exec.Command("go", "build", "-o", executable, "./cmd/"+p.name).CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
+	}
+	var page bytes.Buffer
+	fmt.Fprintf(&page, "# Flags of %s\n\n%s\n\nThis page is generated from the programs' own help.\n", p.name, p.description)
+	for _, sub := range p.subcommands {
+		help, err := exec.Command(executable, sub, "--help").Output()
+		if err != nil {
+			return fmt.Errorf("%s %s --help: %w", p.name, sub, err)
+		}
+		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, help)
+	}
+	return os.WriteFile(path, page.Bytes(), 0o644)
+}
