@@ -1,0 +1,159 @@
+package hypervisor
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// record is what the hypervisor must know after a crash. Disks are not in it: a disk is its backing file.
+type record struct {
+	// ID names this state directory in the names of the files under its loop devices.
+	ID  string               `json:"id"`
+	VMs map[string]*vmRecord `json:"vms"`
+}
+
+type vmRecord struct {
+	Off bool `json:"off,omitempty"`
+	// Disks are the attachments: disk UID by LUN. They stay while the VM is off.
+	Disks map[int]string `json:"disks,omitempty"`
+}
+
+// store keeps a record in a file. A change is durable when update returns; concurrent updates share a write.
+type store struct {
+	path string
+
+	mu      sync.Mutex // guards record and version
+	record  record
+	version uint64
+
+	writing sync.Mutex // held while the file is written; guards written
+	written uint64
+}
+
+// openStore reads the record, or makes a new one.
+func openStore(path string) (*store, error) {
+	s := &store{path: path}
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		id := make([]byte, 8)
+		if _, err := rand.Read(id); err != nil {
+			return nil, fmt.Errorf("make state ID: %w", err)
+		}
+		s.record = record{ID: hex.EncodeToString(id)}
+	case err != nil:
+		return nil, fmt.Errorf("read state: %w", err)
+	default:
+		if err := json.Unmarshal(data, &s.record); err != nil {
+			return nil, fmt.Errorf("parse state %s: %w", path, err)
+		}
+		if len(s.record.ID) != 16 {
+			return nil, fmt.Errorf("parse state %s: no ID", path)
+		}
+	}
+	if s.record.VMs == nil {
+		s.record.VMs = map[string]*vmRecord{}
+	}
+	return s, s.update(func(*record) {})
+}
+
+// view runs look on the record. look must not keep or change what it is given.
+func (s *store) view(look func(*record)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	look(&s.record)
+}
+
+// update changes the record and returns when the change is durable. After an error the change may or may not survive a crash;
+// it is in force until then.
+func (s *store) update(change func(*record)) error {
+	s.mu.Lock()
+	change(&s.record)
+	s.version++
+	mine := s.version
+	s.mu.Unlock()
+
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.written >= mine {
+		return nil
+	}
+	s.mu.Lock()
+	data, err := json.MarshalIndent(s.record, "", " ")
+	version := s.version
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	if err := replaceFile(s.path, data); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	s.written = version
+	return nil
+}
+
+// vm returns the VM's record, made if needed.
+func (r *record) vm(name string) *vmRecord {
+	vm, ok := r.VMs[name]
+	if !ok {
+		vm = &vmRecord{}
+		r.VMs[name] = vm
+	}
+	if vm.Disks == nil {
+		vm.Disks = map[int]string{}
+	}
+	return vm
+}
+
+// replaceFile writes data to path so that a crash leaves the old content or the new, and the new one is durable on return.
+func replaceFile(path string, data []byte) error {
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the entries of a directory durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// lockDir takes the state directory for this process, so that two hypervisors cannot serve the same disks.
+func lockDir(path string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = file.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: state directory %s is in use by another hypervisor", ErrConflict, path)
+		}
+		return nil, fmt.Errorf("lock state directory: %w", err)
+	}
+	return file, nil
+}
