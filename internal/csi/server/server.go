@@ -1,0 +1,169 @@
+// Package server is the gRPC plumbing under the CSI servers of both plug-ins:
+// a listener on a unix socket that survives the last process's leftovers, and
+// one chain of interceptors that logs, counts and catches panics.
+//
+// It knows nothing of volumes. The services are registered by the caller, who
+// runs the Server as a Runnable of a controller-runtime manager or by itself.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+)
+
+const defaultStopTimeout = 10 * time.Second
+
+// Options of a Server.
+type Options struct {
+	// Endpoint is where to listen: unix:///path, unix:path or /path.
+	Endpoint string
+	// Register adds the services. It is called once, by New.
+	Register func(grpc.ServiceRegistrar)
+	// Log is put into the context of every call.
+	Log logr.Logger
+	// Metrics is where the durations of the calls are registered; nil for nowhere.
+	Metrics prometheus.Registerer
+	// Clock measures durations and the time to stop; nil for the real one.
+	Clock clock.WithTicker
+	// StopTimeout is how long calls in flight may go on after the stop: 10 s if
+	// 0. Their contexts end after that.
+	StopTimeout time.Duration
+}
+
+// Server is a gRPC server on a unix socket.
+type Server struct {
+	options Options
+	path    string
+	grpc    *grpc.Server
+}
+
+// New makes a Server; it does not listen yet.
+func New(options Options) (*Server, error) {
+	path, err := SocketPath(options.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.StopTimeout == 0 {
+		options.StopTimeout = defaultStopTimeout
+	}
+	calls, err := newCallMetrics(options.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	// Outermost first: what a panic becomes is logged and counted like any error.
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
+		measure(calls, options.Clock),
+		logCalls(options.Log, options.Clock),
+		recoverPanics(),
+	))
+	options.Register(server)
+	return &Server{options: options, path: path, grpc: server}, nil
+}
+
+// SocketPath returns the path of a unix endpoint.
+func SocketPath(endpoint string) (string, error) {
+	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//")
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("endpoint %q: must be unix:// and an absolute path", endpoint)
+	}
+	return path, nil
+}
+
+// Start listens and serves until ctx ends; then it lets the calls in flight come to
+// their end and removes the socket. A Server can be started once.
+func (s *Server) Start(ctx context.Context) error {
+	listener, err := Listen(ctx, s.path)
+	if err != nil {
+		return err
+	}
+	s.options.Log.Info("serving", "socket", s.path)
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve %s: %w", s.path, err)
+	case <-ctx.Done():
+	}
+	s.stop()
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// NeedLeaderElection tells the manager that the server runs in every replica.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+func (s *Server) stop() {
+	stopped := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(stopped)
+	}()
+	timer := s.options.Clock.NewTimer(s.options.StopTimeout)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+	case <-timer.C():
+		s.grpc.Stop()
+		<-stopped
+	}
+}
+
+// Listen listens on a unix socket at path, of which it makes the directory. A socket
+// that nobody listens at is what a killed process left behind and is removed;
+// one that somebody listens at, or a file that is no socket, is an error.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, fmt.Errorf("make directory of socket: %w", err)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return listener, nil
+}
+
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there already and is not a socket", path)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("another process listens at %s", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("try socket: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
+}
