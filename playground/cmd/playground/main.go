@@ -1,0 +1,46 @@
+// Command playground runs a real multi-node Kubernetes on one Linux machine,
+// wired to a simulator of Azure. See playground/README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := newRootCommand().ExecuteContext(ctx)
+	if code := exitCode(0); errors.As(err, &code) {
+		stop()
+		os.Exit(int(code))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "playground:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// exitCode is the exit code of a program that was run on the user's behalf and
+// has said itself what is wrong.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "playground",
+		Short:         "A real Kubernetes of several nodes on this machine, with a simulated Azure under its disks",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newProgramsCommand())
+	return root
+}

@@ -1,0 +1,113 @@
+// Package programs builds and caches the third-party programs that the
+// playground and the test suites run: Kubernetes, etcd, containerd, the CSI
+// sidecars, CoreDNS and Helm. Each is built from a Go module at a version
+// pinned by a tool module in a folder of this one.
+//
+// Programs live outside the tree, under
+// <cache>/programs/<module>-<hash>/bin/<program>, where the hash covers the tool
+// module's files, the build flags and the Go version. A path returned by this
+// package is therefore never rewritten, only superseded. All functions may be
+// called concurrently, also by several processes: builds are serialised by a
+// lock file.
+package programs
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+)
+
+const (
+	kubernetesVersion = "v1.36.3"
+	containerdVersion = "v2.4.2"
+	helmVersion       = "v3.22.0"
+)
+
+// Program is one executable that can be built.
+type Program struct {
+	// Name is the file name of the executable.
+	Name string
+	// Module is the folder of the tool module that pins it.
+	Module string
+	// Package is the import path of its main package.
+	Package string
+	// Version is the released version that the tool module pins.
+	Version string
+}
+
+// Catalogue lists every program, in the order in which they are best built.
+var Catalogue = slices.Concat(
+	[]Program{{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "v3.7.3"}},
+	kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kubectl", "kubelet", "kube-proxy"),
+	[]Program{
+		{"containerd", "containerd", "github.com/containerd/containerd/v2/cmd/containerd", containerdVersion},
+		{"containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", containerdVersion},
+		{"ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", containerdVersion},
+		cni("ptp", "main"), cni("loopback", "main"), cni("host-local", "ipam"), cni("portmap", "meta"),
+		{"coredns", "coredns", "github.com/azuredisk-csi/azuredisk/playground/programs/coredns", "v1.14.7"},
+		{"helm", "helm", "helm.sh/helm/v3/cmd/helm", helmVersion},
+		{"csi-provisioner", "kubernetes", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", "v6.3.0"},
+		{"csi-attacher", "kubernetes", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", "v4.12.0"},
+		{"csi-resizer", "kubernetes", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer", "v2.2.0"},
+		{"csi-snapshotter", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter", "v8.6.0"},
+		{"snapshot-controller", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", "v8.6.0"},
+	},
+)
+
+func kubernetes(names ...string) []Program {
+	var list []Program
+	for _, name := range names {
+		list = append(list, Program{name, "kubernetes", "k8s.io/kubernetes/cmd/" + name, kubernetesVersion})
+	}
+	return list
+}
+
+func cni(name, kind string) Program {
+	return Program{name, "containerd", "github.com/containernetworking/plugins/plugins/" + kind + "/" + name, "v1.9.1"}
+}
+
+// Find returns the named program, or an error that lists the names there are.
+func Find(name string) (Program, error) {
+	for _, p := range Catalogue {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return Program{}, fmt.Errorf("no program %q; there are: %v", name, Names())
+}
+
+// Names lists the names of all programs, sorted.
+func Names() []string {
+	names := make([]string, 0, len(Catalogue))
+	for _, p := range Catalogue {
+		names = append(names, p.Name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// ldflags returns the linker flags of a tool module. Versions are given to the
+// linker because a program built from another module does not know its own.
+func ldflags(module string) string {
+	flags := "-s -w"
+	set := func(name, value string) { flags += " -X " + name + "=" + value }
+	switch module {
+	case "kubernetes":
+		const version = "k8s.io/component-base/version."
+		set(version+"gitVersion", kubernetesVersion)
+		set(version+"gitMajor", "1")
+		set(version+"gitMinor", "36")
+		set(version+"gitCommit", "playground")
+		set(version+"gitTreeState", "clean")
+		set(version+"buildDate", "1970-01-01T00:00:00Z")
+	case "containerd":
+		set("github.com/containerd/containerd/v2/version.Version", containerdVersion)
+		set("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "v1.9.1")
+	case "helm":
+		set("helm.sh/helm/v3/internal/version.version", helmVersion)
+		// Helm takes the Kubernetes version of its default capabilities from here.
+		set("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1")
+		set("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "36")
+	}
+	return flags
+}

@@ -1,0 +1,131 @@
+package recorder
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options of a writer.
+type Options struct {
+	// Dir is the data directory: the mounted volume.
+	Dir string
+	// CollectorURL is the workload's address at the Collector, http://address/<workload>.
+	CollectorURL string
+	// Writer identifies this writer: the pod's UID.
+	Writer string
+	// Interval between the starts of two writes. A write that takes longer delays the next.
+	Interval time.Duration
+	Clock    clock.WithTicker
+	Log      *slog.Logger
+}
+
+// Write appends records until the context ends, which is a success, or a write
+// fails, which is reported to the Collector and returned.
+func Write(ctx context.Context, o Options) error {
+	journal, content, err := openJournal(o.Dir)
+	if err != nil {
+		return reportFailure(ctx, o, fmt.Errorf("open the records: %w", err))
+	}
+	w := &writer{Options: o, journal: journal}
+	entries := Parse(content)
+	w.sequence, w.start = Last(entries)
+	w.start++
+	stop := w.connect(ctx)
+	defer stop()
+	w.resumed(entries)
+	if err := w.run(ctx); err != nil {
+		w.report.event(Event{Kind: EventFailed, Time: o.Clock.Now(), Sequence: w.sequence, Detail: err.Error()})
+		return err
+	}
+	w.report.event(Event{Kind: EventStopped, Time: o.Clock.Now(), Sequence: w.sequence})
+	o.Log.Info("stopped", "last", w.sequence)
+	return journal.close()
+}
+
+// reportFailure tells of a failure that came before the writer knew its own number.
+func reportFailure(ctx context.Context, o Options, err error) error {
+	w := &writer{Options: o}
+	stop := w.connect(ctx)
+	defer stop()
+	w.report.event(Event{Kind: EventFailed, Time: o.Clock.Now(), Detail: err.Error()})
+	return err
+}
+
+type writer struct {
+	Options
+	journal  *journal
+	report   *reporter
+	sequence int64
+	start    int64
+	audited  int64
+}
+
+// connect starts the reporting; the function that it returns ends it, after a last
+// attempt to deliver.
+func (w *writer) connect(ctx context.Context) func() {
+	w.report = newReporter(w.CollectorURL, w.Writer, w.start, w.Clock)
+	reportCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { w.report.run(reportCtx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func (w *writer) resumed(entries []Entry) {
+	damaged := 0
+	for _, e := range entries {
+		if e.Damaged {
+			damaged++
+		}
+	}
+	w.Log.Info("resumed", "after", w.sequence, "start", w.start, "records", len(entries)-damaged, "damaged", damaged)
+	w.report.event(Event{
+		Kind: EventResumed, Time: w.Clock.Now(), Sequence: w.sequence,
+		Detail: fmt.Sprintf("found %d records and %d damaged lines", len(entries)-damaged, damaged),
+	})
+}
+
+func (w *writer) run(ctx context.Context) error {
+	ticker := w.Clock.NewTicker(w.Interval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		now := w.Clock.Now()
+		record := Record{Sequence: w.sequence + 1, Start: w.start, Writer: w.Writer, Time: now}
+		if err := w.journal.append(record); err != nil {
+			return fmt.Errorf("write record %d: %w", record.Sequence, err)
+		}
+		w.sequence = record.Sequence
+		w.report.ack(Mark{Sequence: record.Sequence, Time: now})
+		w.auditIfWanted(ctx)
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// auditIfWanted runs between two records. A failure is logged and the audit tried
+// again after the next record.
+func (w *writer) auditIfWanted(ctx context.Context) {
+	wanted := w.report.wantedAudit()
+	if wanted <= w.audited {
+		return
+	}
+	content, direct, err := ReadDisk(w.Dir)
+	if err == nil {
+		err = w.report.content(ctx, wanted, direct, content)
+	}
+	if err != nil {
+		w.Log.Error("audit failed", "error", err)
+		return
+	}
+	w.audited = wanted
+}

@@ -1,0 +1,131 @@
+// Package topology is the plan of a playground: which machines there are, where
+// they are said to be in Azure, and which addresses they have. It is computed
+// from a few numbers and never stored.
+package topology
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// What Azure would call the place where the playground is.
+const (
+	Region         = "eastus"
+	InstanceType   = "Standard_D4s_v5"
+	ResourceGroup  = "playground"
+	SubscriptionID = "00000000-0000-0000-0000-0000000000a2"
+	TenantID       = "00000000-0000-0000-0000-0000000000a1"
+)
+
+// ClusterDomain is the domain of the cluster's Services.
+const ClusterDomain = "cluster.local"
+
+// Plan is the plan of one playground.
+type Plan struct {
+	// Subnet joins the control plane, the cloud and the nodes.
+	Subnet netip.Prefix
+	// PodNet is cut into one /24 per node.
+	PodNet netip.Prefix
+	// ServiceNet holds the addresses of Services.
+	ServiceNet netip.Prefix
+	Nodes      []Node
+}
+
+// Node is one worker.
+type Node struct {
+	// Index counts from 1.
+	Index int
+	// Name is the node's, the machine's and the VM's.
+	Name    string
+	Address netip.Addr
+	PodNet  netip.Prefix
+	// Zone is Azure's number of the availability zone: "1" or "2".
+	Zone string
+}
+
+// DefaultSubnet is a corner of 10.0.0.0/8 that few networks use; the pods' and
+// Services' networks are the two that follow it.
+const DefaultSubnet = "10.230.0.0/24"
+
+const maxNodes = 64
+
+// New plans a playground with that many nodes. The subnet must be an IPv4 /24 of a
+// /16 of its own; the following two /16 become the pods' and the Services' network.
+func New(nodes int, subnet netip.Prefix) (Plan, error) {
+	if nodes < 1 || nodes > maxNodes {
+		return Plan{}, fmt.Errorf("%d nodes: there may be 1 to %d", nodes, maxNodes)
+	}
+	if !subnet.Addr().Is4() || subnet.Bits() != 24 || subnet != subnet.Masked() {
+		return Plan{}, fmt.Errorf("subnet %s: it must be an IPv4 network with a prefix of 24 bits, like %s", subnet, DefaultSubnet)
+	}
+	if top := subnet.Addr().As4(); top[1] > 253 {
+		return Plan{}, fmt.Errorf("subnet %s: the two networks of 16 bits that follow it must be in the same network of 8 bits", subnet)
+	}
+	p := Plan{Subnet: subnet, PodNet: following(subnet, 1), ServiceNet: following(subnet, 2)}
+	for i := 1; i <= nodes; i++ {
+		p.Nodes = append(p.Nodes, Node{
+			Index:   i,
+			Name:    fmt.Sprintf("node-%d", i),
+			Address: nth(subnet, 10+i),
+			PodNet:  netip.PrefixFrom(nth(p.PodNet, i<<8), 24),
+			Zone:    fmt.Sprint(2 - i%2),
+		})
+	}
+	return p, nil
+}
+
+// ControlPlane is the address of the control plane.
+func (p Plan) ControlPlane() netip.Addr { return nth(p.Subnet, 2) }
+
+// Cloud is the address at which Azure's stand-in answers.
+func (p Plan) Cloud() netip.Addr { return nth(p.Subnet, 3) }
+
+// APIService is the address of the Service kubernetes.default.
+func (p Plan) APIService() netip.Addr { return nth(p.ServiceNet, 1) }
+
+// DNS is the address of the cluster's name server.
+func (p Plan) DNS() netip.Addr { return nth(p.ServiceNet, 10) }
+
+// Node returns the node of that name.
+func (p Plan) Node(name string) (Node, error) {
+	for _, n := range p.Nodes {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return Node{}, fmt.Errorf("no node %q; there are %s to %s", name, p.Nodes[0].Name, p.Nodes[len(p.Nodes)-1].Name)
+}
+
+// ZoneLabel is the value of topology.kubernetes.io/zone.
+func (n Node) ZoneLabel() string { return Region + "-" + n.Zone }
+
+// ResourceID is the ID of the node's VM at Azure.
+func (n Node) ResourceID() string {
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s",
+		SubscriptionID, ResourceGroup, n.Name)
+}
+
+// ProviderID is the Node's spec.providerID.
+func (n Node) ProviderID() string { return "azure://" + n.ResourceID() }
+
+// Labels are those that a cloud would give the Node.
+func (n Node) Labels() map[string]string {
+	return map[string]string{
+		"topology.kubernetes.io/region":    Region,
+		"topology.kubernetes.io/zone":      n.ZoneLabel(),
+		"node.kubernetes.io/instance-type": InstanceType,
+	}
+}
+
+func nth(p netip.Prefix, n int) netip.Addr {
+	b := p.Masked().Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+	return netip.AddrFrom4(b)
+}
+
+// following is the n-th network of 16 bits after the one that holds p.
+func following(p netip.Prefix, n int) netip.Prefix {
+	b := p.Addr().As4()
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{b[0], b[1] + byte(n), 0, 0}), 16)
+}
