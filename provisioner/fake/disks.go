@@ -1,0 +1,262 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+type disks struct{ p *platform }
+
+// Create implements provisioner.Disks.
+func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provisioner.Operation, error) {
+	return d.p.call(ctx, DisksCreate, spec.ID, func(plan effect) (*operation, error) {
+		return d.p.createDisk(spec, plan)
+	})
+}
+
+// call runs a method that begins an operation: faults first, then do under mu, then the log.
+func (p *platform) call(ctx context.Context, method Method, id string, do func(effect) (*operation, error)) (provisioner.Operation, error) {
+	plan, err := p.enter(ctx, method, id, "")
+	if err != nil {
+		return nil, p.leave(method, id, "", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now()
+	op, err := do(plan)
+	if p.logLocked(method, id, "", err) != nil {
+		return nil, err
+	}
+	return op, nil
+}
+
+func (p *platform) createDisk(spec provisioner.DiskSpec, plan effect) (*operation, error) {
+	r, err := parseKind(spec.ID, kindDisk)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSpec(spec); err != nil {
+		return nil, err
+	}
+	if !p.groupExists(r.group) {
+		return nil, provisioner.Errorf(provisioner.NotFound, "resource group %q does not exist", r.group)
+	}
+	if found, ok := p.disks[key(spec.ID)]; ok {
+		return p.createAgain(found, spec)
+	}
+	if err := p.checkSource(spec); err != nil {
+		return nil, err
+	}
+	if p.options.MaxDisks > 0 && len(p.disks) >= p.options.MaxDisks {
+		return nil, provisioner.Errorf(provisioner.InsufficientCapacity, "the quota of %d disks is used up", p.options.MaxDisks)
+	}
+	p.serial++
+	made := &disk{Disk: provisioner.Disk{
+		ID: spec.ID, UniqueID: fmt.Sprintf("fake-disk-%d", p.serial), Location: spec.Location, Zone: spec.Zone,
+		SKUName: spec.SKUName, SizeBytes: spec.SizeBytes, MaxShares: spec.MaxShares, SourceID: spec.SourceID,
+		Tags: maps.Clone(spec.Tags),
+	}}
+	p.disks[key(spec.ID)] = made
+	op := p.begin(p.options.Latency.CreateDisk, plan,
+		func() error { made.Ready, made.op = true, nil; return nil },
+		func() { delete(p.disks, key(spec.ID)) })
+	if !op.ended {
+		made.op = op
+	}
+	return op, nil
+}
+
+// createAgain answers the creation of a disk that exists.
+func (p *platform) createAgain(found *disk, spec provisioner.DiskSpec) (*operation, error) {
+	switch {
+	case found.deleting:
+		return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is being deleted", found.ID)
+	case found.SizeBytes != spec.SizeBytes || found.SKUName != spec.SKUName || found.MaxShares != spec.MaxShares ||
+		found.Zone != spec.Zone || !strings.EqualFold(found.SourceID, spec.SourceID):
+		return nil, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists and differs", found.ID)
+	case found.op != nil:
+		return found.op, nil
+	}
+	return p.ended(), nil
+}
+
+func (p *platform) checkSource(spec provisioner.DiskSpec) error {
+	if spec.SourceID == "" {
+		return nil
+	}
+	if _, err := parseKind(spec.SourceID, kindDisk, kindSnapshot); err != nil {
+		return err
+	}
+	source, ok := p.sourceOf(spec.SourceID)
+	switch {
+	case !ok:
+		return provisioner.Errorf(provisioner.NotFound, "source %s does not exist", spec.SourceID)
+	case !source.ready:
+		return provisioner.Errorf(provisioner.Conflict, "source %s is not ready", spec.SourceID)
+	case spec.SizeBytes < source.sizeBytes:
+		return provisioner.Errorf(provisioner.InvalidArgument, "size %d is smaller than the source's %d", spec.SizeBytes, source.sizeBytes)
+	}
+	return nil
+}
+
+type source struct {
+	ready     bool
+	sizeBytes int64
+}
+
+func (p *platform) sourceOf(id string) (source, bool) {
+	if d, ok := p.disks[key(id)]; ok {
+		return source{ready: d.Ready && !d.deleting, sizeBytes: d.SizeBytes}, true
+	}
+	if s, ok := p.snapshots[key(id)]; ok {
+		return source{ready: s.Ready && !s.deleting, sizeBytes: s.SizeBytes}, true
+	}
+	return source{}, false
+}
+
+// Get implements provisioner.Disks.
+func (d disks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
+	if _, err := d.p.enter(ctx, DisksGet, id, ""); err != nil {
+		return provisioner.Disk{}, d.p.leave(DisksGet, id, "", err)
+	}
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	d.p.now()
+	if _, err := parseKind(id, kindDisk); err != nil {
+		return provisioner.Disk{}, d.p.logLocked(DisksGet, id, "", err)
+	}
+	found, ok := d.p.disks[key(id)]
+	if !ok {
+		return provisioner.Disk{}, d.p.logLocked(DisksGet, id, "", noDisk(id))
+	}
+	return found.seen(), d.p.logLocked(DisksGet, id, "", nil)
+}
+
+func noDisk(id string) error {
+	return provisioner.Errorf(provisioner.NotFound, "disk %s does not exist", id)
+}
+
+func (d *disk) seen() provisioner.Disk {
+	seen := d.Disk
+	seen.Tags, seen.AttachedTo = maps.Clone(d.Tags), slices.Clone(d.AttachedTo)
+	return seen
+}
+
+// List implements provisioner.Disks.
+func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Disk, error) {
+	if _, err := d.p.enter(ctx, DisksList, scope.ResourceGroup, ""); err != nil {
+		return nil, d.p.leave(DisksList, scope.ResourceGroup, "", err)
+	}
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	d.p.now()
+	if !d.p.groupExists(scope.ResourceGroup) {
+		err := provisioner.Errorf(provisioner.NotFound, "resource group %q does not exist", scope.ResourceGroup)
+		return nil, d.p.logLocked(DisksList, scope.ResourceGroup, "", err)
+	}
+	var all []provisioner.Disk
+	for _, id := range slices.Sorted(maps.Keys(d.p.disks)) {
+		if within(id, scope) {
+			all = append(all, d.p.disks[id].seen())
+		}
+	}
+	return all, d.p.logLocked(DisksList, scope.ResourceGroup, "", nil)
+}
+
+func within(id string, scope provisioner.Scope) bool {
+	r, err := parse(id)
+	return err == nil && strings.EqualFold(r.subscription, scope.SubscriptionID) && strings.EqualFold(r.group, scope.ResourceGroup)
+}
+
+// Update implements provisioner.Disks.
+func (d disks) Update(ctx context.Context, id string, change provisioner.DiskChange) (provisioner.Operation, error) {
+	return d.p.call(ctx, DisksUpdate, id, func(plan effect) (*operation, error) {
+		return d.p.updateDisk(id, change, plan)
+	})
+}
+
+func (p *platform) updateDisk(id string, change provisioner.DiskChange, plan effect) (*operation, error) {
+	if _, err := parseKind(id, kindDisk); err != nil {
+		return nil, err
+	}
+	found, ok := p.disks[key(id)]
+	if !ok {
+		return nil, noDisk(id)
+	}
+	want := found.Disk
+	grows := change.SizeBytes != nil && *change.SizeBytes > found.SizeBytes
+	if grows {
+		want.SizeBytes = *change.SizeBytes
+	}
+	if change.SKUName != nil {
+		want.SKUName = *change.SKUName
+	}
+	if change.Tags != nil {
+		want.Tags = maps.Clone(change.Tags)
+	}
+	if err := checkSpec(provisioner.DiskSpec{
+		SKUName: want.SKUName, SizeBytes: want.SizeBytes, MaxShares: want.MaxShares, Location: want.Location, Zone: want.Zone,
+	}); err != nil {
+		return nil, err
+	}
+	if found.op != nil {
+		return nil, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", id)
+	}
+	tuned := change.IOPSReadWrite != nil || change.MBpsReadWrite != nil
+	if !tuned && want.SizeBytes == found.SizeBytes && want.SKUName == found.SKUName && maps.Equal(want.Tags, found.Tags) {
+		return p.ended(), nil
+	}
+	if grows && found.MaxShares > 1 && len(p.holders(id)) > 0 {
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "shared disk %s cannot grow while it is attached", id)
+	}
+	op := p.begin(p.options.Latency.UpdateDisk, plan, func() error {
+		found.SizeBytes, found.SKUName, found.Tags, found.op = want.SizeBytes, want.SKUName, want.Tags, nil
+		return nil
+	}, func() { found.op = nil })
+	if !op.ended {
+		found.op = op
+	}
+	return op, nil
+}
+
+// Delete implements provisioner.Disks.
+func (d disks) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
+	return d.p.call(ctx, DisksDelete, id, func(plan effect) (*operation, error) {
+		return d.p.deleteDisk(id, plan)
+	})
+}
+
+func (p *platform) deleteDisk(id string, plan effect) (*operation, error) {
+	if _, err := parseKind(id, kindDisk); err != nil {
+		return nil, err
+	}
+	found, ok := p.disks[key(id)]
+	switch {
+	case !ok:
+		return p.ended(), nil
+	case found.deleting:
+		return found.op, nil
+	case found.op != nil:
+		return nil, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", id)
+	case len(p.holders(id)) > 0:
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", id, strings.Join(p.holders(id), ", "))
+	}
+	found.deleting = true
+	op := p.begin(p.options.Latency.DeleteDisk, plan,
+		func() error { delete(p.disks, key(id)); return nil },
+		func() { found.deleting, found.op = false, nil })
+	if !op.ended {
+		found.op = op
+	}
+	return op, nil
+}
+
+// Resume implements provisioner.Disks.
+func (d disks) Resume(ctx context.Context, token string) (provisioner.Operation, error) {
+	return d.p.resume(ctx, DisksResume, token)
+}

@@ -1,0 +1,184 @@
+package fake
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+type instances struct{ p *platform }
+
+// Get implements provisioner.Instances.
+func (i instances) Get(ctx context.Context, vmID string) (provisioner.Instance, error) {
+	return i.p.getVM(ctx, InstancesGet, vmID)
+}
+
+func (p *platform) getVM(ctx context.Context, method Method, vmID string) (provisioner.Instance, error) {
+	if _, err := p.enter(ctx, method, vmID, ""); err != nil {
+		return provisioner.Instance{}, p.leave(method, vmID, "", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now()
+	if _, err := parseKind(vmID, kindVM, kindScaleSetVM); err != nil {
+		return provisioner.Instance{}, p.logLocked(method, vmID, "", err)
+	}
+	v, ok := p.vms[key(vmID)]
+	if !ok {
+		return provisioner.Instance{}, p.logLocked(method, vmID, "", noVM(vmID))
+	}
+	return v.seen(), p.logLocked(method, vmID, "", nil)
+}
+
+func noVM(id string) error {
+	return provisioner.Errorf(provisioner.NotFound, "VM %s does not exist", id)
+}
+
+func (v *vm) seen() provisioner.Instance {
+	seen := v.Instance
+	for _, s := range v.slots {
+		if s.attaching == nil {
+			seen.DataDisks = append(seen.DataDisks, provisioner.Attachment{DiskID: s.diskID, LUN: s.lun, Detaching: s.detaching != nil})
+		}
+	}
+	return seen
+}
+
+func (v *vm) slot(diskID string) *slot {
+	for _, s := range v.slots {
+		if strings.EqualFold(key(s.diskID), key(diskID)) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (v *vm) drop(s *slot) {
+	v.slots = slices.DeleteFunc(v.slots, func(other *slot) bool { return other == s })
+}
+
+func (v *vm) freeLUN() int32 {
+	for lun := int32(0); ; lun++ {
+		if !slices.ContainsFunc(v.slots, func(s *slot) bool { return s.lun == lun }) {
+			return lun
+		}
+	}
+}
+
+// holders are the VMs that have the disk, or are getting it.
+func (p *platform) holders(diskID string) []string {
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(p.vms)) {
+		if p.vms[id].slot(diskID) != nil {
+			ids = append(ids, p.vms[id].ID)
+		}
+	}
+	return ids
+}
+
+func (p *platform) release(diskID, vmID string) {
+	if d, ok := p.disks[key(diskID)]; ok {
+		d.AttachedTo = slices.DeleteFunc(d.AttachedTo, func(id string) bool { return key(id) == key(vmID) })
+	}
+}
+
+// AddVM adds a VM, or replaces one of the same ID. Name, power and location have
+// defaults: the last part of the ID, running, and "eastus".
+func (c *Cloud) AddVM(instance provisioner.Instance) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	if instance.Name == "" {
+		instance.Name = instance.ID[strings.LastIndex(instance.ID, "/")+1:]
+	}
+	if instance.Power == "" {
+		instance.Power = provisioner.PowerRunning
+	}
+	if instance.Location == "" {
+		instance.Location = "eastus"
+	}
+	c.p.removeVM(instance.ID)
+	added := &vm{Instance: instance}
+	added.DataDisks = nil
+	for _, a := range instance.DataDisks {
+		added.slots = append(added.slots, &slot{diskID: a.DiskID, lun: a.LUN})
+		if d, ok := c.p.disks[key(a.DiskID)]; ok {
+			d.AttachedTo = append(d.AttachedTo, instance.ID)
+		}
+	}
+	c.p.vms[key(instance.ID)] = added
+}
+
+// RemoveVM deletes a VM; its disks are released at once.
+func (c *Cloud) RemoveVM(vmID string) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.p.now()
+	c.p.removeVM(vmID)
+}
+
+func (p *platform) removeVM(vmID string) {
+	v, ok := p.vms[key(vmID)]
+	if !ok {
+		return
+	}
+	delete(p.vms, key(vmID))
+	for _, s := range v.slots {
+		p.release(s.diskID, vmID)
+		if s.attaching != nil {
+			s.attaching.end(noVM(vmID))
+		}
+		if s.detaching != nil {
+			s.detaching.end(nil)
+		}
+	}
+}
+
+// SetPower changes the power state of a VM; its disks stay where they are.
+func (c *Cloud) SetPower(vmID string, power provisioner.PowerState) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	if v, ok := c.p.vms[key(vmID)]; ok {
+		v.Power = power
+	}
+}
+
+// AddDisk puts a disk there that was not made by Create, as it stands: ready, unless an operation of that ID is in flight.
+func (c *Cloud) AddDisk(added provisioner.Disk) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	added.Ready = true
+	if added.MaxShares == 0 {
+		added.MaxShares = 1
+	}
+	c.p.disks[key(added.ID)] = &disk{Disk: added}
+}
+
+// State is what there is on the platform.
+type State struct {
+	Disks     []provisioner.Disk
+	Snapshots []provisioner.Snapshot
+	Instances []provisioner.Instance
+	// InFlight is the number of operations that have not ended.
+	InFlight int
+}
+
+// State returns what there is now, each list in the order of the IDs.
+func (c *Cloud) State() State {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.p.now()
+	state := State{InFlight: len(c.p.inFlight)}
+	for _, id := range slices.Sorted(maps.Keys(c.p.disks)) {
+		state.Disks = append(state.Disks, c.p.disks[id].seen())
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.p.snapshots)) {
+		state.Snapshots = append(state.Snapshots, c.p.snapshots[id].seen())
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.p.vms)) {
+		state.Instances = append(state.Instances, c.p.vms[id].seen())
+	}
+	return state
+}
