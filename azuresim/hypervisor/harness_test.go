@@ -90,6 +90,23 @@ func device(dir, vm string, lun int) string {
 	return filepath.Join(hypervisor.DeviceDir(dir, vm), "data", "by-lun", fmt.Sprint(lun))
 }
 
+// realDevice is where the device link points to.
+func realDevice(t testing.TB, dir, vm string, lun int) string {
+	t.Helper()
+	real, err := filepath.EvalSymlinks(device(dir, vm, lun))
+	must(t, err)
+	return real
+}
+
+// alignedBlock is memory that O_DIRECT takes.
+func alignedBlock(t testing.TB, size int) []byte {
+	t.Helper()
+	block, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Munmap(block)) })
+	return block
+}
+
 func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()

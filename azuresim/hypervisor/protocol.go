@@ -1,0 +1,57 @@
+package hypervisor
+
+import (
+	"context"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/dataplane"
+)
+
+// The protocol: each method is `POST /v1/<method>` with a request object, over a unix socket. The answer is 200 with a response object, or another status with a
+// failure object. Requests may be repeated, whatever became of the first.
+
+// request has the arguments of every method; each uses what it needs.
+type request struct {
+	VM        string `json:"vm,omitempty"`
+	LUN       int    `json:"lun,omitempty"`
+	DiskUID   string `json:"diskUid,omitempty"`
+	SizeBytes int64  `json:"sizeBytes,omitempty"`
+	Source    string `json:"source,omitempty"`
+	Faults    Faults `json:"faults,omitzero"`
+}
+
+type response struct {
+	Attachments []dataplane.Attachment `json:"attachments,omitempty"`
+	Disks       []string               `json:"disks,omitempty"`
+}
+
+type failure struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+}
+
+// methods are the names on the wire.
+func (h *Hypervisor) methods() map[string]func(context.Context, request) (response, error) {
+	plain := func(method func(context.Context, request) error) func(context.Context, request) (response, error) {
+		return func(ctx context.Context, r request) (response, error) { return response{}, method(ctx, r) }
+	}
+	return map[string]func(context.Context, request) (response, error){
+		"createDisk": plain(func(ctx context.Context, r request) error { return h.CreateDisk(ctx, r.DiskUID, r.SizeBytes, r.Source) }),
+		"resizeDisk": plain(func(ctx context.Context, r request) error { return h.ResizeDisk(ctx, r.DiskUID, r.SizeBytes) }),
+		"deleteDisk": plain(func(ctx context.Context, r request) error { return h.DeleteDisk(ctx, r.DiskUID) }),
+		"attach":     plain(func(ctx context.Context, r request) error { return h.Attach(ctx, r.VM, r.LUN, r.DiskUID) }),
+		"detach":     plain(func(ctx context.Context, r request) error { return h.Detach(ctx, r.VM, r.LUN, r.DiskUID) }),
+		"powerOff":   plain(func(ctx context.Context, r request) error { return h.PowerOff(ctx, r.VM) }),
+		"powerOn":    plain(func(ctx context.Context, r request) error { return h.PowerOn(ctx, r.VM) }),
+		"ensureVM":   plain(func(ctx context.Context, r request) error { return h.EnsureVM(ctx, r.VM) }),
+		"removeVM":   plain(func(ctx context.Context, r request) error { return h.RemoveVM(ctx, r.VM) }),
+		"setFaults":  plain(func(ctx context.Context, r request) error { return h.SetFaults(ctx, r.VM, r.Faults) }),
+		"list": func(ctx context.Context, _ request) (response, error) {
+			attachments, err := h.List(ctx)
+			return response{Attachments: attachments}, err
+		},
+		"listDisks": func(ctx context.Context, _ request) (response, error) {
+			disks, err := h.ListDisks(ctx)
+			return response{Disks: disks}, err
+		},
+	}
+}
