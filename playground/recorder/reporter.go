@@ -28,20 +28,18 @@ type reporter struct {
 	client *http.Client
 	clock  clock.WithTicker
 
-	mu      sync.Mutex
-	acks    []Mark
-	events  []Event
-	audit   int64 // the highest that the Collector has asked for
-	news    chan struct{}
-	drained chan struct{}
+	mu     sync.Mutex
+	acks   []Mark
+	events []Event
+	audit  int64 // the highest that the Collector has asked for
+	news   chan struct{}
 }
 
 func newReporter(url, writer string, start int64, clock clock.WithTicker) *reporter {
 	return &reporter{
 		url: url, writer: writer, start: start, clock: clock,
-		client:  &http.Client{Timeout: reportTimeout},
-		news:    make(chan struct{}, 1),
-		drained: make(chan struct{}),
+		client: &http.Client{Timeout: reportTimeout},
+		news:   make(chan struct{}, 1),
 	}
 }
 
@@ -74,7 +72,6 @@ func (r *reporter) wantedAudit() int64 {
 
 // run delivers until the context ends; then it makes a last attempt.
 func (r *reporter) run(ctx context.Context) {
-	defer close(r.drained)
 	for {
 		select {
 		case <-r.news:
