@@ -98,6 +98,10 @@ type AzVolumeAttachmentStatus struct {
 	// LUN of the disk at the VM; set once State is Attached.
 	// +optional
 	LUN *int32 `json:"lun,omitempty"`
+	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so that
+	// it is known also when the AzDriverNode is gone.
+	// +optional
+	VMID string `json:"vmID,omitempty"`
 	// Proof that the node let go of the volume, and of which epoch (law 3).
 	// +optional
 	Proof *ReleaseProof `json:"proof,omitempty"`
