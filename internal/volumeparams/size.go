@@ -1,0 +1,114 @@
+package volumeparams
+
+import (
+	"fmt"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// GiB is the unit in which Azure sizes disks.
+const GiB = int64(1) << 30
+
+const (
+	defaultSizeGiB         = 1
+	largestGiB             = 32767
+	largestProvisionedGiB  = 65536
+	smallestUltraGiB       = 4
+	noCachingFromGiB       = 4096
+	burstingAboveGiB       = 512
+	performancePlusFromGiB = 513
+)
+
+// MaxShares returns the largest maxShares that Azure allows for a SKU and size.
+// Source: https://learn.microsoft.com/azure/virtual-machines/disks-shared
+func MaxShares(skuName string, sizeBytes int64) int32 {
+	switch skuName {
+	case UltraSSDLRS, PremiumV2LRS:
+		return 15
+	case PremiumLRS, PremiumZRS, StandardSSDLRS, StandardSSDZRS:
+		switch {
+		case sizeBytes <= 512*GiB:
+			return 3
+		case sizeBytes <= 4096*GiB:
+			return 5
+		default:
+			return 10
+		}
+	default:
+		return 1
+	}
+}
+
+// Size returns the size of a disk for a request: required, rounded up to whole
+// GiB and to the least that the parameters allow. 0 means that a bound was not given. Errors:
+// InvalidArgument for bounds that make no sense, OutOfRange for those that no disk fits.
+func (p *Parameters) Size(requiredBytes, limitBytes int64) (int64, error) {
+	if requiredBytes < 0 || limitBytes < 0 {
+		return 0, provisioner.Errorf(provisioner.InvalidArgument, "capacity range: required %d and limit %d must not be negative", requiredBytes, limitBytes)
+	}
+	if limitBytes > 0 && requiredBytes > limitBytes {
+		return 0, provisioner.Errorf(provisioner.InvalidArgument, "capacity range: required %d bytes is above the limit of %d bytes", requiredBytes, limitBytes)
+	}
+	low, high := p.sizeRange()
+	if requiredBytes > high {
+		return 0, &OutOfRangeError{fmt.Sprintf("capacity range: required %d bytes; skuName %s allows %d to %d bytes", requiredBytes, p.SKU(), low, high)}
+	}
+	size := max(roundUp(requiredBytes), low)
+	if limitBytes > 0 && size > limitBytes {
+		return 0, &OutOfRangeError{fmt.Sprintf("capacity range: the smallest disk for %d bytes has %d bytes, which is above the limit of %d bytes", requiredBytes, size, limitBytes)}
+	}
+	return size, nil
+}
+
+// OutOfRangeError says that no disk has the size that was asked for.
+type OutOfRangeError struct{ message string }
+
+// Error returns the message.
+func (e *OutOfRangeError) Error() string { return e.message }
+
+func (p *Parameters) sizeRange() (low, high int64) {
+	low, high = defaultSizeGiB, largestGiB
+	switch p.SKU() {
+	case UltraSSDLRS:
+		low, high = smallestUltraGiB, largestProvisionedGiB
+	case PremiumV2LRS:
+		high = largestProvisionedGiB
+	}
+	if p.EnablePerformancePlus {
+		low = performancePlusFromGiB
+	}
+	return low * GiB, high * GiB
+}
+
+func roundUp(bytes int64) int64 { return (bytes + GiB - 1) / GiB * GiB }
+
+// CheckSize returns an InvalidArgument for parameters that a disk of the size cannot have.
+func (p *Parameters) CheckSize(sizeBytes int64) error {
+	var faults []string
+	if allowed := MaxShares(p.SKU(), sizeBytes); p.Shares() > allowed {
+		what := fmt.Sprintf("1 to %d for skuName %s and a size of %d GiB", allowed, p.SKU(), sizeBytes/GiB)
+		if allowed == 1 {
+			what = fmt.Sprintf("1 for skuName %s and a size of %d GiB", p.SKU(), sizeBytes/GiB)
+		}
+		faults = append(faults, fault("maxShares", p.Shares(), what))
+	}
+	if p.EnableBursting && sizeBytes <= burstingAboveGiB*GiB {
+		faults = append(faults, fault("enableBursting", true, fmt.Sprintf("false up to %d GiB", burstingAboveGiB)))
+	}
+	return invalid(faults)
+}
+
+// Caching returns the host caching of a disk of the size: what was asked for, or the default.
+// Azure caches no disk from 4096 GiB on; there it is None whatever was asked for, as the V1 driver has it.
+func (p *Parameters) Caching(sizeBytes int64) string {
+	switch {
+	case sizeBytes >= noCachingFromGiB*GiB:
+		return CachingNone
+	case p.CachingMode != "":
+		return p.CachingMode
+	case p.Shares() > 1, p.SKU() == UltraSSDLRS, p.SKU() == PremiumV2LRS:
+		return CachingNone
+	default:
+		return CachingReadOnly
+	}
+}
