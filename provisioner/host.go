@@ -14,8 +14,14 @@ type Devices interface {
 	// Find waits until the disk at the LUN shows up on this node, or ctx ends, and returns it. It
 	// waits for events, and rescans the bus. Errors: NotFound when ctx ended before the device came.
 	Find(ctx context.Context, lun int32) (Device, error)
-	// Rescan makes the kernel read the size of the device again and returns the device as it is then.
+	// Rescan makes the kernel read the size of the device again and forget what it has
+	// cached of its content, which another node may have changed since, and returns the
+	// device as it is then. Errors: Unavailable when the device cannot be opened.
 	Rescan(ctx context.Context, path string) (Device, error)
+	// Flush writes to the device what the kernel still holds of it. A device that is gone is a
+	// success. Errors: Conflict while anything on this node holds the device, also a mount in
+	// another mount namespace; Unavailable when the device does not take the data.
+	Flush(ctx context.Context, path string) error
 }
 
 // Device is a block device on this node.
@@ -40,9 +46,14 @@ type Filesystems interface {
 	// that no signature of anything is found on it and that its first and last
 	// MiB read as zeroes. Errors: Unavailable when the device cannot be read.
 	Probe(ctx context.Context, device string) (fs Filesystem, blank bool, err error)
-	// Make makes a filesystem on a device that Probe called blank, and returns it.
-	// It probes again itself and refuses, with FailedPrecondition, a device that is not blank.
-	Make(ctx context.Context, device, fsType string, options []string) (Filesystem, error)
+	// Make makes the filesystem fs, with the type and the UUID that the caller chose, on a device
+	// that Probe called blank. It probes again itself and refuses, with FailedPrecondition, a device that
+	// is not blank. Errors: InvalidArgument for a type that cannot be made.
+	Make(ctx context.Context, device string, fs Filesystem, options []string) error
+	// Unmake makes a device blank again on which a Make of fs was cut short. Only whoever recorded before
+	// that Make that the device was blank, and knows that nobody has used it since, may call
+	// it. Errors: FailedPrecondition for a device that carries anything but fs or the remains of it.
+	Unmake(ctx context.Context, device string, fs Filesystem) error
 	// Check replays the journal and repairs what can be repaired without questions.
 	// Errors: FailedPrecondition when the filesystem needs somebody's decision.
 	Check(ctx context.Context, device string, fs Filesystem) error
