@@ -1,0 +1,82 @@
+// Package armerror is the error that Azure Resource Manager puts into a response body: an HTTP status, a code that
+// clients classify by, a message for people, and optionally a target and details. Every layer of azuresim that refuses something on
+// Azure's behalf returns one; the HTTP front end writes it, and the operation engine stores it as the outcome of a long-running operation.
+package armerror
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Error is one refusal. Code and Message are what Azure would say.
+type Error struct {
+	Status     int           `json:"status"`
+	Code       string        `json:"code"`
+	Message    string        `json:"message"`
+	Target     string        `json:"target,omitempty"`
+	Details    []Detail      `json:"details,omitempty"`
+	RetryAfter time.Duration `json:"retryAfter,omitempty"` // 0: no Retry-After header
+}
+
+// Detail is an entry of the details list of an error body.
+type Detail struct {
+	Code    string `json:"code"`
+	Target  string `json:"target,omitempty"`
+	Message string `json:"message"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message) }
+
+// Body is the JSON document that carries the error.
+func (e *Error) Body() any {
+	type body struct {
+		Code    string   `json:"code"`
+		Message string   `json:"message"`
+		Target  string   `json:"target,omitempty"`
+		Details []Detail `json:"details,omitempty"`
+	}
+	return map[string]body{"error": {e.Code, e.Message, e.Target, e.Details}}
+}
+
+// WithTarget sets the target and returns e.
+func (e *Error) WithTarget(target string) *Error {
+	e.Target = target
+	return e
+}
+
+// New makes an error of any status.
+func New(status int, code, format string, args ...any) *Error {
+	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// BadRequest makes a 400.
+func BadRequest(code, format string, args ...any) *Error {
+	return New(http.StatusBadRequest, code, format, args...)
+}
+
+// InvalidParameter makes the 400 that names a parameter.
+func InvalidParameter(target, format string, args ...any) *Error {
+	return New(http.StatusBadRequest, "InvalidParameter", format, args...).WithTarget(target)
+}
+
+// NotAllowed makes the 409 with which Azure refuses what the state of a resource does not permit.
+func NotAllowed(format string, args ...any) *Error {
+	return New(http.StatusConflict, "OperationNotAllowed", format, args...)
+}
+
+// Conflict makes the 409 that tells of another request at work on the same resource.
+func Conflict() *Error {
+	return New(http.StatusConflict, "Conflict", "The request failed due to conflict with a concurrent request. To resolve it, please retry after the other request has completed.")
+}
+
+// From returns err as an Error: itself if it is or wraps one, otherwise a 500.
+func From(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return New(http.StatusInternalServerError, "InternalServerError", "%s", err)
+}

@@ -1,0 +1,144 @@
+package compute
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+)
+
+// Apply implements operations.Executor: it makes the operation's effects on the data plane.
+func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
+	id, err := ParseID(op.Target, "target")
+	if err != nil {
+		return err
+	}
+	switch op.Kind {
+	case opDiskCreate:
+		d, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, id.Key()) })
+		if err != nil || d == nil {
+			return err
+		}
+		return c.Plane.CreateDisk(ctx, d.UID, d.SizeBytes(), d.Source.UID)
+	case opDiskUpdate:
+		return c.applyResize(ctx, op, id)
+	case opDiskDelete:
+		d, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, id.Key()) })
+		if err != nil || d == nil {
+			return err
+		}
+		return c.Plane.DeleteDisk(ctx, d.UID)
+	case opSnapshotCreate, opSnapshotDelete:
+		return c.applySnapshot(ctx, op, id)
+	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart:
+		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
+	}
+	return nil
+}
+
+func (c *Cloud) applyResize(ctx context.Context, op *operations.Operation, id ID) error {
+	var to DiskSpec
+	if err := json.Unmarshal(op.Payload, &to); err != nil {
+		return fmt.Errorf("decode payload: %w", err)
+	}
+	d, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, id.Key()) })
+	if err != nil || d == nil || to.SizeGB <= d.Spec.SizeGB {
+		return err
+	}
+	return c.Plane.ResizeDisk(ctx, d.UID, to.SizeGB<<30)
+}
+
+func (c *Cloud) applySnapshot(ctx context.Context, op *operations.Operation, id ID) error {
+	s, err := view(c, func(tx *store.Tx) (*Snapshot, error) { return snapshotTable.Get(tx, id.Key()) })
+	if err != nil || s == nil {
+		return err
+	}
+	if op.Kind == opSnapshotDelete {
+		return c.Plane.DeleteDisk(ctx, s.UID)
+	}
+	return c.Plane.CreateDisk(ctx, s.UID, s.SizeGB<<30, s.Source.UID)
+}
+
+// applyVM makes the data plane follow the VM's record as far as this operation answers for it.
+func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) error {
+	switch op.Kind {
+	case opVMPowerOff, opVMDeallocate:
+		return c.Plane.PowerOff(ctx, vm.PlaneKey)
+	case opVMRestart:
+		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
+			return err
+		}
+		return c.powerOn(ctx, vm)
+	case opVMStart:
+		return c.powerOn(ctx, vm)
+	case opVMDelete:
+		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
+			return err
+		}
+	}
+	var faults []error
+	for _, d := range vm.Disks {
+		if d.Operation == op.ID && d.State == DiskDetaching {
+			faults = append(faults, c.Plane.Detach(ctx, vm.PlaneKey, d.LUN, d.UID))
+		}
+	}
+	if err := errors.Join(faults...); err != nil || vm.Off() {
+		return err // a VM without power gets its devices when it starts
+	}
+	for _, d := range vm.Disks {
+		if d.Operation == op.ID && d.State == DiskAttaching {
+			faults = append(faults, c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// powerOn gives the VM power and the devices that it should have, also those that were attached while it was off. A disk that is being attached
+// shows up a little early: its operation may have passed its Apply while the VM was off.
+func (c *Cloud) powerOn(ctx context.Context, vm *VM) error {
+	if err := c.Plane.PowerOn(ctx, vm.PlaneKey); err != nil {
+		return err
+	}
+	for _, d := range vm.Disks {
+		if d.State != DiskDetaching {
+			if err := c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Undo implements operations.Executor: a disk whose attach fails must not stay visible.
+func (c *Cloud) Undo(ctx context.Context, op *operations.Operation) error {
+	id, err := ParseID(op.Target, "target")
+	if err != nil || id.Kind != KindVM && id.Instance == "" {
+		return err
+	}
+	return c.withPlane(id, func(vm *VM) error {
+		var faults []error
+		for _, d := range vm.Disks {
+			if d.Operation == op.ID && d.State == DiskAttaching {
+				faults = append(faults, c.Plane.Detach(ctx, vm.PlaneKey, d.LUN, d.UID))
+			}
+		}
+		return errors.Join(faults...)
+	})
+}
+
+// withPlane runs fn with the VM's present record, alone among all who change the VM on the data plane. It does nothing if there is no such VM.
+func (c *Cloud) withPlane(id ID, fn func(vm *VM) error) error {
+	lock, _ := c.planeLocks.LoadOrStore(id.Key(), &sync.Mutex{})
+	mu := lock.(*sync.Mutex)
+	mu.Lock()
+	defer mu.Unlock()
+	vm, err := view(c, func(tx *store.Tx) (*VM, error) { return vmTable.Get(tx, id.Key()) })
+	if err != nil || vm == nil {
+		return err
+	}
+	return fn(vm)
+}

@@ -1,0 +1,155 @@
+package compute
+
+import (
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
+	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+)
+
+// Disk states.
+const (
+	StateUnattached    = "Unattached"
+	StateAttached      = "Attached"
+	StateReserved      = "Reserved"
+	StateActiveSAS     = "ActiveSAS"
+	StateReadyToUpload = "ReadyToUpload"
+	StateActiveUpload  = "ActiveUpload"
+)
+
+// DiskView is a disk as a caller sees it.
+type DiskView struct {
+	Disk
+	State             string   // Unattached, Attached, ...
+	Owners            []string // VMs whose attach has succeeded, first the one in managedBy
+	Tier              string   // the effective performance tier; empty for provisioned SKUs
+	CompletionPercent *float64 // of the background copy, if there is one
+}
+
+// holders returns what the rules and the view need of the VMs that hold d.
+func (c *Cloud) holders(tx *store.Tx, d *Disk) (held []attachment, vms []*VM, err error) {
+	for _, claim := range d.Claims {
+		id, err := ParseID(claim.VM, "vm")
+		if err != nil {
+			return nil, nil, err
+		}
+		vm, err := vmTable.Get(tx, id.Key())
+		if err != nil {
+			return nil, nil, err
+		}
+		if vm == nil {
+			continue
+		}
+		entry := vm.findDisk(d.ID)
+		settled := entry != nil && (entry.State == DiskAttached || entry.State == DiskDetachFailed)
+		held = append(held, attachment{vm: vm.Name, deallocated: vm.Power == PowerDeallocated, settled: settled})
+		vms = append(vms, vm)
+	}
+	return held, vms, nil
+}
+
+// diskView renders the disk; holders are the VMs of its claims in any order.
+func (c *Cloud) diskView(d *Disk, holders []*VM) *DiskView {
+	v := &DiskView{Disk: *d, State: StateUnattached}
+	deallocated := map[string]bool{}
+	for _, vm := range holders {
+		deallocated[vm.ID.Key()] = vm.Power == PowerDeallocated
+	}
+	allDeallocated := true
+	for _, claim := range d.Claims {
+		if claim.Attached {
+			v.Owners = append(v.Owners, claim.VM)
+			id, _ := ParseID(claim.VM, "vm")
+			allDeallocated = allDeallocated && deallocated[id.Key()]
+		}
+	}
+	now := c.Clock.Now()
+	sas := d.Access != nil && d.Access.Expires.After(now)
+	switch {
+	case len(v.Owners) > 0 && allDeallocated:
+		v.State = StateReserved
+	case len(v.Owners) > 0:
+		v.State = StateAttached
+	case d.UploadReady && sas:
+		v.State = StateActiveUpload
+	case d.UploadReady:
+		v.State = StateReadyToUpload
+	case sas:
+		v.State = StateActiveSAS
+	}
+	v.Tier = d.Spec.Tier
+	if sku, ok := skus.DiskByName(d.Spec.SKU); ok && v.Tier == "" && !sku.Provisioned {
+		v.Tier = sku.TierFor(d.Spec.SizeGB).Name
+	}
+	v.CompletionPercent = completion(d.CopyStarted, d.CopyDone, now)
+	return v
+}
+
+// completion is how far a background copy is, nil if there is none.
+func completion(started, done, now time.Time) *float64 {
+	if done.IsZero() {
+		return nil
+	}
+	percent := 100.0
+	if now.Before(done) {
+		percent = max(0, 100*float64(now.Sub(started))/float64(done.Sub(started)))
+	}
+	return &percent
+}
+
+// Disk returns a disk.
+func (c *Cloud) Disk(id ID) (*DiskView, error) {
+	return view(c, func(tx *store.Tx) (*DiskView, error) {
+		d, err := diskTable.Get(tx, id.Key())
+		if err != nil || d == nil {
+			return nil, orNotFound(err, id)
+		}
+		_, vms, err := c.holders(tx, d)
+		return c.diskView(d, vms), err
+	})
+}
+
+// Page is part of a list. Next is what to give as after for the rest; it is empty at the end.
+type Page[T any] struct {
+	Items []*T
+	Next  string
+}
+
+// Disks lists the disks of a resource group, or of the subscription if group is empty.
+func (c *Cloud) Disks(subscription, group, after string, limit int) (Page[DiskView], error) {
+	return view(c, func(tx *store.Tx) (Page[DiskView], error) {
+		if group != "" {
+			if _, err := mustGroup(tx, subscription, group); err != nil {
+				return Page[DiskView]{}, err
+			}
+		}
+		return page(tx, diskTable, groupPrefix(subscription, group, KindDisk), after, limit, func(d *Disk) (*DiskView, error) {
+			_, vms, err := c.holders(tx, d)
+			return c.diskView(d, vms), err
+		})
+	})
+}
+
+// page collects up to limit records; render returns nil for those to leave out.
+func page[T, V any](tx *store.Tx, t store.Table[T], prefix, after string, limit int, render func(*T) (*V, error)) (Page[V], error) {
+	p := Page[V]{Items: []*V{}}
+	last := ""
+	for r, err := range t.Scan(tx, prefix, after) {
+		if err != nil {
+			return p, err
+		}
+		v, err := render(r.Value)
+		if err != nil {
+			return p, err
+		}
+		if v == nil {
+			continue
+		}
+		if len(p.Items) == limit {
+			p.Next = last
+			return p, nil
+		}
+		p.Items, last = append(p.Items, v), r.Key
+	}
+	return p, nil
+}

@@ -1,0 +1,243 @@
+package compute
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
+	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+)
+
+// DiskInput is a PUT or PATCH of a disk; nil means that the caller did not say.
+type DiskInput struct {
+	Location     *string
+	Zones        []string
+	Tags         map[string]string
+	SKU          *string
+	SizeGB       *int64
+	MaxShares    *int
+	Tier         *string
+	Bursting     *bool
+	IOPS         *int64
+	MBps         *int64
+	IOPSReadOnly *int64
+	MBpsReadOnly *int64
+	Frequent     *bool // optimizedForFrequentAttach
+	Source       *SourceInput
+	Other        Properties
+}
+
+// SourceInput is creationData.
+type SourceInput struct {
+	Option      string
+	ResourceID  string
+	UploadBytes int64
+	Other       Properties
+}
+
+// Accepted is a write that was accepted: the resource as it is shown now, and the operation that goes on.
+type Accepted[T any] struct {
+	Resource *T
+	Op       *operations.Operation
+	Created  bool
+}
+
+func diskLane(id ID) string { return "disk " + id.Key() }
+
+// PutDisk makes a disk or updates it.
+func (c *Cloud) PutDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
+	return change(c, func(tx *store.Tx) (Accepted[DiskView], error) {
+		if err := c.acceptsWrite(tx, id); err != nil {
+			return Accepted[DiskView]{}, err
+		}
+		d, err := diskTable.Get(tx, id.Key())
+		if err != nil {
+			return Accepted[DiskView]{}, err
+		}
+		if d != nil && d.Provisioning != Failed {
+			if in.Source != nil && in.Source.Option != "" && !strings.EqualFold(in.Source.Option, d.Source.Option) {
+				return Accepted[DiskView]{}, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'creationData.createOption' is not allowed.").WithTarget("creationData.createOption")
+			}
+			return c.updateDisk(tx, d, in)
+		}
+		return c.createDisk(tx, id, in)
+	})
+}
+
+// PatchDisk updates a disk.
+func (c *Cloud) PatchDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
+	return change(c, func(tx *store.Tx) (Accepted[DiskView], error) {
+		if err := c.acceptsWrite(tx, id); err != nil {
+			return Accepted[DiskView]{}, err
+		}
+		d, err := diskTable.Get(tx, id.Key())
+		if err != nil {
+			return Accepted[DiskView]{}, err
+		}
+		if d == nil {
+			return Accepted[DiskView]{}, resourceNotFound(id)
+		}
+		return c.updateDisk(tx, d, in)
+	})
+}
+
+// acceptsWrite refuses writes to a missing group and to a disk or snapshot with an operation under way.
+func (c *Cloud) acceptsWrite(tx *store.Tx, id ID) error {
+	if _, err := mustGroup(tx, id.Subscription, id.Group); err != nil {
+		return err
+	}
+	return c.laneFree(tx, diskLane(id))
+}
+
+func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView], error) {
+	var none Accepted[DiskView]
+	if in.Location == nil || *in.Location == "" {
+		return none, armerror.BadRequest("LocationRequired", "The location property is required for this definition.")
+	}
+	if in.Source == nil || in.Source.Option == "" {
+		return none, missing("disk.creationData.createOption")
+	}
+	d := &Disk{
+		ID: id, UID: uuid.NewString(), Location: skus.NormalizeLocation(*in.Location), Zones: in.Zones,
+		Created: c.Clock.Now().UTC(), Provisioning: Creating, Spec: DiskSpec{SKU: skus.StandardLRS, MaxShares: 1},
+	}
+	sourceGB, err := c.resolveSource(tx, d, in.Source)
+	if err != nil {
+		return none, err
+	}
+	d.Spec = merged(d.Spec, in)
+	switch {
+	case d.Spec.SizeGB == 0 && sourceGB == 0:
+		return none, missing("disk.diskSizeGB")
+	case d.Spec.SizeGB == 0:
+		d.Spec.SizeGB = sourceGB
+	case d.Spec.SizeGB < sourceGB:
+		return none, armerror.InvalidParameter("disk.diskSizeGB", "The disk size %d GB must not be less than the size %d GB of its source.", d.Spec.SizeGB, sourceGB)
+	}
+	defaultPerformance(&d.Spec)
+	if err := checkDisk(d); err != nil {
+		return none, err
+	}
+	if d.Spec.Bursting {
+		d.BurstingOn = d.Created
+	}
+	if err := diskTable.Put(tx, id.Key(), d); err != nil {
+		return none, err
+	}
+	op, err := c.enqueue(tx, job{kind: opDiskCreate, lane: diskLane(id), target: id, location: d.Location, duration: c.Latency.Draw(latency.DiskCreate)})
+	return Accepted[DiskView]{c.diskView(d, nil), op, true}, err
+}
+
+// merged is the specification with what the caller said laid over it.
+func merged(s DiskSpec, in DiskInput) DiskSpec {
+	set(&s.SizeGB, in.SizeGB)
+	set(&s.MaxShares, in.MaxShares)
+	set(&s.Tier, in.Tier)
+	set(&s.Bursting, in.Bursting)
+	set(&s.IOPS, in.IOPS)
+	set(&s.MBps, in.MBps)
+	set(&s.IOPSReadOnly, in.IOPSReadOnly)
+	set(&s.MBpsReadOnly, in.MBpsReadOnly)
+	if in.SKU != nil {
+		s.SKU = *in.SKU
+		if sku, ok := skus.DiskByName(s.SKU); ok {
+			s.SKU = sku.Name
+		}
+	}
+	if in.Frequent != nil {
+		s.OptimizedForFrequentAttach = in.Frequent
+	}
+	if in.Tags != nil {
+		s.Tags = in.Tags
+	}
+	s.Other = overlaid(s.Other, in.Other)
+	return s
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func overlaid(base, over Properties) Properties {
+	if len(over) == 0 {
+		return base
+	}
+	out := Properties{}
+	maps.Copy(out, base)
+	maps.Copy(out, over)
+	return out
+}
+
+func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskView], error) {
+	var none Accepted[DiskView]
+	if in.Location != nil && skus.NormalizeLocation(*in.Location) != d.Location {
+		return none, armerror.New(409, "InvalidResourceLocation", "The resource '%s' already exists in location '%s'. A resource with the same name cannot be created in location '%s'.",
+			d.ID.Name, d.Location, *in.Location)
+	}
+	held, views, err := c.holders(tx, d)
+	if err != nil {
+		return none, err
+	}
+	want := *d
+	want.Spec = merged(d.Spec, in)
+	defaultPerformance(&want.Spec)
+	if err := checkDiskChange(d, want.Spec, held); err != nil {
+		return none, err
+	}
+	if err := checkDisk(&want); err != nil {
+		return none, err
+	}
+	d.Provisioning = Updating
+	if err := diskTable.Put(tx, d.ID.Key(), d); err != nil {
+		return none, err
+	}
+	op, err := c.enqueue(tx, job{kind: opDiskUpdate, lane: diskLane(d.ID), target: d.ID, location: d.Location,
+		duration: c.Latency.Draw(latency.DiskUpdate), payload: want.Spec})
+	return Accepted[DiskView]{c.diskView(d, views), op, false}, err
+}
+
+// DeleteDisk deletes a disk that no VM holds. op is nil if there is no such disk; a disk that is being deleted returns the operation
+// under way.
+func (c *Cloud) DeleteDisk(id ID) (op *operations.Operation, err error) {
+	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
+		d, err := diskTable.Get(tx, id.Key())
+		if err != nil || d == nil {
+			return nil, err
+		}
+		if d.Provisioning == Deleting {
+			return c.runningDelete(tx, id)
+		}
+		if err := c.laneFree(tx, diskLane(id)); err != nil {
+			return nil, err
+		}
+		if len(d.Claims) > 0 {
+			return nil, armerror.NotAllowed("Disk %s is attached to VM %s.", d.ID.Name, d.Claims[0].VM)
+		}
+		if d.Access != nil && d.Access.Expires.After(c.Clock.Now()) {
+			return nil, armerror.NotAllowed("There is an active shared access signature outstanding for disk %s. Call EndGetAccess before deleting the disk.", d.ID.Name)
+		}
+		if err := c.notASource(tx, d.UID); err != nil {
+			return nil, err
+		}
+		d.Provisioning = Deleting
+		if err := diskTable.Put(tx, id.Key(), d); err != nil {
+			return nil, err
+		}
+		return c.enqueue(tx, job{kind: opDiskDelete, lane: diskLane(id), target: d.ID, location: d.Location, duration: c.Latency.Draw(latency.DiskDelete)})
+	})
+}
+
+func (c *Cloud) runningDelete(tx *store.Tx, id ID) (*operations.Operation, error) {
+	ops, err := c.engine.Lane(tx, diskLane(id))
+	if err != nil || len(ops) == 0 {
+		return nil, err
+	}
+	return ops[0], nil
+}

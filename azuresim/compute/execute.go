@@ -1,0 +1,236 @@
+package compute
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+)
+
+// Kinds of operations.
+const (
+	opDiskCreate     = "disk.create"
+	opDiskUpdate     = "disk.update"
+	opDiskDelete     = "disk.delete"
+	opDiskAccess     = "disk.access"
+	opSnapshotCreate = "snapshot.create"
+	opSnapshotUpdate = "snapshot.update"
+	opSnapshotDelete = "snapshot.delete"
+	opSnapshotAccess = "snapshot.access"
+	opVMCreate       = "vm.create"
+	opVMUpdate       = "vm.update" // PUT or PATCH
+	opVMDisks        = "vm.disks"  // attachDetachDataDisks
+	opVMDelete       = "vm.delete"
+	opVMStart        = "vm.start"
+	opVMPowerOff     = "vm.powerOff"
+	opVMDeallocate   = "vm.deallocate"
+	opVMRestart      = "vm.restart"
+	opScaleSetPut    = "vmss.put"
+	opScaleSetDelete = "vmss.delete"
+)
+
+// OperationKinds lists the kinds, for those who match faults by them.
+var OperationKinds = []string{
+	opDiskCreate, opDiskUpdate, opDiskDelete, opDiskAccess, opSnapshotCreate, opSnapshotUpdate, opSnapshotDelete, opSnapshotAccess,
+	opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart, opScaleSetPut, opScaleSetDelete,
+}
+
+func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// Complete implements operations.Executor: it records what the operation was for.
+func (c *Cloud) Complete(tx *store.Tx, op *operations.Operation) error {
+	id, err := ParseID(op.Target, "target")
+	if err != nil {
+		return err
+	}
+	switch op.Kind {
+	case opDiskCreate, opDiskUpdate, opDiskAccess:
+		return c.completeDisk(tx, op, id)
+	case opDiskDelete:
+		return diskTable.Delete(tx, id.Key())
+	case opSnapshotCreate, opSnapshotUpdate, opSnapshotAccess:
+		return c.completeSnapshot(tx, op, id)
+	case opSnapshotDelete:
+		return snapshotTable.Delete(tx, id.Key())
+	case opScaleSetPut, opScaleSetDelete:
+		return c.completeScaleSet(tx, op, id)
+	}
+	return c.completeVM(tx, op, id)
+}
+
+func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) error {
+	d, err := diskTable.Get(tx, id.Key())
+	if err != nil || d == nil {
+		return err
+	}
+	switch op.Kind {
+	case opDiskUpdate:
+		var to DiskSpec
+		if err := json.Unmarshal(op.Payload, &to); err != nil {
+			return fmt.Errorf("decode payload: %w", err)
+		}
+		if to.Bursting && !d.Spec.Bursting {
+			d.BurstingOn = c.Clock.Now().UTC()
+		}
+		d.Spec = to
+	case opDiskAccess:
+		if err := c.completeAccess(op, &d.Access, &d.UploadReady); err != nil {
+			return err
+		}
+	}
+	d.Provisioning = Succeeded
+	return diskTable.Put(tx, id.Key(), d)
+}
+
+func (c *Cloud) completeVM(tx *store.Tx, op *operations.Operation, id ID) error {
+	vm, err := vmTable.Get(tx, id.Key())
+	if err != nil || vm == nil {
+		return err
+	}
+	vm.Provisioning = Succeeded
+	before := vm.Power
+	switch op.Kind {
+	case opVMCreate, opVMStart, opVMRestart:
+		vm.Power, vm.PowerCut = PowerRunning, false // Azure starts it on a healthy host
+	case opVMPowerOff:
+		vm.Power = PowerStopped
+	case opVMDeallocate:
+		vm.Power = PowerDeallocated
+	}
+	if err := c.settleDisks(tx, op, vm); err != nil {
+		return err
+	}
+	if op.Kind == opVMDelete {
+		return c.forgetVM(tx, vm)
+	}
+	if vm.Power != before || op.Kind == opVMRestart {
+		c.notify(tx, vm, "power", vm.Power)
+	}
+	return vmTable.Put(tx, id.Key(), vm)
+}
+
+// settleDisks turns what the operation was attaching into attached, and drops what it was detaching.
+func (c *Cloud) settleDisks(tx *store.Tx, op *operations.Operation, vm *VM) error {
+	now := c.Clock.Now().UTC()
+	for i := range vm.Disks {
+		d := &vm.Disks[i]
+		if d.Operation != op.ID || d.State != DiskAttaching && d.State != DiskDetaching {
+			continue
+		}
+		disk, err := diskTable.Get(tx, d.Disk.Key())
+		if err != nil {
+			return err
+		}
+		if disk == nil {
+			return fmt.Errorf("disk %s of VM %s is not there", d.Disk, vm.ID)
+		}
+		if d.State == DiskAttaching {
+			d.State, d.Operation = DiskAttached, ""
+			disk.claimOf(vm).Attached = true
+		} else {
+			disk.dropClaim(vm)
+		}
+		disk.OwnerChanged = now
+		if err := diskTable.Put(tx, disk.ID.Key(), disk); err != nil {
+			return err
+		}
+	}
+	vm.Disks = slices.DeleteFunc(vm.Disks, func(d DataDisk) bool { return d.State == DiskDetaching && d.Operation == op.ID })
+	return nil
+}
+
+func (d *Disk) claimOf(vm *VM) *Claim {
+	for i := range d.Claims {
+		if d.Claims[i].VM == vm.ID.String() {
+			return &d.Claims[i]
+		}
+	}
+	return &Claim{}
+}
+
+func (d *Disk) dropClaim(vm *VM) {
+	d.Claims = slices.DeleteFunc(d.Claims, func(c Claim) bool { return c.VM == vm.ID.String() })
+}
+
+func (c *Cloud) forgetVM(tx *store.Tx, vm *VM) error {
+	if err := planeTable.Delete(tx, vm.PlaneKey); err != nil {
+		return err
+	}
+	c.notify(tx, vm, "deleted", "")
+	return vmTable.Delete(tx, vm.ID.Key())
+}
+
+// Fail implements operations.Executor: it takes back what the operation had announced.
+func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) error {
+	id, err := ParseID(op.Target, "target")
+	if err != nil {
+		return err
+	}
+	switch op.Kind {
+	case opDiskCreate, opDiskUpdate, opDiskDelete, opDiskAccess:
+		d, err := diskTable.Get(tx, id.Key())
+		if err != nil || d == nil {
+			return err
+		}
+		d.Provisioning = Succeeded
+		if op.Kind == opDiskCreate {
+			d.Provisioning = Failed
+		}
+		return diskTable.Put(tx, id.Key(), d)
+	case opSnapshotCreate, opSnapshotUpdate, opSnapshotDelete, opSnapshotAccess:
+		s, err := snapshotTable.Get(tx, id.Key())
+		if err != nil || s == nil {
+			return err
+		}
+		s.Provisioning = Succeeded
+		if op.Kind == opSnapshotCreate {
+			s.Provisioning = Failed
+		}
+		return snapshotTable.Put(tx, id.Key(), s)
+	case opScaleSetPut, opScaleSetDelete:
+		return c.failScaleSet(tx, id)
+	}
+	return c.failVM(tx, op, id)
+}
+
+// failVM: what was being attached is off the VM again; what was being detached stays, marked, and can be detached again.
+func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
+	vm, err := vmTable.Get(tx, id.Key())
+	if err != nil || vm == nil {
+		return err
+	}
+	vm.Provisioning = Failed
+	switch op.Kind {
+	case opVMStart, opVMCreate:
+		vm.Power = PowerStopped
+	case opVMPowerOff, opVMDeallocate:
+		vm.Power = PowerRunning
+	}
+	for i := range vm.Disks {
+		d := &vm.Disks[i]
+		if d.Operation != op.ID {
+			continue
+		}
+		switch d.State {
+		case DiskDetaching:
+			d.State, d.Operation = DiskDetachFailed, ""
+		case DiskAttaching:
+			disk, err := diskTable.Get(tx, d.Disk.Key())
+			if err != nil {
+				return err
+			}
+			if disk != nil {
+				disk.dropClaim(vm)
+				if err := diskTable.Put(tx, disk.ID.Key(), disk); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	vm.Disks = slices.DeleteFunc(vm.Disks, func(d DataDisk) bool { return d.State == DiskAttaching && d.Operation == op.ID })
+	return vmTable.Put(tx, id.Key(), vm)
+}

@@ -1,0 +1,198 @@
+package compute
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+)
+
+// Provisioning states.
+const (
+	Creating  = "Creating"
+	Updating  = "Updating"
+	Deleting  = "Deleting"
+	Succeeded = "Succeeded"
+	Failed    = "Failed"
+)
+
+// Power states of a VM, without the "PowerState/" in front.
+const (
+	PowerStarting     = "starting"
+	PowerRunning      = "running"
+	PowerStopping     = "stopping"
+	PowerStopped      = "stopped"
+	PowerDeallocating = "deallocating"
+	PowerDeallocated  = "deallocated"
+)
+
+// Properties are JSON properties that the model keeps for its callers and does not look into.
+type Properties map[string]json.RawMessage
+
+// Group is a resource group.
+type Group struct {
+	Subscription string            `json:"subscription"`
+	Name         string            `json:"name"`
+	Location     string            `json:"location"`
+	Tags         map[string]string `json:"tags,omitempty"`
+}
+
+// Source says what a disk or snapshot is made from.
+type Source struct {
+	Option     string     `json:"option"` // Empty, Copy, CopyStart, Upload, ...
+	ResourceID string     `json:"resourceId,omitempty"`
+	UID        string     `json:"uid,omitempty"` // uniqueId of the source
+	Other      Properties `json:"other,omitempty"`
+}
+
+// DiskSpec is what a caller chooses and may change later.
+type DiskSpec struct {
+	Tags                       map[string]string `json:"tags,omitempty"`
+	SKU                        string            `json:"sku"`
+	SizeGB                     int64             `json:"sizeGB"`
+	MaxShares                  int               `json:"maxShares"`
+	Tier                       string            `json:"tier,omitempty"`
+	Bursting                   bool              `json:"bursting,omitempty"`
+	IOPS, MBps                 int64             `json:",omitempty"`
+	IOPSReadOnly               int64             `json:",omitempty"`
+	MBpsReadOnly               int64             `json:",omitempty"`
+	OptimizedForFrequentAttach *bool             `json:"optimizedForFrequentAttach,omitempty"`
+	Other                      Properties        `json:"other,omitempty"`
+}
+
+// Access is a shared access signature that was granted.
+type Access struct {
+	Level   string    `json:"level"` // Read or Write
+	Expires time.Time `json:"expires"`
+}
+
+// Claim is the tie of a disk to a VM, from the moment that an attach is accepted until the detach is done.
+type Claim struct {
+	VM       string `json:"vm"` // resource ID
+	LUN      int    `json:"lun"`
+	Attached bool   `json:"attached"` // the attach operation has succeeded
+}
+
+// Disk is a managed disk.
+type Disk struct {
+	ID           ID        `json:"id"`
+	UID          string    `json:"uid"`
+	Location     string    `json:"location"`
+	Zones        []string  `json:"zones,omitempty"`
+	Source       Source    `json:"source"`
+	Spec         DiskSpec  `json:"spec"`
+	Created      time.Time `json:"created"`
+	OwnerChanged time.Time `json:"ownerChanged"`
+	BurstingOn   time.Time `json:"burstingOn"`
+	Provisioning string    `json:"provisioning"`
+	Claims       []Claim   `json:"claims,omitempty"`
+	Access       *Access   `json:"access,omitempty"`
+	UploadReady  bool      `json:"uploadReady,omitempty"` // made by Upload and not filled yet
+	CopyStarted  time.Time `json:"copyStarted"`
+	CopyDone     time.Time `json:"copyDone"` // zero: there is no background copy
+}
+
+// SizeBytes is the size of the block device.
+func (d *Disk) SizeBytes() int64 { return d.Spec.SizeGB << 30 }
+
+// Snapshot is a point-in-time copy of a disk.
+type Snapshot struct {
+	ID           ID                `json:"id"`
+	UID          string            `json:"uid"`
+	Location     string            `json:"location"`
+	Tags         map[string]string `json:"tags,omitempty"`
+	SKU          string            `json:"sku"`
+	SizeGB       int64             `json:"sizeGB"`
+	Incremental  bool              `json:"incremental"`
+	FamilyID     string            `json:"familyId,omitempty"`
+	Source       Source            `json:"source"`
+	Created      time.Time         `json:"created"`
+	Provisioning string            `json:"provisioning"`
+	Access       *Access           `json:"access,omitempty"`
+	CopyStarted  time.Time         `json:"copyStarted"`
+	CopyDone     time.Time         `json:"copyDone"`
+	Other        Properties        `json:"other,omitempty"`
+}
+
+// States of a data disk of a VM.
+const (
+	DiskAttaching    = "Attaching"
+	DiskAttached     = "Attached"
+	DiskDetaching    = "Detaching"
+	DiskDetachFailed = "DetachFailed"
+)
+
+// DataDisk is an entry of a VM's data disk list.
+type DataDisk struct {
+	LUN              int        `json:"lun"`
+	Disk             ID         `json:"disk"`
+	UID              string     `json:"uid"`
+	Caching          string     `json:"caching"`
+	DeleteOption     string     `json:"deleteOption,omitempty"`
+	WriteAccelerator bool       `json:"writeAccelerator,omitempty"`
+	Force            bool       `json:"force,omitempty"`
+	State            string     `json:"state"`
+	Operation        string     `json:"operation,omitempty"` // the one that will end Attaching or Detaching
+	Other            Properties `json:"other,omitempty"`     // of managedDisk
+}
+
+// VM is a virtual machine or an instance of a uniform scale set.
+type VM struct {
+	ID           ID                `json:"id"`
+	PlaneKey     string            `json:"planeKey"` // its name on the data plane
+	Name         string            `json:"name"`
+	VMID         string            `json:"vmId"`
+	Location     string            `json:"location"`
+	Zones        []string          `json:"zones,omitempty"`
+	Tags         map[string]string `json:"tags,omitempty"`
+	Size         string            `json:"size"`
+	ScaleSet     string            `json:"scaleSet,omitempty"` // ID of its flexible or uniform scale set
+	Created      time.Time         `json:"created"`
+	Provisioning string            `json:"provisioning"`
+	Power        string            `json:"power"`
+	PowerCut     bool              `json:"powerCut,omitempty"`   // fault: no power although Azure may say that it runs
+	NetworkCut   bool              `json:"networkCut,omitempty"` // fault: recorded for whoever simulates the network
+	Revision     uint64            `json:"revision"`             // grows with each accepted write; the ETag
+	Disks        []DataDisk        `json:"disks,omitempty"`
+	TopLevel     Properties        `json:"topLevel,omitempty"`   // identity, plan, ...
+	Properties   Properties        `json:"properties,omitempty"` // osProfile, networkProfile, ...
+	Hardware     Properties        `json:"hardware,omitempty"`   // of hardwareProfile, without vmSize
+	Storage      Properties        `json:"storage,omitempty"`    // of storageProfile, without dataDisks
+}
+
+// Off says whether the VM has no power, so that it holds no devices.
+func (vm *VM) Off() bool {
+	return vm.PowerCut || vm.Power == PowerStopped || vm.Power == PowerDeallocated
+}
+
+// ScaleSet is a scale set.
+type ScaleSet struct {
+	ID           ID                `json:"id"`
+	Location     string            `json:"location"`
+	Zones        []string          `json:"zones,omitempty"`
+	Tags         map[string]string `json:"tags,omitempty"`
+	SKU          string            `json:"sku"`
+	Capacity     int               `json:"capacity"`
+	Flexible     bool              `json:"flexible"`
+	NextInstance int               `json:"nextInstance"`
+	Created      time.Time         `json:"created"`
+	UniqueID     string            `json:"uniqueId"`
+	Provisioning string            `json:"provisioning"`
+	TopLevel     Properties        `json:"topLevel,omitempty"`
+	Properties   Properties        `json:"properties,omitempty"`
+}
+
+var (
+	groupTable    = store.Table[Group]{Name: "groups"}
+	diskTable     = store.Table[Disk]{Name: "disks"}
+	snapshotTable = store.Table[Snapshot]{Name: "snapshots"}
+	vmTable       = store.Table[VM]{Name: "vms"}
+	planeTable    = store.Table[string]{Name: "planeKeys"} // data-plane key -> VM ID key
+	scaleSetTable = store.Table[ScaleSet]{Name: "scaleSets"}
+	metaTable     = store.Table[[]byte]{Name: "meta"}
+)
+
+// Tables are the tables that the model needs in its store.
+var Tables = []string{
+	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, metaTable.Name,
+}

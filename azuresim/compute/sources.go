@@ -1,0 +1,145 @@
+package compute
+
+import (
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
+	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+)
+
+// sourceInfo is what a copy takes over from a disk or snapshot.
+type sourceInfo struct {
+	id       ID
+	uid      string
+	location string
+	sku      string
+	sizeGB   int64
+	family   string
+	ready    bool // its content is all there
+}
+
+// findSource looks up a disk or snapshot by resource ID.
+func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceInfo, error) {
+	id, err := ParseID(resourceID, parameter)
+	if err != nil {
+		return sourceInfo{}, err
+	}
+	switch id.Kind {
+	case KindDisk:
+		d, err := diskTable.Get(tx, id.Key())
+		if err != nil || d == nil {
+			return sourceInfo{}, orNotFound(err, id)
+		}
+		ready := d.Provisioning != Creating && d.Provisioning != Failed && !d.UploadReady && !d.CopyDone.After(c.Clock.Now())
+		return sourceInfo{id: d.ID, uid: d.UID, location: d.Location, sku: d.Spec.SKU, sizeGB: d.Spec.SizeGB, ready: ready}, goneIf(d.Provisioning, id)
+	case KindSnapshot:
+		s, err := snapshotTable.Get(tx, id.Key())
+		if err != nil || s == nil {
+			return sourceInfo{}, orNotFound(err, id)
+		}
+		ready := s.Provisioning == Succeeded && !s.CopyDone.After(c.Clock.Now())
+		return sourceInfo{id: s.ID, uid: s.UID, location: s.Location, sku: s.SKU, sizeGB: s.SizeGB, family: s.FamilyID, ready: ready}, goneIf(s.Provisioning, id)
+	}
+	return sourceInfo{}, armerror.InvalidParameter(parameter, "Parameter '%s' must be the ID of a disk or snapshot; '%s' is not.", parameter, resourceID)
+}
+
+func orNotFound(err error, id ID) error {
+	if err != nil {
+		return err
+	}
+	return resourceNotFound(id)
+}
+
+func goneIf(provisioning string, id ID) error {
+	if provisioning == Deleting {
+		return resourceNotFound(id)
+	}
+	return nil
+}
+
+// resolveSource fills in what a new disk is made from and returns the size of its source, 0 if there is none.
+func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, in *SourceInput) (sizeGB int64, err error) {
+	d.Source = Source{Option: in.Option, Other: in.Other}
+	switch strings.ToLower(in.Option) {
+	case "empty":
+		d.Source.Option = "Empty"
+		return 0, nil
+	case "upload":
+		d.Source.Option, d.UploadReady = "Upload", true
+		if in.UploadBytes < 512 {
+			return 0, missing("disk.creationData.uploadSizeBytes")
+		}
+		return (in.UploadBytes + 1<<30 - 1) >> 30, nil
+	case "copy", "copystart":
+	default:
+		return 0, armerror.InvalidParameter("disk.creationData.createOption",
+			"The value '%s' of parameter 'disk.creationData.createOption' is not supported by this simulator; Empty, Copy, CopyStart and Upload are.", in.Option)
+	}
+	if in.ResourceID == "" {
+		return 0, missing("disk.creationData.sourceResourceId")
+	}
+	src, err := c.findSource(tx, in.ResourceID, "disk.creationData.sourceResourceId")
+	if err != nil {
+		return 0, err
+	}
+	if !src.ready {
+		return 0, armerror.NotAllowed("The source '%s' is not ready: its background copy or creation has not finished.", src.id)
+	}
+	if src.location != d.Location && !strings.EqualFold(in.Option, "CopyStart") {
+		return 0, armerror.BadRequest("BadRequest", "The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location, d.Location)
+	}
+	d.Source.ResourceID, d.Source.UID, d.Source.Option = src.id.String(), src.uid, "Copy"
+	if strings.EqualFold(in.Option, "CopyStart") {
+		d.Source.Option = "CopyStart"
+		d.CopyStarted, d.CopyDone = c.copyTimes()
+	}
+	return src.sizeGB, nil
+}
+
+// notASource refuses while an operation under way copies from the disk or snapshot.
+func (c *Cloud) notASource(tx *store.Tx, uid string) error {
+	ops, err := c.engine.Unfinished(tx)
+	if err != nil {
+		return err
+	}
+	for _, op := range ops {
+		target, err := ParseID(op.Target, "target")
+		if err != nil {
+			continue
+		}
+		var source string
+		switch op.Kind {
+		case opDiskCreate:
+			if d, err := diskTable.Get(tx, target.Key()); err != nil {
+				return err
+			} else if d != nil {
+				source = d.Source.UID
+			}
+		case opSnapshotCreate:
+			if s, err := snapshotTable.Get(tx, target.Key()); err != nil {
+				return err
+			} else if s != nil {
+				source = s.Source.UID
+			}
+		}
+		if source == uid {
+			return armerror.Conflict()
+		}
+	}
+	return nil
+}
+
+// copiesInBackground: snapshots of provisioned disks fill up after they are made.
+func copiesInBackground(sku string) bool {
+	s, ok := skus.DiskByName(sku)
+	return ok && s.Provisioned
+}
+
+// copyTimes returns when a background copy that begins now starts and ends.
+func (c *Cloud) copyTimes() (started, done time.Time) {
+	now := c.Clock.Now().UTC()
+	return now, now.Add(c.Latency.Draw(latency.BackgroundCopy))
+}

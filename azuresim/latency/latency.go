@@ -1,0 +1,145 @@
+// Package latency decides how long simulated Azure takes. A profile is data: for each kind of step a range and a tail.
+// Draws come from one seeded source, so a run with the same seed and the same order of calls takes the same times.
+package latency
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Step is a kind of work that takes time.
+type Step string
+
+// The steps that a profile may set. Request is the time that any call takes before it is answered; PerDisk is added for each disk of a VM update after the first.
+const (
+	Request        Step = "request"
+	DiskCreate     Step = "diskCreate"
+	DiskUpdate     Step = "diskUpdate"
+	DiskDelete     Step = "diskDelete"
+	DiskAccess     Step = "diskAccess"
+	SnapshotCreate Step = "snapshotCreate"
+	SnapshotDelete Step = "snapshotDelete"
+	BackgroundCopy Step = "backgroundCopy"
+	Attach         Step = "attach"
+	Detach         Step = "detach"
+	ForceDetach    Step = "forceDetach"
+	PerDisk        Step = "perDisk"
+	VMCreate       Step = "vmCreate"
+	VMUpdate       Step = "vmUpdate"
+	VMDelete       Step = "vmDelete"
+	VMStart        Step = "vmStart"
+	VMPowerOff     Step = "vmPowerOff"
+	VMDeallocate   Step = "vmDeallocate"
+	VMRestart      Step = "vmRestart"
+	ScaleSet       Step = "scaleSet"
+)
+
+// Steps lists every step.
+var Steps = []Step{
+	Request, DiskCreate, DiskUpdate, DiskDelete, DiskAccess, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach, ForceDetach, PerDisk,
+	VMCreate, VMUpdate, VMDelete, VMStart, VMPowerOff, VMDeallocate, VMRestart, ScaleSet,
+}
+
+// Duration is a time.Duration that is written as a string such as "1.5s" in JSON.
+type Duration time.Duration
+
+// UnmarshalJSON reads a Go duration string.
+func (d *Duration) UnmarshalJSON(raw []byte) error {
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("duration must be a string such as \"1.5s\": %w", err)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return err
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalJSON writes a Go duration string.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// Range is the distribution of one step: uniform between Min and Max, and with probability TailChance
+// uniform between Max and TailMax instead.
+type Range struct {
+	Min        Duration `json:"min"`
+	Max        Duration `json:"max"`
+	TailChance float64  `json:"tailChance,omitempty"`
+	TailMax    Duration `json:"tailMax,omitempty"`
+}
+
+// Profile holds a range for each step (a missing step takes no time) and what clients are told to wait between polls.
+type Profile struct {
+	RetryAfter Duration       `json:"retryAfter"`
+	Steps      map[Step]Range `json:"steps"`
+}
+
+// Parse reads a profile from JSON and reports every fault in it.
+func Parse(r io.Reader) (*Profile, error) {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	p := &Profile{}
+	if err := dec.Decode(p); err != nil {
+		return nil, fmt.Errorf("decode latency profile: %w", err)
+	}
+	return p, p.Validate()
+}
+
+// Validate reports every fault of the profile.
+func (p *Profile) Validate() error {
+	var faults []error
+	if p.RetryAfter < 0 {
+		faults = append(faults, fmt.Errorf("retryAfter %s: must not be negative", time.Duration(p.RetryAfter)))
+	}
+	for step, r := range p.Steps {
+		switch {
+		case !slices.Contains(Steps, step):
+			faults = append(faults, fmt.Errorf("step %q: unknown, known are %v", step, Steps))
+		case r.Min < 0 || r.Max < r.Min:
+			faults = append(faults, fmt.Errorf("step %q: need 0 <= min <= max", step))
+		case r.TailChance < 0 || r.TailChance > 1:
+			faults = append(faults, fmt.Errorf("step %q: tailChance %v must be between 0 and 1", step, r.TailChance))
+		case r.TailChance > 0 && r.TailMax < r.Max:
+			faults = append(faults, fmt.Errorf("step %q: tailMax must be at least max", step))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Sampler draws from a profile. It is safe for concurrent use.
+type Sampler struct {
+	mu      sync.Mutex
+	profile *Profile
+	rand    *rand.Rand
+}
+
+// NewSampler returns a sampler over the profile.
+func NewSampler(p *Profile, r *rand.Rand) *Sampler { return &Sampler{profile: p, rand: r} }
+
+// Draw returns the time that the step takes this time.
+func (s *Sampler) Draw(step Step) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.profile.Steps[step]
+	if !ok {
+		return 0
+	}
+	lo, hi := time.Duration(r.Min), time.Duration(r.Max)
+	if r.TailChance > 0 && s.rand.Float64() < r.TailChance {
+		lo, hi = hi, time.Duration(r.TailMax)
+	}
+	if hi <= lo {
+		return lo
+	}
+	return lo + time.Duration(s.rand.Int63n(int64(hi-lo)+1))
+}
+
+// RetryAfter is the polling interval that responses ask for.
+func (s *Sampler) RetryAfter() time.Duration { return time.Duration(s.profile.RetryAfter) }
