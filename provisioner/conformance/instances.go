@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func instanceTests() []test {
+	return []test{
+		{"a VM and a scale-set instance read back", func(r *run) {
+			for _, vm := range []string{r.NewVM(r.T, r.SmallSize, "2"), r.NewScaleSetVM(r.T, r.SmallSize, "2")} {
+				i, err := r.Cloud.Instances().Get(r.ctx, otherCase(vm))
+				if err != nil {
+					r.Fatal(err)
+				}
+				if !strings.EqualFold(i.ID, vm) || i.Size != r.SmallSize || i.Zone != "2" || i.Location != r.Location ||
+					i.Power != provisioner.PowerRunning || i.Name == "" || len(i.DataDisks) != 0 {
+					r.Fatalf("%+v", i)
+				}
+			}
+		}},
+		{"the power state and the disks are the platform's", func(r *run) {
+			vm, id := r.NewVM(r.T, r.SmallSize, ""), r.disk(nil)
+			op, err := r.attach(vm, id, false)
+			r.done(op, err)
+			for _, power := range []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated, provisioner.PowerRunning} {
+				r.SetPower(r.T, vm, power)
+				i, err := r.Cloud.Instances().Get(r.ctx, vm)
+				if err != nil || i.Power != power || len(i.DataDisks) != 1 || !strings.EqualFold(i.DataDisks[0].DiskID, id) {
+					r.Fatalf("want %s, got %+v, %v", power, i, err)
+				}
+			}
+		}},
+		{"a missing VM is NotFound", func(r *run) {
+			_, err := r.Cloud.Instances().Get(r.ctx, r.id("virtualMachines"))
+			r.refused(provisioner.NotFound, nil, err)
+		}},
+		{"the largest number of data disks", func(r *run) {
+			n, err := r.Cloud.SKUs().MaxDataDisks(r.ctx, r.Location, strings.ToUpper(r.SmallSize))
+			if err != nil || n != r.SmallSlots {
+				r.Fatalf("%d, %v", n, err)
+			}
+			_, err = r.Cloud.SKUs().MaxDataDisks(r.ctx, r.Location, "Standard_Imaginary")
+			r.refused(provisioner.NotFound, nil, err)
+		}},
+		{"what a disk may have", func(r *run) {
+			for size, shares := range map[int64]int32{10 * GiB: 3, 512 * GiB: 3, 513 * GiB: 5, 4096 * GiB: 5, 4097 * GiB: 10} {
+				limits, err := r.Cloud.SKUs().Disk(r.ctx, r.Location, "Premium_LRS", size)
+				if err != nil || limits.MaxShares != shares || limits.MinSizeBytes > 4*GiB || limits.MaxSizeBytes < 32767*GiB || !slices.Contains(limits.Zones, "1") {
+					r.Fatalf("%d GiB: %+v, %v", size/GiB, limits, err)
+				}
+			}
+			_, err := r.Cloud.SKUs().Disk(r.ctx, r.Location, "Golden_LRS", GiB)
+			r.refused(provisioner.NotFound, nil, err)
+			_, err = r.Cloud.SKUs().Disk(r.ctx, r.Location, "Premium_LRS", 40000*GiB)
+			r.refused(provisioner.InvalidArgument, nil, err)
+		}},
+	}
+}
+
+func failureTests() []test {
+	var tests []test
+	for _, kind := range []provisioner.Kind{provisioner.Unauthorized, provisioner.RateLimited, provisioner.Unavailable} {
+		tests = append(tests, test{"a platform that answers " + string(kind), func(r *run) { platformAnswers(r, kind) }})
+	}
+	return tests
+}
+
+func platformAnswers(r *run, kind provisioner.Kind) {
+	vm, id, spec := r.NewVM(r.T, r.SmallSize, ""), r.disk(nil), r.spec()
+	release := r.Refuse(r.T, kind)
+	_, err := r.Cloud.Disks().Get(r.ctx, id)
+	check := func(what string, err error) {
+		if !errors.Is(err, kind) {
+			r.Errorf("%s: want %s, got %v", what, kind, err)
+		}
+		if kind == provisioner.RateLimited && provisioner.RetryAfter(err) <= 0 {
+			r.Errorf("%s: no word on when to come back", what)
+		}
+	}
+	check("Disks.Get", err)
+	_, err = r.Cloud.Disks().Create(r.ctx, spec)
+	check("Disks.Create", err)
+	_, err = r.Cloud.Disks().Delete(r.ctx, id)
+	check("Disks.Delete", err)
+	_, err = r.Cloud.Instances().Get(r.ctx, vm)
+	check("Instances.Get", err)
+	_, err = r.attach(vm, id, false)
+	check("Attachments.Attach", err)
+	_, err = r.Cloud.Attachments().List(r.ctx, vm)
+	check("Attachments.List", err)
+	release()
+	r.eventually("the platform answers again", func() bool {
+		_, err := r.Cloud.Disks().Get(r.ctx, id)
+		return err == nil
+	})
+	_, err = r.Cloud.Disks().Get(r.ctx, spec.ID)
+	r.refused(provisioner.NotFound, nil, err)
+	r.eventually("the disk can be attached", func() bool {
+		op, err := r.attach(vm, id, false)
+		return err == nil && op.Wait(r.ctx) == nil
+	})
+	r.mustBeAttached(vm, id)
+}
