@@ -1,0 +1,201 @@
+{{- define "azuredisk.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of every object. The version is not among them, so that an upgrade changes only what it must. */}}
+{{- define "azuredisk.labels" -}}
+app.kubernetes.io/name: azuredisk
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: azuredisk
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels by which pods are selected. Input: dict root, component. */}}
+{{- define "azuredisk.selector" -}}
+app.kubernetes.io/name: azuredisk
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* Metadata of an object that belongs to a component. Input: dict root, component, and name where it is not fullname-component. */}}
+{{- define "azuredisk.metadata" -}}
+name: {{ .name | default (printf "%s-%s" (include "azuredisk.fullname" .root) .component) }}
+labels:
+  {{- include "azuredisk.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "azuredisk.image" -}}
+image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end -}}
+
+{{/* Flags that every subcommand has. Input: dict root, values (of the component), metricsAddress. */}}
+{{- define "azuredisk.commonArgs" -}}
+- --namespace={{ .root.Values.objectNamespace }}
+- --driver-name={{ .root.Values.driverName }}
+- --log-level={{ .values.logLevel | default .root.Values.logLevel }}
+- --log-format={{ .root.Values.logFormat }}
+- --metrics-address={{ if .values.metricsPort }}:{{ .values.metricsPort }}{{ else }}0{{ end }}
+{{- end -}}
+
+{{/* Where the pods of a component may run. Input: dict root, component, values. */}}
+{{- define "azuredisk.placement" -}}
+priorityClassName: {{ .values.priorityClassName | quote }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .values.affinity }}
+affinity:
+  {{- toYaml .values.affinity | nindent 2 }}
+{{- else if ne .component "node" }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "azuredisk.selector" . | nindent 14 }}
+      - weight: 50
+        podAffinityTerm:
+          topologyKey: topology.kubernetes.io/zone
+          labelSelector:
+            matchLabels:
+              {{- include "azuredisk.selector" . | nindent 14 }}
+{{- end }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of the pods of a component. Input: dict root, component, values, and annotations and labels of the chart's own. */}}
+{{- define "azuredisk.podMetadata" -}}
+labels:
+  {{- include "azuredisk.selector" . | nindent 2 }}
+  app.kubernetes.io/part-of: azuredisk
+  {{- with .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- $annotations := merge (dict) .values.podAnnotations (.annotations | default dict) }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "azuredisk.imagePullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Security context of a container that needs no rights at all. */}}
+{{- define "azuredisk.unprivileged" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end -}}
+
+{{/* Security context of a pod that is not root. */}}
+{{- define "azuredisk.nonRoot" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{/* Probes of one of our programs. Input: port (name), and scheme. */}}
+{{- define "azuredisk.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: {{ .port }}, scheme: {{ .scheme | default "HTTP" }}}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ .port }}, scheme: {{ .scheme | default "HTTP" }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ .port }}, scheme: {{ .scheme | default "HTTP" }}}
+  periodSeconds: 2
+  timeoutSeconds: 2
+{{- end -}}
+
+{{/* Name of the Secret with azure.json; empty where there is none. */}}
+{{- define "azuredisk.cloudSecret" -}}
+{{- if .Values.cloud.inline -}}
+{{ include "azuredisk.fullname" . }}-cloud
+{{- else -}}
+{{ .Values.cloud.secretName }}
+{{- end -}}
+{{- end -}}
+
+{{- define "azuredisk.cloudFile" -}}
+{{- if .Values.cloud.inline -}}
+/etc/azuredisk/cloud/azure.json
+{{- else if .Values.cloud.secretName -}}
+/etc/azuredisk/cloud/{{ .Values.cloud.secretKey }}
+{{- else if .Values.cloud.hostPath -}}
+/etc/azuredisk/cloud/{{ base .Values.cloud.hostPath }}
+{{- end -}}
+{{- end -}}
+
+{{/* The stanza of a KubeSchedulerConfiguration that calls the extender. Input: dict root, address. */}}
+{{- define "azuredisk.extenderStanza" -}}
+{{- $tls := and .root.Values.scheduler.tls.secretName (eq .root.Values.scheduler.mode "extender") -}}
+extenders:
+  - urlPrefix: {{ ternary "https" "http" (not (not $tls)) }}://{{ .address }}
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    weight: {{ .root.Values.scheduler.weight }}
+    nodeCacheCapable: true
+    ignorable: true
+    httpTimeout: 2s
+    {{- if $tls }}
+    enableHTTPS: true
+    tlsConfig:
+      caFile: /etc/kubernetes/azuredisk-extender-ca.crt
+      serverName: {{ include "azuredisk.fullname" .root }}-scheduler.{{ .root.Release.Namespace }}.svc
+    {{- end }}
+{{- end -}}
+
+{{- define "azuredisk.secondSchedulerConfig" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceNamespace: {{ .Release.Namespace }}
+  resourceName: {{ .Values.scheduler.second.schedulerName }}
+profiles:
+  - schedulerName: {{ .Values.scheduler.second.schedulerName }}
+{{ include "azuredisk.extenderStanza" (dict "root" . "address" (printf "127.0.0.1:%v" .Values.scheduler.port)) }}
+{{- end -}}

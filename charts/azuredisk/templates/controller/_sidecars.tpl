@@ -1,0 +1,59 @@
+{{/* What all sidecars are given. Input: dict root, name, values, dashes. */}}
+{{- define "azuredisk.sidecar" -}}
+- name: csi-{{ .name }}
+  image: {{ printf "%s:%s" .values.image.repository .values.image.tag | quote }}
+  imagePullPolicy: {{ .values.image.pullPolicy }}
+  {{- include "azuredisk.unprivileged" .root | nindent 2 }}
+  resources:
+    {{- toYaml .values.resources | nindent 4 }}
+  volumeMounts:
+    - {name: socket, mountPath: /csi}
+  args:
+    - --csi-address=/csi/csi.sock
+    - --v={{ .root.Values.sidecars.verbosity }}
+    - --timeout={{ .values.timeout }}
+    - --kube-api-qps={{ .root.Values.sidecars.kubeAPIQPS }}
+    - --kube-api-burst={{ .root.Values.sidecars.kubeAPIBurst }}
+    - --leader-election
+    - --leader-election-namespace={{ .root.Release.Namespace }}
+    - --leader-election-lease-duration={{ .root.Values.sidecars.leaderElection.leaseDuration }}
+    - --leader-election-renew-deadline={{ .root.Values.sidecars.leaderElection.renewDeadline }}
+    - --leader-election-retry-period={{ .root.Values.sidecars.leaderElection.retryPeriod }}
+{{- end -}}
+
+{{- define "azuredisk.sidecars" -}}
+{{- $sidecars := .Values.sidecars -}}
+{{ include "azuredisk.sidecar" (dict "root" . "name" "provisioner" "values" $sidecars.provisioner) }}
+    - --strict-topology
+    - --extra-create-metadata
+    - --default-fstype=ext4
+    - --worker-threads={{ $sidecars.provisioner.workerThreads }}
+    {{- with $sidecars.provisioner.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{ include "azuredisk.sidecar" (dict "root" . "name" "attacher" "values" $sidecars.attacher) }}
+    - --default-fstype=ext4
+    - --worker-threads={{ $sidecars.attacher.workerThreads }}
+    - --retry-interval-start={{ $sidecars.attacher.retryIntervalStart }}
+    - --retry-interval-max={{ $sidecars.attacher.retryIntervalMax }}
+    - --reconcile-sync={{ $sidecars.attacher.reconcileSync }}
+    {{- with $sidecars.attacher.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- if .Values.controller.expand }}
+{{ include "azuredisk.sidecar" (dict "root" . "name" "resizer" "values" $sidecars.resizer) }}
+    - --workers={{ $sidecars.resizer.workers }}
+    - --handle-volume-inuse-error=false
+    {{- with $sidecars.resizer.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+{{- if .Values.controller.snapshot }}
+{{ include "azuredisk.sidecar" (dict "root" . "name" "snapshotter" "values" $sidecars.snapshotter) }}
+    - --worker-threads={{ $sidecars.snapshotter.workerThreads }}
+    - --extra-create-metadata
+    {{- with $sidecars.snapshotter.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+{{- end -}}
