@@ -25,6 +25,7 @@ const armResource = "https://management.azure.com/"
 type options struct {
 	armEndpoint    string
 	armCA          string
+	tokenKey       string
 	resourceID     string
 	subscription   string
 	resourceGroup  string
@@ -57,6 +58,7 @@ front end from where it was started.`,
 	flags := command.Flags()
 	flags.StringVar(&o.armEndpoint, "arm-endpoint", "", "the ARM front end: http://HOST:PORT, https://HOST:PORT or unix:///PATH (required)")
 	flags.StringVar(&o.armCA, "arm-ca", "", "file of PEM certificates that the front end's is checked against (default: the system's)")
+	flags.StringVar(&o.tokenKey, "token-key-file", "", "file with the front end's token key, so that it accepts the tokens made here (default: a key that nobody knows)")
 	flags.StringVar(&o.resourceID, "resource-id", "", "ARM ID of the VM or scale-set instance; instead of --subscription, --resource-group and --vm")
 	flags.StringVar(&o.subscription, "subscription", "", "subscription ID of the VM")
 	flags.StringVar(&o.resourceGroup, "resource-group", "", "resource group of the VM")
@@ -94,7 +96,13 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	signer, err := NewSigner(clock.RealClock{})
+	var key []byte
+	if o.tokenKey != "" {
+		if key, err = os.ReadFile(o.tokenKey); err != nil {
+			return fmt.Errorf("read --token-key-file: %w", err)
+		}
+	}
+	signer, err := NewSigner(key, clock.RealClock{})
 	if err != nil {
 		return err
 	}

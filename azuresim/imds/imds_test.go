@@ -25,6 +25,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/imds"
 )
 
+const tokenKey = "0123456789abcdef0123456789abcdef"
+
 const group = "/subscriptions/0000-1/resourceGroups/rg"
 
 // vmJSON is a VM as ARM represents it.
@@ -81,7 +83,7 @@ func startFrontEnd(t *testing.T) *frontEnd {
 // serve serves the VM with that ARM ID and returns the service's address.
 func serve(t *testing.T, f *frontEnd, id string, c clock.PassiveClock) string {
 	t.Helper()
-	signer, err := imds.NewSigner(c)
+	signer, err := imds.NewSigner([]byte(tokenKey), c)
 	must(t, err)
 	source := &imds.ARM{ResourceID: id, Endpoint: f.URL, Token: func() (string, error) { return "t", nil }}
 	server := httptest.NewServer((&imds.Server{
@@ -257,7 +259,7 @@ func TestAzureIdentityLibraryGetsTheTokenOfEachIdentity(t *testing.T) {
 			got, err := credential.GetToken(context.Background(), policy.TokenRequestOptions{Scopes: []string{"https://management.azure.com/.default"}})
 			must(t, err)
 			claims := jwt.MapClaims{}
-			_, _, err = jwt.NewParser().ParseUnverified(got.Token, claims)
+			_, err = jwt.ParseWithClaims(got.Token, claims, func(*jwt.Token) (any, error) { return []byte(tokenKey), nil })
 			must(t, err)
 			if claims["oid"] != test.subject || claims["aud"] != "https://management.azure.com" || claims["tid"] != "t-1" {
 				t.Errorf("claims %v", slices.Sorted(maps.Keys(claims)))

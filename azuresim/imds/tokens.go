@@ -2,7 +2,6 @@ package imds
 
 import (
 	"crypto/rand"
-	"crypto/rsa"
 	"fmt"
 	"strings"
 	"time"
@@ -15,20 +14,25 @@ import (
 // tokenLife is how long a managed identity's token lasts on Azure.
 const tokenLife = 24 * time.Hour
 
-// keyBits is enough for a token that nobody but the simulator believes.
-const keyBits = 2048
+// keyBytes is the least that a signing key must have.
+const keyBytes = 32
 
-// Signer makes tokens as Entra ID makes them, signed with a key of its own that nobody trusts.
+// Signer makes tokens as Entra ID makes them. With the front end's key (HMAC, SHA-256) they are good there; who believes in real tokens does not believe in these.
 type Signer struct {
-	key   *rsa.PrivateKey
+	key   []byte
 	clock clock.PassiveClock
 }
 
-// NewSigner returns a signer with a fresh key.
-func NewSigner(c clock.PassiveClock) (*Signer, error) {
-	key, err := rsa.GenerateKey(rand.Reader, keyBits)
-	if err != nil {
-		return nil, fmt.Errorf("make token key: %w", err)
+// NewSigner returns a signer with the front end's key, or, if key is empty, with one that nobody knows.
+func NewSigner(key []byte, c clock.PassiveClock) (*Signer, error) {
+	if len(key) == 0 {
+		key = make([]byte, keyBytes)
+		if _, err := rand.Read(key); err != nil {
+			return nil, fmt.Errorf("make token key: %w", err)
+		}
+	}
+	if len(key) < keyBytes {
+		return nil, fmt.Errorf("token key has %d bytes, at least %d are needed", len(key), keyBytes)
 	}
 	return &Signer{key: key, clock: c}, nil
 }
@@ -47,7 +51,7 @@ func (s *Signer) sign(identity Identity, vmID, resource string) (token, error) {
 	if mirid == "" {
 		mirid = vmID
 	}
-	signed, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"aud":       strings.TrimSuffix(resource, "/"),
 		"iss":       "https://sts.windows.net/" + identity.TenantID + "/",
 		"iat":       t.issued.Unix(),
