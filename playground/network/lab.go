@@ -172,24 +172,30 @@ func (n *Namespace) AddLocal(address netip.Addr) error {
 	})
 }
 
-// LeaveOnly removes every network device but lo and eth0: what a machine that lost
-// power leaves in a namespace that outlives it.
-func (n *Namespace) LeaveOnly() error {
-	return n.withHandle(func(h *netlink.Handle) error {
-		links, err := h.LinkList()
+// Unplug pulls the cable of the namespace and forgets the namespace, with all that
+// a machine has set up in it.
+func (l *Lab) Unplug(name string) error {
+	ns, err := l.Namespace(name)
+	if err != nil {
+		return err
+	}
+	err = l.net.withHandle(func(h *netlink.Handle) error {
+		port, err := h.LinkByName(name)
 		if err != nil {
-			return err
+			return fmt.Errorf("find the port of %s: %w", name, err)
 		}
-		for _, link := range links {
-			if name := link.Attrs().Name; name == "lo" || name == "eth0" {
-				continue
-			}
-			if err := h.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-				return fmt.Errorf("remove %s: %w", link.Attrs().Name, err)
-			}
-		}
-		return nil
+		return h.LinkDel(port)
 	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	delete(l.ports, name)
+	l.mu.Unlock()
+	if err := unix.Unmount(ns.Path, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("let go of network namespace %s: %w", ns.Path, err)
+	}
+	return os.Remove(ns.Path)
 }
 
 func (n *Namespace) withHandle(f func(*netlink.Handle) error) error {

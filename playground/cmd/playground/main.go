@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
 func main() {
@@ -41,6 +43,8 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newProgramsCommand())
+	dir := root.PersistentFlags().String("state", string(state.FromEnvironment()), "folder in which the playground is kept ($PLAYGROUND_STATE)")
+	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newProgramsCommand())
+	root.AddCommand(newInternalCommands(dir)...)
 	return root
 }

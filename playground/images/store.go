@@ -1,0 +1,174 @@
+// Package images makes container images on the spot, without a registry and
+// without a container engine: a program becomes an image of one layer, or a layer
+// over a small Debian. Images are tar files in a cache, named by what went into
+// them, and are made of the same bytes each time.
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Registry is the part before the slash of the names of all images made here.
+const Registry = "azuredisk.local"
+
+// layout changes whenever images are to be made again from the same input.
+const layout = "1"
+
+// Image is an image in the cache.
+type Image struct {
+	// Ref is its name and tag.
+	Ref string
+	// Tar is the path of the image tar.
+	Tar string
+}
+
+// Store makes images and keeps them.
+type Store struct {
+	// Cache is the root of the cache; images go to Cache/images.
+	Cache string
+	// Progress receives a line for each step that takes long. It may be nil.
+	Progress func(format string, args ...any)
+}
+
+// Static makes an image of one statically linked program: azuredisk.local/<name>:<tag>.
+// If the tag is empty, it is the hash of the program.
+func (s *Store) Static(ctx context.Context, image, tag, program string) (Image, error) {
+	return s.make(ctx, image, tag, program, "")
+}
+
+// OnDebian makes an image of a program over a small Debian with filesystem tools,
+// tagged with the hash of both.
+func (s *Store) OnDebian(ctx context.Context, image, program string) (Image, error) {
+	base, err := s.debian(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	return s.make(ctx, image, "", program, base)
+}
+
+func (s *Store) make(ctx context.Context, image, tag, program, base string) (Image, error) {
+	if err := ctx.Err(); err != nil {
+		return Image{}, err
+	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, layout, image, tag, filepath.Base(base))
+	file, err := os.Open(program)
+	if err != nil {
+		return Image{}, err
+	}
+	defer file.Close()
+	if _, err := io.Copy(hash, file); err != nil {
+		return Image{}, err
+	}
+	key := hex.EncodeToString(hash.Sum(nil))[:16]
+	if tag == "" {
+		tag = key
+	}
+	out := Image{Ref: fmt.Sprintf("%s/%s:%s", Registry, image, tag), Tar: s.path(image + "-" + key + ".tar")}
+	if _, err := os.Stat(out.Tar); err == nil {
+		return out, nil
+	}
+	s.progress("making image %s", out.Ref)
+	built, err := build(program, "/"+filepath.Base(image), base)
+	if err != nil {
+		return Image{}, fmt.Errorf("make image %s: %w", out.Ref, err)
+	}
+	return out, s.write(out, built)
+}
+
+func (s *Store) write(out Image, built v1.Image) error {
+	ref, err := name.NewTag(out.Ref)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(out.Tar), 0o755); err != nil {
+		return err
+	}
+	partial := fmt.Sprintf("%s.partial.%d", out.Tar, os.Getpid())
+	defer os.Remove(partial)
+	if err := tarball.WriteToFile(partial, ref, built); err != nil {
+		return fmt.Errorf("write image %s: %w", out.Ref, err)
+	}
+	return os.Rename(partial, out.Tar)
+}
+
+func build(program, path, base string) (v1.Image, error) {
+	image := empty.Image
+	if base != "" {
+		layer, err := tarball.LayerFromFile(base, tarball.WithCompressedCaching)
+		if err != nil {
+			return nil, err
+		}
+		if image, err = mutate.AppendLayers(image, layer); err != nil {
+			return nil, err
+		}
+	}
+	layer, err := programLayer(program, path)
+	if err != nil {
+		return nil, err
+	}
+	if image, err = mutate.AppendLayers(image, layer); err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", goarch()
+	config.Config.Entrypoint = []string{path}
+	config.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	return mutate.ConfigFile(image, config)
+}
+
+// programLayer holds the program and an empty /tmp.
+func programLayer(program, path string) (v1.Layer, error) {
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	var buffer bytes.Buffer
+	w := tar.NewWriter(&buffer)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, ModTime: epoch}); err != nil {
+		return nil, err
+	}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(data)), ModTime: epoch}
+	if err := w.WriteHeader(header); err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil
+	})
+}
+
+// epoch is the time of all files in images, so that equal content has equal digests.
+var epoch = time.Unix(0, 0).UTC()
+
+func (s *Store) path(name string) string { return filepath.Join(s.Cache, "images", name) }
+
+func (s *Store) progress(format string, args ...any) {
+	if s.Progress != nil {
+		s.Progress(format, args...)
+	}
+}

@@ -1,0 +1,84 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/process"
+)
+
+// Run is the life of a machine that has booted: containerd, then the images that
+// it came with, then kubelet and kube-proxy, each started again when it ends. It
+// returns when the context ends.
+func Run(ctx context.Context, log *slog.Logger) error {
+	spec, err := ReadSpec("/")
+	if err != nil {
+		return fmt.Errorf("read the machine's specification: %w", err)
+	}
+	start := func(name, path string, args ...string) error {
+		_, err := process.Start(process.Spec{Name: name, Path: path, Args: args, LogDir: logDir}, log)
+		return err
+	}
+	if err := start("containerd", filepath.Join(containerdBin, "containerd"), "--config", "/etc/containerd/config.toml"); err != nil {
+		return err
+	}
+	if err := waitForSocket(ctx, containerdSocket); err != nil {
+		return err
+	}
+	if err := importImages(ctx); err != nil {
+		return err
+	}
+	if err := start("kubelet", filepath.Join(kubernetesBin, "kubelet"),
+		"--config", "/"+kubernetesConfigs+"/kubelet.yaml",
+		"--kubeconfig", "/"+kubernetesConfigs+"/kubelet.conf",
+		"--root-dir", kubeletDir,
+		"--hostname-override", spec.Name,
+		"--node-ip", spec.Address.String(),
+		"--node-labels", spec.labels()); err != nil {
+		return err
+	}
+	if err := start("kube-proxy", filepath.Join(kubernetesBin, "kube-proxy"),
+		"--config", "/"+kubernetesConfigs+"/kube-proxy.yaml"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// importImages gives containerd the images that come with the machine.
+func importImages(ctx context.Context) error {
+	tars, err := filepath.Glob(filepath.Join(imageDir, "*.tar"))
+	if err != nil {
+		return err
+	}
+	for _, tar := range tars {
+		out, err := exec.CommandContext(ctx, filepath.Join(containerdBin, "ctr"), "-n", "k8s.io", "images", "import", tar).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("import %s: %w: %s", tar, err, out)
+		}
+	}
+	return nil
+}
+
+func waitForSocket(ctx context.Context, path string) error {
+	for deadline := time.Now().Add(time.Minute); ; {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("wait for containerd (see %s): %w", filepath.Join(logDir, "containerd.log"), os.ErrDeadlineExceeded)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,204 @@
+// Package state is what a playground keeps in its state folder, and what the
+// supervisor and the commands tell each other.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/images"
+	"github.com/azuredisk-csi/azuredisk/playground/process"
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
+)
+
+// DefaultDir is the state folder unless $PLAYGROUND_STATE or a flag says otherwise.
+const DefaultDir = "/var/lib/azuredisk-playground"
+
+// Dir is a state folder.
+type Dir string
+
+// FromEnvironment is $PLAYGROUND_STATE, or DefaultDir.
+func FromEnvironment() Dir {
+	if dir := os.Getenv("PLAYGROUND_STATE"); dir != "" {
+		return Dir(dir)
+	}
+	return DefaultDir
+}
+
+func (d Dir) path(elements ...string) string {
+	return filepath.Join(append([]string{string(d)}, elements...)...)
+}
+
+// Options are the choices with which the playground was brought up.
+func (d Dir) Options() string { return d.path("options.json") }
+
+// Record names the supervisor's process.
+func (d Dir) Record() string { return d.path("supervisor.json") }
+
+// Settings is how to put the machine's settings back.
+func (d Dir) Settings() string { return d.path("settings.json") }
+
+// Socket is where the supervisor listens.
+func (d Dir) Socket() string { return d.path("control.sock") }
+
+// Kubeconfig is the administrator's, for use on the host.
+func (d Dir) Kubeconfig() string { return d.path("kubeconfig") }
+
+// Namespaces holds the network namespaces.
+func (d Dir) Namespaces() string { return d.path("netns") }
+
+// ControlPlane holds etcd's data and the keys.
+func (d Dir) ControlPlane(elements ...string) string {
+	return d.path(append([]string{"control-plane"}, elements...)...)
+}
+
+// Logs holds the logs, those of the nodes in folders of their names. They are kept
+// until the next playground.
+func (d Dir) Logs(elements ...string) string {
+	return d.path(append([]string{"logs"}, elements...)...)
+}
+
+// Images holds the images that every node has from its first boot.
+func (d Dir) Images() string { return d.path("images") }
+
+// Azure holds the state of azuresim.
+func (d Dir) Azure(elements ...string) string {
+	return d.path(append([]string{"azuresim"}, elements...)...)
+}
+
+// Node holds what belongs to one node.
+func (d Dir) Node(name string, elements ...string) string {
+	return d.path(append([]string{"nodes", name}, elements...)...)
+}
+
+// Clear removes everything but the logs.
+func (d Dir) Clear() error {
+	entries, err := os.ReadDir(string(d))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, e := range entries {
+		if e.Name() != "logs" {
+			failures = append(failures, os.RemoveAll(d.path(e.Name())))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// Options are the choices with which a playground is brought up.
+type Options struct {
+	Nodes  int          `json:"nodes"`
+	Subnet netip.Prefix `json:"subnet"`
+	// APIPort is the port of the API server on 127.0.0.1; 0 takes a free one.
+	APIPort int `json:"apiPort"`
+	// Latency is azuresim's latency profile: realistic or fast.
+	Latency string `json:"latency"`
+	// Seed makes azuresim's latencies repeatable.
+	Seed int64 `json:"seed"`
+	// Programs are the paths of all programs by name.
+	Programs map[string]string `json:"programs"`
+	// Pause is the image that holds pods' namespaces; Images are loaded to all nodes.
+	Pause  images.Image   `json:"pause"`
+	DNS    images.Image   `json:"dns"`
+	Images []images.Image `json:"images"`
+}
+
+// Plan is the plan that the options describe.
+func (o Options) Plan() (topology.Plan, error) { return topology.New(o.Nodes, o.Subnet) }
+
+// Status is what the supervisor knows of the playground.
+type Status struct {
+	// Phase is Starting, Ready, Failed or Stopping.
+	Phase   string    `json:"phase"`
+	Error   string    `json:"error,omitempty"`
+	Started time.Time `json:"started"`
+	// Server is the API server's URL on the host.
+	Server string `json:"server,omitempty"`
+	// Azure is the ARM endpoint as pods reach it, AzureHost as the host does.
+	Azure      string       `json:"azure,omitempty"`
+	AzureHost  string       `json:"azureHost,omitempty"`
+	Components []Component  `json:"components"`
+	Nodes      []NodeStatus `json:"nodes"`
+	// Cgroups says which version of control groups the machine has.
+	Cgroups string `json:"cgroups"`
+	// SupervisorPID is the supervisor's process number in its PID namespace, like all
+	// other PIDs of a status.
+	SupervisorPID int `json:"supervisorPID"`
+}
+
+// The phases of a playground.
+const (
+	Starting = "Starting"
+	Ready    = "Ready"
+	Failed   = "Failed"
+	Stopping = "Stopping"
+)
+
+// Component is one program outside of the nodes.
+type Component struct {
+	Name     string `json:"name"`
+	PID      int    `json:"pid"`
+	Restarts int    `json:"restarts"`
+}
+
+// NodeStatus is a machine as the supervisor sees it.
+type NodeStatus struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	Zone    string `json:"zone"`
+	// PID is that of the machine's first process, 0 if the power is off.
+	PID       int  `json:"pid"`
+	Power     bool `json:"power"`
+	Connected bool `json:"connected"`
+}
+
+// Event is one line of progress.
+type Event struct {
+	// Elapsed is the time since the playground was asked to come up, in seconds.
+	Elapsed float64 `json:"elapsed"`
+	Message string  `json:"message"`
+}
+
+// WriteJSON writes the value to the file, all of it or nothing.
+func WriteJSON(file string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	partial := file + ".partial"
+	if err := os.WriteFile(partial, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(partial, file)
+}
+
+// ReadJSON reads the value from the file.
+func ReadJSON(file string, value any) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	return nil
+}
+
+// Supervisor returns the recorded supervisor and whether it runs.
+func (d Dir) Supervisor() (process.Identity, bool, error) {
+	var id process.Identity
+	err := ReadJSON(d.Record(), &id)
+	if errors.Is(err, os.ErrNotExist) {
+		return id, false, nil
+	}
+	return id, err == nil && id.Alive(), err
+}
