@@ -57,7 +57,8 @@ type Filesystems interface {
 	// Check replays the journal and repairs what can be repaired without questions.
 	// Errors: FailedPrecondition when the filesystem needs somebody's decision.
 	Check(ctx context.Context, device string, fs Filesystem) error
-	// Grow grows a mounted filesystem to the size of its device; no change is a success.
+	// Grow grows a filesystem to the size of its device; no change is a success. It is called before the
+	// mount, with mountPath "", and again after it: each host does the part that it can do then.
 	Grow(ctx context.Context, device, mountPath string) error
 	// Stats returns the use of the filesystem mounted at path.
 	Stats(ctx context.Context, path string) (FilesystemStats, error)

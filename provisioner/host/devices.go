@@ -1,0 +1,160 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+type devices struct{ *Host }
+
+// Find looks, in this order, at the links of azure-vm-utils, at those of the
+// Linux agent, and at the SCSI devices themselves.
+func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error) {
+	if device, found := d.lookup(ctx, lun); found {
+		return device, nil
+	}
+	// The events are subscribed to before the next look, so that none is missed between both.
+	events := d.subscribe(ctx)
+	defer events.close()
+	ticker := d.options.Clock.NewTicker(d.options.RescanInterval)
+	defer ticker.Stop()
+	d.rescanHosts()
+	for {
+		events.watchDirectories()
+		if device, found := d.lookup(ctx, lun); found {
+			return device, nil
+		}
+		select {
+		case <-ctx.Done():
+			return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d showed up: %w", lun, ctx.Err())
+		case <-events.happened:
+		case <-ticker.C():
+			d.rescanHosts()
+		}
+	}
+}
+
+func (d devices) linkDirectories() []string {
+	return []string{
+		filepath.Join(d.options.DevRoot, "disk/azure/data/by-lun"),
+		filepath.Join(d.options.DevRoot, "disk/azure/scsi1"),
+	}
+}
+
+// lookup returns the device at the LUN if there is one that can be opened. A
+// link whose device is not there yet, or any more, is as good as none.
+func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, bool) {
+	number := strconv.Itoa(int(lun))
+	candidates := []string{
+		filepath.Join(d.options.DevRoot, "disk/azure/data/by-lun", number),
+		filepath.Join(d.options.DevRoot, "disk/azure/scsi1/lun"+number),
+	}
+	for _, link := range candidates {
+		if path, err := filepath.EvalSymlinks(link); err == nil {
+			if device, err := d.open(ctx, path); err == nil {
+				return device, true
+			}
+		}
+	}
+	if path, found := d.scsiDisk(lun); found {
+		if device, err := d.open(ctx, path); err == nil {
+			return device, true
+		}
+	}
+	return provisioner.Device{}, false
+}
+
+// open reads what the kernel now knows of a device.
+func (d devices) open(ctx context.Context, path string) (provisioner.Device, error) {
+	return bounded(ctx, func() (provisioner.Device, error) {
+		file, err := openDevice(path, os.O_RDONLY)
+		if err != nil {
+			return provisioner.Device{}, err
+		}
+		defer file.Close()
+		return describe(file, path)
+	})
+}
+
+// Rescan asks the SCSI layer for the size, where the device has one, and drops
+// the page cache of the device: while this node held a replica, another node wrote.
+func (d devices) Rescan(ctx context.Context, path string) (provisioner.Device, error) {
+	return bounded(ctx, func() (provisioner.Device, error) {
+		rescan := filepath.Join(d.options.SysRoot, "class/block", filepath.Base(path), "device/rescan")
+		if err := writeAttribute(rescan, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "rescan %s: %w", path, err)
+		}
+		file, err := openDevice(path, os.O_RDONLY)
+		if err != nil {
+			return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "open device: %w", err)
+		}
+		defer file.Close()
+		if err := unix.IoctlSetInt(int(file.Fd()), unix.BLKFLSBUF, 0); err != nil {
+			return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "drop cache of %s: %w", path, err)
+		}
+		return describe(file, path)
+	})
+}
+
+// Flush opens the device exclusively, which the kernel refuses as long as a
+// filesystem is mounted from it in any mount namespace.
+func (d devices) Flush(ctx context.Context, path string) error {
+	_, err := bounded(ctx, func() (struct{}, error) {
+		file, err := openDevice(path, os.O_RDWR|os.O_EXCL)
+		if isGone(err) {
+			return struct{}{}, nil
+		}
+		if errors.Is(err, syscall.EBUSY) {
+			return struct{}{}, provisioner.Errorf(provisioner.Conflict, "device %s is still held on this node", path)
+		}
+		if err != nil {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "open device to flush: %w", err)
+		}
+		defer file.Close()
+		if err := file.Sync(); err != nil && !isGone(err) {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "flush %s: %w", path, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// isGone tells a device that is no longer there from one that fails.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) || errors.Is(err, errNotDevice)
+}
+
+var errNotDevice = errors.New("not a block device")
+
+func openDevice(path string, flags int) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode()&(os.ModeDevice|os.ModeCharDevice) != os.ModeDevice {
+		return nil, fmt.Errorf("%s: %w", path, errNotDevice)
+	}
+	return os.OpenFile(path, flags, 0)
+}
+
+func describe(file *os.File, path string) (provisioner.Device, error) {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "read size of %s: %w", path, err)
+	}
+	if size == 0 {
+		return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "device %s has no medium", path)
+	}
+	return provisioner.Device{Path: path, SizeBytes: size}, nil
+}

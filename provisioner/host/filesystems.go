@@ -1,0 +1,156 @@
+package host
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+type filesystems struct{ *Host }
+
+// Make implements provisioner.Filesystems. mkfs runs without discarding: the disk is
+// new, and a discard of a large one takes longer than a caller waits.
+func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Filesystem, options []string) error {
+	args, err := makeArguments(fs)
+	if err != nil {
+		return err
+	}
+	_, blank, err := f.Probe(ctx, device)
+	if err != nil {
+		return err
+	}
+	if !blank {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s is not blank; it is not formatted", device)
+	}
+	_, err = f.runOK(ctx, "mkfs."+fs.Type, append(append(args, options...), device)...)
+	return err
+}
+
+// makeArguments never holds -f of xfs and btrfs: without it these refuse a
+// device that carries a signature. -F of ext says only that the device may be a whole disk.
+func makeArguments(fs provisioner.Filesystem) ([]string, error) {
+	if fs.UUID == "" {
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "the filesystem to make has no UUID")
+	}
+	switch fs.Type {
+	case "ext4", "ext3", "ext2":
+		return []string{"-F", "-q", "-m0", "-E", "nodiscard", "-U", fs.UUID}, nil
+	case "xfs":
+		return []string{"-q", "-K", "-m", "uuid=" + fs.UUID}, nil
+	case "btrfs":
+		return []string{"-q", "-K", "-U", fs.UUID}, nil
+	default:
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type %q: must be ext4, xfs, ext3, ext2 or btrfs", fs.Type)
+	}
+}
+
+// Unmake implements provisioner.Filesystems. It overwrites the ends of the device and
+// nothing else: that is what Probe calls blank, and mkfs writes all that it needs.
+func (f filesystems) Unmake(ctx context.Context, device string, fs provisioner.Filesystem) error {
+	if _, err := makeArguments(fs); err != nil {
+		return err
+	}
+	found, zeroes, err := f.inspect(ctx, device)
+	if err != nil {
+		return err
+	}
+	if found.none() && zeroes {
+		return nil
+	}
+	if !found.none() && (found.other || found.fs != fs) {
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"device %s carries %q with UUID %q and not the remains of %s with UUID %s", device, found.fs.Type, found.fs.UUID, fs.Type, fs.UUID)
+	}
+	if err := zeroEnds(device); err != nil {
+		return provisioner.Errorf(provisioner.Unavailable, "clear %s: %w", device, err)
+	}
+	_, blank, err := f.Probe(ctx, device)
+	if err != nil {
+		return err
+	}
+	if !blank {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s does not read blank after its ends were cleared", device)
+	}
+	return nil
+}
+
+func zeroEnds(device string) error {
+	// Exclusively: a device that is mounted, or that an mkfs still works on, is not touched.
+	file, err := openDevice(device, os.O_RDWR|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	zeroes := make([]byte, min(blankArea, size))
+	for _, offset := range []int64{size - int64(len(zeroes)), 0} {
+		if _, err := file.WriteAt(zeroes, offset); err != nil {
+			return err
+		}
+	}
+	return file.Sync()
+}
+
+// Check implements provisioner.Filesystems. The journal of xfs and the log of btrfs are
+// replayed by the mount; there is nothing to do before it.
+func (f filesystems) Check(ctx context.Context, device string, fs provisioner.Filesystem) error {
+	if !isExt(fs.Type) {
+		return nil
+	}
+	return f.runE2fsck(ctx, device, fs, "-p")
+}
+
+func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisioner.Filesystem, flags ...string) error {
+	ended, err := f.run(ctx, "e2fsck", append(flags, device)...)
+	if err != nil {
+		return err
+	}
+	const (
+		corrected   = 1 | 2
+		uncorrected = 4
+	)
+	switch {
+	case ended.code&^corrected == 0:
+		return nil
+	case ended.code&uncorrected != 0:
+		return provisioner.Errorf(provisioner.FailedPrecondition, "%s on %s needs a repair by hand: %s", fs.Type, device, ended.output)
+	default:
+		return provisioner.Errorf(provisioner.Unavailable, "e2fsck %s: exit code %d: %s", device, ended.code, ended.output)
+	}
+}
+
+func isExt(fsType string) bool { return strings.HasPrefix(fsType, "ext") }
+
+// Stats implements provisioner.Filesystems.
+func (f filesystems) Stats(ctx context.Context, path string) (provisioner.FilesystemStats, error) {
+	stat, err := bounded(ctx, func() (unix.Statfs_t, error) {
+		var stat unix.Statfs_t
+		err := unix.Statfs(path, &stat)
+		return stat, err
+	})
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return provisioner.FilesystemStats{}, err
+	case os.IsNotExist(err):
+		return provisioner.FilesystemStats{}, provisioner.Errorf(provisioner.NotFound, "stat filesystem at %s: %w", path, err)
+	case err != nil:
+		return provisioner.FilesystemStats{}, provisioner.Errorf(provisioner.Unavailable, "stat filesystem at %s: %w", path, err)
+	}
+	block := stat.Bsize
+	return provisioner.FilesystemStats{
+		TotalBytes:      int64(stat.Blocks) * block,
+		UsedBytes:       int64(stat.Blocks-stat.Bfree) * block,
+		AvailableBytes:  int64(stat.Bavail) * block,
+		TotalInodes:     int64(stat.Files),
+		UsedInodes:      int64(stat.Files - stat.Ffree),
+		AvailableInodes: int64(stat.Ffree),
+	}, nil
+}

@@ -1,0 +1,145 @@
+// Package hosttest gives tests real block devices and watches that nothing of
+// them is left over. It needs root and loop devices, and fails the test with a
+// sentence that says so where it has not.
+package hosttest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	mountutils "k8s.io/mount-utils"
+)
+
+// MiB in bytes.
+const MiB = 1 << 20
+
+// Disk is a file with a loop device over it.
+type Disk struct {
+	// Device as in "/dev/loop3".
+	Device string
+	file   string
+}
+
+// NewDisk returns a blank disk that goes away with the test. The test fails if the disk is still mounted then.
+func NewDisk(t *testing.T, sizeBytes int64) *Disk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test mounts filesystems on loop devices and must run as root")
+	}
+	file := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, sizeBytes); err != nil {
+		t.Fatal(err)
+	}
+	disk := &Disk{file: file, Device: strings.TrimSpace(Run(t, "losetup", "--show", "-f", file))}
+	t.Cleanup(func() {
+		for _, mount := range mountsOf(t, disk.Device) {
+			t.Errorf("%s is still mounted at %s", disk.Device, mount)
+			_ = exec.Command("umount", mount).Run()
+		}
+		Run(t, "losetup", "-d", disk.Device)
+		if out := Run(t, "losetup", "-j", file); out != "" {
+			t.Errorf("the loop device is left over: %s", out)
+		}
+	})
+	return disk
+}
+
+// Grow makes the disk larger, as the platform does; the device shows it.
+func (d *Disk) Grow(t *testing.T, sizeBytes int64) {
+	t.Helper()
+	if err := os.Truncate(d.file, sizeBytes); err != nil {
+		t.Fatal(err)
+	}
+	Run(t, "losetup", "-c", d.Device)
+}
+
+// WriteAt writes to the disk behind the back of the kernel's cache of the
+// device, as another node does that has the same disk.
+func (d *Disk) WriteAt(t *testing.T, data []byte, offset int64) {
+	t.Helper()
+	file, err := os.OpenFile(d.file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteAt(data, offset); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Content returns the disk's content, past the kernel's cache of the device.
+func (d *Disk) Content(t *testing.T) []byte {
+	t.Helper()
+	content, err := os.ReadFile(d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// Link makes links to the disk as Azure's udev rules do, under a root for device
+// nodes: disk/azure/data/by-lun/N.
+func (d *Disk) Link(t *testing.T, devRoot string, lun int32) {
+	t.Helper()
+	link := filepath.Join(devRoot, "disk/azure/data/by-lun", strconv.Itoa(int(lun)))
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(d.Device, link); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MountDir returns a directory for mount points. At the end of the test nothing may be mounted below it.
+func MountDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		infos, err := mountutils.ParseMountInfo("/proc/self/mountinfo")
+		if err != nil {
+			t.Error(err)
+		}
+		for i := len(infos) - 1; i >= 0; i-- {
+			if strings.HasPrefix(infos[i].MountPoint, dir+"/") {
+				t.Errorf("a mount is left over at %s", infos[i].MountPoint)
+				_ = exec.Command("umount", infos[i].MountPoint).Run()
+			}
+		}
+	})
+	return dir
+}
+
+// Run runs a command that has to succeed and returns what it printed.
+func Run(t *testing.T, command string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(command, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v: %s%s", command, strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
+
+func mountsOf(t *testing.T, device string) []string {
+	t.Helper()
+	infos, err := mountutils.ParseMountInfo("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, info := range infos {
+		if info.Source == device {
+			targets = append(targets, info.MountPoint)
+		}
+	}
+	return targets
+}

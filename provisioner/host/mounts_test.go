@@ -1,0 +1,145 @@
+package host_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/host"
+	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
+)
+
+func newExt4(t *testing.T) *hosttest.Disk {
+	t.Helper()
+	disk := hosttest.NewDisk(t, 32*hosttest.MiB)
+	hosttest.Run(t, "mkfs.ext4", "-q", disk.Device)
+	return disk
+}
+
+func TestMountIsIdempotentAndRefusesAnotherDevice(t *testing.T) {
+	disk, other := newExt4(t), newExt4(t)
+	mounts := host.New(host.Options{}).Mounts()
+	target := filepath.Join(hosttest.MountDir(t), "a dir", "globalmount")
+	for range 2 {
+		if err := mounts.Mount(t.Context(), disk.Device, target, "ext4", []string{"noatime"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := find(t, mounts, target); len(got) != 1 || got[0].Source != disk.Device || got[0].FSType != "ext4" || got[0].ReadOnly {
+		t.Errorf("mounts at the target = %+v", got)
+	}
+	if err := mounts.Mount(t.Context(), other.Device, target, "ext4", nil); !errors.Is(err, provisioner.FailedPrecondition) {
+		t.Errorf("another device at the same place: %v, want FailedPrecondition", err)
+	}
+	for range 2 {
+		if err := mounts.Unmount(t.Context(), target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(target); !os.IsNotExist(err) {
+		t.Errorf("the mount point is still there: %v", err)
+	}
+}
+
+func TestBindADirectoryReadOnly(t *testing.T) {
+	disk := newExt4(t)
+	mounts := host.New(host.Options{}).Mounts()
+	dir := hosttest.MountDir(t)
+	staging, target := filepath.Join(dir, "staging"), filepath.Join(dir, "pods", "1", "mount")
+	if err := mounts.Mount(t.Context(), disk.Device, staging, "ext4", nil); err != nil {
+		t.Fatal(err)
+	}
+	// First for writing: what a process leaves behind that is killed before the remount.
+	for _, readOnly := range []bool{false, true, true} {
+		if err := mounts.Bind(t.Context(), staging, target, readOnly, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := find(t, mounts, target); len(got) != 1 || !got[0].ReadOnly || got[0].Source != disk.Device {
+		t.Errorf("mounts at the target = %+v", got)
+	}
+	if err := os.WriteFile(filepath.Join(target, "file"), nil, 0o600); err == nil {
+		t.Error("a read-only mount took a file")
+	}
+	if err := os.WriteFile(filepath.Join(staging, "file"), nil, 0o600); err != nil {
+		t.Errorf("the staged mount has become read-only too: %v", err)
+	}
+	if err := mounts.Bind(t.Context(), dir, target, false, nil); !errors.Is(err, provisioner.FailedPrecondition) {
+		t.Errorf("another source at the same target: %v, want FailedPrecondition", err)
+	}
+	for _, path := range []string{target, staging} {
+		if err := mounts.Unmount(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBindADeviceNode(t *testing.T) {
+	disk := hosttest.NewDisk(t, hosttest.MiB)
+	mounts := host.New(host.Options{}).Mounts()
+	target := filepath.Join(hosttest.MountDir(t), "volumeDevices", "pod", "file")
+	for range 2 {
+		if err := mounts.Bind(t.Context(), disk.Device, target, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := find(t, mounts, target); len(got) != 1 || got[0].Source != disk.Device {
+		t.Errorf("mounts at the target = %+v, want the device node %s", got, disk.Device)
+	}
+	if err := mounts.Unmount(t.Context(), target); err != nil {
+		t.Error(err)
+	}
+	if err := mounts.Bind(t.Context(), "/dev/not-there", target, false, nil); !errors.Is(err, provisioner.NotFound) {
+		t.Errorf("a source that is not there: %v, want NotFound", err)
+	}
+}
+
+func TestUnmountTakesAwayAllLayersAndNoFiles(t *testing.T) {
+	disk := newExt4(t)
+	mounts := host.New(host.Options{}).Mounts()
+	dir := hosttest.MountDir(t)
+	target := filepath.Join(dir, "target")
+	if err := mounts.Mount(t.Context(), disk.Device, target, "ext4", nil); err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Run(t, "mount", "--bind", target, target)
+	if err := mounts.Unmount(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, "data"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := mounts.Unmount(t.Context(), full); !errors.Is(err, provisioner.FailedPrecondition) {
+		t.Errorf("a directory with files: %v, want FailedPrecondition", err)
+	}
+	if _, err := os.Stat(filepath.Join(full, "data")); err != nil {
+		t.Errorf("the files are gone: %v", err)
+	}
+}
+
+func TestAMountThatTheKernelRefusesIsUnavailable(t *testing.T) {
+	disk := hosttest.NewDisk(t, hosttest.MiB)
+	target := filepath.Join(hosttest.MountDir(t), "target")
+	err := host.New(host.Options{}).Mounts().Mount(t.Context(), disk.Device, target, "ext4", nil)
+	if !errors.Is(err, provisioner.Unavailable) {
+		t.Errorf("Mount of a blank device = %v, want Unavailable", err)
+	}
+}
+
+func find(t *testing.T, mounts provisioner.Mounts, target string) []provisioner.MountPoint {
+	t.Helper()
+	all, err := mounts.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []provisioner.MountPoint
+	for _, mount := range all {
+		if mount.Target == target {
+			found = append(found, mount)
+		}
+	}
+	return found
+}
