@@ -135,7 +135,7 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 		}
 		return p.ended(), nil
 	}
-	if err := p.room(v, d, request.Shared); err != nil {
+	if err := p.room(v, d); err != nil {
 		return nil, err
 	}
 	taken := &slot{diskID: d.ID, lun: v.freeLUN()}
@@ -184,10 +184,10 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 }
 
 // room checks slots and shares.
-func (p *platform) room(v *vm, d *disk, shared bool) error {
+func (p *platform) room(v *vm, d *disk) error {
 	holders := p.holders(d.ID)
 	switch {
-	case len(holders) > 0 && (d.MaxShares <= 1 || !shared):
+	case len(holders) > 0 && d.MaxShares <= 1:
 		return provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", d.ID, holders[0])
 	case len(holders) >= int(d.MaxShares):
 		return provisioner.Errorf(provisioner.InsufficientCapacity, "all %d shares of disk %s are taken", d.MaxShares, d.ID)

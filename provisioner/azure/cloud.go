@@ -1,0 +1,210 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Options of New.
+type Options struct {
+	// Credential for Azure Resource Manager; Config.Credential makes one.
+	Credential azcore.TokenCredential
+	// Cloud with the endpoint; Config.Cloud makes one. An endpoint over plain http is
+	// taken, and gets bearer tokens too: it is meant for a simulator.
+	Cloud cloud.Configuration
+	// SubscriptionID for what has no resource ID of its own, which is the SKU list.
+	SubscriptionID string
+	// Transport of HTTP requests; the SDK's own if nil.
+	Transport policy.Transporter
+	// Clock that pacing and polling go by; the real one if nil.
+	Clock clock.Clock
+	// Metrics to register with; none if nil.
+	Metrics prometheus.Registerer
+	// Logger; silent if it is the zero value.
+	Logger logr.Logger
+	// UserAgent is put in front of the SDK's own, at most 24 characters.
+	UserAgent string
+}
+
+// Cloud is Azure Compute.
+type Cloud struct {
+	ctx          context.Context // of the work that goes on after a caller has left
+	clock        clock.Clock
+	log          logr.Logger
+	credential   azcore.TokenCredential
+	options      *arm.ClientOptions
+	subscription string
+	pacer        *pacer
+	habits       *habits
+	metrics      *metrics
+	attach       *engine
+	skus         *skuCache
+
+	mu      sync.Mutex
+	clients map[string]*clients // by subscription
+	lros    map[string]*lro     // in flight, by resume token
+}
+
+var _ provisioner.Cloud = (*Cloud)(nil)
+
+// clients are the SDK's clients for one subscription.
+type clients struct {
+	disks     *armcompute.DisksClient
+	snapshots *armcompute.SnapshotsClient
+	vms       *armcompute.VirtualMachinesClient
+	scaleSets *armcompute.VirtualMachineScaleSetVMsClient
+	skus      *armcompute.ResourceSKUsClient
+}
+
+// New makes a client of Azure. Calls in flight and their polling go on after the caller who
+// began them has left, and end with ctx; operations then fail with its error.
+func New(ctx context.Context, options Options) (*Cloud, error) {
+	var faults []error
+	if options.Credential == nil {
+		faults = append(faults, errors.New("a credential is missing"))
+	}
+	if options.SubscriptionID == "" {
+		faults = append(faults, errors.New("a subscription is missing"))
+	}
+	endpoint, err := url.Parse(options.Cloud.Services[cloud.ResourceManager].Endpoint)
+	if err != nil || endpoint.Host == "" {
+		faults = append(faults, fmt.Errorf("the cloud's endpoint for resource manager is %q", options.Cloud.Services[cloud.ResourceManager].Endpoint))
+	}
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("make a client of Azure: %w", errors.Join(faults...))
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Logger.GetSink() == nil {
+		options.Logger = logr.Discard()
+	}
+	c := &Cloud{
+		ctx: ctx, clock: options.Clock, log: options.Logger, credential: options.Credential,
+		subscription: options.SubscriptionID, pacer: newPacer(), habits: &habits{},
+		clients: map[string]*clients{}, lros: map[string]*lro{},
+	}
+	if c.metrics, err = newMetrics(options.Metrics); err != nil {
+		return nil, fmt.Errorf("make a client of Azure: %w", err)
+	}
+	c.options = c.clientOptions(options, endpoint)
+	c.attach = newEngine(c)
+	c.skus = &skuCache{cloud: c}
+	return c, nil
+}
+
+func (c *Cloud) clientOptions(options Options, endpoint *url.URL) *arm.ClientOptions {
+	return &arm.ClientOptions{
+		DisableRPRegistration: true,
+		ClientOptions: policy.ClientOptions{
+			Cloud:     options.Cloud,
+			Transport: options.Transport,
+			Telemetry: policy.TelemetryOptions{ApplicationID: options.UserAgent},
+			// 429 is not among them: the pacer deals with it, and the caller is told.
+			Retry: policy.RetryOptions{
+				MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second,
+				StatusCodes: []int{408, 500, 502, 503, 504},
+			},
+			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
+			PerCallPolicies:                 []policy.Policy{hostPolicy{host: endpoint.Host}},
+			PerRetryPolicies:                []policy.Policy{quotaPolicy{cloud: c}},
+		},
+	}
+}
+
+// in returns the clients for a subscription.
+func (c *Cloud) in(subscription string) (*clients, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := strings.ToLower(subscription)
+	if found, ok := c.clients[name]; ok {
+		return found, nil
+	}
+	factory, err := armcompute.NewClientFactory(subscription, c.credential, c.options)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for subscription %s: %w", subscription, err)
+	}
+	made := &clients{
+		disks: factory.NewDisksClient(), snapshots: factory.NewSnapshotsClient(), skus: factory.NewResourceSKUsClient(),
+		vms: factory.NewVirtualMachinesClient(), scaleSets: factory.NewVirtualMachineScaleSetVMsClient(),
+	}
+	c.clients[name] = made
+	return made, nil
+}
+
+// Disks returns the managed disks.
+func (c *Cloud) Disks() provisioner.Disks { return disks{c} }
+
+// Snapshots returns the snapshots.
+func (c *Cloud) Snapshots() provisioner.Snapshots { return snapshots{c} }
+
+// Attachments returns the data disks of VMs and scale-set instances.
+func (c *Cloud) Attachments() provisioner.Attachments { return c.attach }
+
+// Instances returns VMs and instances of uniform scale sets.
+func (c *Cloud) Instances() provisioner.Instances { return instances{c} }
+
+// SKUs returns the resource SKUs, which are read again once a day.
+func (c *Cloud) SKUs() provisioner.SKUs { return c.skus }
+
+// resource is a parsed resource ID.
+type resource struct {
+	*arm.ResourceID
+	*clients
+}
+
+const (
+	typeDisk       = "Microsoft.Compute/disks"
+	typeSnapshot   = "Microsoft.Compute/snapshots"
+	typeVM         = "Microsoft.Compute/virtualMachines"
+	typeScaleSetVM = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
+)
+
+// parse reads a resource ID, which must be of one of the types.
+func (c *Cloud) parse(id string, types ...string) (resource, error) {
+	parsed, err := arm.ParseResourceID(id)
+	if err != nil || parsed.SubscriptionID == "" || parsed.ResourceGroupName == "" {
+		return resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID", id)
+	}
+	for _, t := range types {
+		if strings.EqualFold(parsed.ResourceType.String(), t) {
+			in, err := c.in(parsed.SubscriptionID)
+			return resource{ResourceID: parsed, clients: in}, err
+		}
+	}
+	return resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID of type %s", id, strings.Join(types, " or "))
+}
+
+// key is a resource ID in the form in which IDs are compared.
+func key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
+
+// sleep waits on the clock.
+func (c *Cloud) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := c.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}

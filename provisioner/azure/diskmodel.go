@@ -1,0 +1,120 @@
+package azure
+
+import (
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const gib = int64(1) << 30
+
+// viewOfDisk translates a disk from Azure's words.
+func viewOfDisk(d *armcompute.Disk) diskView {
+	seen := diskView{Disk: provisioner.Disk{
+		ID: value(d.ID), Location: value(d.Location), Zone: first(d.Zones), Tags: values(d.Tags), MaxShares: 1, AttachedTo: attachedTo(d),
+	}}
+	if d.SKU != nil {
+		seen.SKUName = string(value(d.SKU.Name))
+	}
+	p := d.Properties
+	if p == nil {
+		return seen
+	}
+	seen.state = value(p.ProvisioningState)
+	seen.UniqueID, seen.SizeBytes = value(p.UniqueID), int64(value(p.DiskSizeGB))*gib
+	if p.DiskSizeBytes != nil {
+		seen.SizeBytes = *p.DiskSizeBytes
+	}
+	if p.MaxShares != nil {
+		seen.MaxShares = max(*p.MaxShares, 1)
+	}
+	if p.CreationData != nil {
+		seen.SourceID = value(p.CreationData.SourceResourceID)
+	}
+	seen.Ready = seen.state == stateSucceeded && (p.CompletionPercent == nil || *p.CompletionPercent >= 100)
+	return seen
+}
+
+// attachedTo joins the three places where Azure tells of a disk's VMs.
+func attachedTo(d *armcompute.Disk) []string {
+	named := append([]*string{d.ManagedBy}, d.ManagedByExtended...)
+	if d.Properties != nil {
+		for _, share := range d.Properties.ShareInfo {
+			if share != nil {
+				named = append(named, share.VMURI)
+			}
+		}
+	}
+	var ids []string
+	seen := map[string]bool{}
+	for _, id := range named {
+		if value(id) != "" && !seen[key(*id)] {
+			seen[key(*id)] = true
+			ids = append(ids, *id)
+		}
+	}
+	return ids
+}
+
+// newDisk translates a disk to be made into Azure's words.
+func newDisk(spec provisioner.DiskSpec) armcompute.Disk {
+	name, size := armcompute.DiskStorageAccountTypes(spec.SKUName), int32(spec.SizeBytes/gib)
+	create := armcompute.DiskCreateOptionEmpty
+	creation := &armcompute.CreationData{CreateOption: &create, LogicalSectorSize: spec.LogicalSectorSize, PerformancePlus: spec.PerformancePlus}
+	if spec.SourceID != "" {
+		create = armcompute.DiskCreateOptionCopy
+		creation.SourceResourceID = &spec.SourceID
+	}
+	p := &armcompute.DiskProperties{
+		CreationData: creation, DiskSizeGB: &size, DiskIOPSReadWrite: spec.IOPSReadWrite, DiskMBpsReadWrite: spec.MBpsReadWrite,
+		BurstingEnabled: spec.Bursting, OptimizedForFrequentAttach: spec.OptimizedForFrequentAttach,
+		DiskAccessID:        optional(spec.DiskAccessID),
+		NetworkAccessPolicy: optional(armcompute.NetworkAccessPolicy(spec.NetworkAccessPolicy)),
+		PublicNetworkAccess: optional(armcompute.PublicNetworkAccess(spec.PublicNetworkAccess)),
+	}
+	if spec.MaxShares > 1 {
+		p.MaxShares = &spec.MaxShares
+	}
+	if spec.EncryptionSetID != "" || spec.EncryptionType != "" {
+		p.Encryption = &armcompute.Encryption{
+			DiskEncryptionSetID: optional(spec.EncryptionSetID), Type: optional(armcompute.EncryptionType(spec.EncryptionType)),
+		}
+	}
+	d := armcompute.Disk{Location: &spec.Location, Tags: pointers(spec.Tags), SKU: &armcompute.DiskSKU{Name: &name}, Properties: p}
+	if spec.Zone != "" {
+		d.Zones = []*string{&spec.Zone}
+	}
+	return d
+}
+
+// optional is a pointer to s, or nil for the zero value.
+func optional[T ~string](s T) *T {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func pointers(m map[string]string) map[string]*string {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]*string, len(m))
+	for k, v := range m {
+		out[k] = &v
+	}
+	return out
+}
+
+func values(m map[string]*string) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[k] = value(v)
+	}
+	return out
+}
+
+// normalLocation is a region's name as Azure compares it.
+func normalLocation(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }

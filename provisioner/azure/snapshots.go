@@ -1,0 +1,125 @@
+package azure
+
+import (
+	"context"
+	"errors"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+type snapshots struct{ cloud *Cloud }
+
+type snapshotView struct {
+	provisioner.Snapshot
+	state string
+}
+
+func (c *Cloud) readSnapshot(ctx context.Context, id string) (snapshotView, error) {
+	r, err := c.parse(id, typeSnapshot)
+	if err != nil {
+		return snapshotView{}, err
+	}
+	got, err := r.snapshots.Get(ctx, r.ResourceGroupName, r.Name, nil)
+	if err != nil {
+		return snapshotView{}, translate(err, c.clock.Now(), "read snapshot %s", r.Name)
+	}
+	return viewOfSnapshot(&got.Snapshot), nil
+}
+
+// viewOfSnapshot translates a snapshot from Azure's words.
+func viewOfSnapshot(s *armcompute.Snapshot) snapshotView {
+	seen := snapshotView{Snapshot: provisioner.Snapshot{ID: value(s.ID), Location: value(s.Location), Tags: values(s.Tags)}}
+	p := s.Properties
+	if p == nil {
+		return seen
+	}
+	seen.state, seen.Created = value(p.ProvisioningState), value(p.TimeCreated)
+	seen.SizeBytes = int64(value(p.DiskSizeGB)) * gib
+	if p.DiskSizeBytes != nil {
+		seen.SizeBytes = *p.DiskSizeBytes
+	}
+	if p.CreationData != nil {
+		seen.SourceID = value(p.CreationData.SourceResourceID)
+	}
+	copied := p.CompletionPercent == nil || *p.CompletionPercent >= 100
+	if p.SnapshotAccessState != nil {
+		instant := *p.SnapshotAccessState == armcompute.SnapshotAccessStateInstantAccess ||
+			*p.SnapshotAccessState == armcompute.SnapshotAccessStateAvailableWithInstantAccess
+		copied = copied || instant
+	}
+	seen.Ready = seen.state == stateSucceeded && copied
+	return seen
+}
+
+// Get implements provisioner.Snapshots.
+func (s snapshots) Get(ctx context.Context, id string) (provisioner.Snapshot, error) {
+	seen, err := s.cloud.readSnapshot(ctx, id)
+	return seen.Snapshot, err
+}
+
+// List implements provisioner.Snapshots.
+func (s snapshots) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Snapshot, error) {
+	in, err := s.cloud.in(scope.SubscriptionID)
+	if err != nil {
+		return nil, err
+	}
+	var all []provisioner.Snapshot
+	for pager := in.snapshots.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return nil, translate(err, s.cloud.clock.Now(), "list snapshots of %s", scope.ResourceGroup)
+		}
+		for _, item := range page.Value {
+			all = append(all, viewOfSnapshot(item).Snapshot)
+		}
+	}
+	return all, nil
+}
+
+// Create implements provisioner.Snapshots.
+func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (provisioner.Operation, error) {
+	r, err := s.cloud.parse(spec.ID, typeSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.cloud.parse(spec.SourceID, typeDisk); err != nil {
+		return nil, err
+	}
+	found, err := s.cloud.readSnapshot(ctx, spec.ID)
+	switch {
+	case err == nil && found.state == stateDeleting:
+		return nil, provisioner.Errorf(provisioner.Conflict, "snapshot %s is being deleted", r.Name)
+	case err == nil && key(found.SourceID) != key(spec.SourceID):
+		return nil, provisioner.Errorf(provisioner.AlreadyExists, "snapshot %s exists and is of %s", r.Name, found.SourceID)
+	case err == nil && (found.state == stateCreating || found.state == stateUpdating):
+		return s.cloud.observe(kindCreateSnapshot, spec.ID), nil
+	case err == nil && found.state != stateFailed:
+		return ended{}, nil
+	case err != nil && !errors.Is(err, provisioner.NotFound):
+		return nil, err
+	}
+	option := armcompute.DiskCreateOptionCopy
+	p, err := wrap(r.snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, armcompute.Snapshot{
+		Location: &spec.Location, Tags: pointers(spec.Tags),
+		Properties: &armcompute.SnapshotProperties{
+			CreationData: &armcompute.CreationData{CreateOption: &option, SourceResourceID: &spec.SourceID}, Incremental: &spec.Incremental,
+		},
+	}, nil))
+	return s.cloud.begun(kindCreateSnapshot, spec.ID, p, err)
+}
+
+// Delete implements provisioner.Snapshots.
+func (s snapshots) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
+	r, err := s.cloud.parse(id, typeSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	p, err := wrap(r.snapshots.BeginDelete(ctx, r.ResourceGroupName, r.Name, nil))
+	op, err := s.cloud.begun(kindDeleteSnapshot, id, p, err)
+	if errors.Is(err, provisioner.NotFound) {
+		return ended{}, nil
+	}
+	return op, err
+}
