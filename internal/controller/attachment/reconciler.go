@@ -1,0 +1,321 @@
+// Package attachment reconciles AzVolumeAttachments: it makes Azure's attachments be
+// what the objects say, and establishes Azure's proofs that a lost node let go.
+//
+// What to do is decided by plan.Attachment. Azure is called in jobs beside the
+// reconciler, never by it.
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=update;patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/finalizers,verbs=update
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
+	conflictRetry = 25 * time.Millisecond
+	// silenceRetry is how often a node is looked at from which a proof is awaited: its silence is no event.
+	silenceRetry = 5 * time.Second
+)
+
+// Options of a Reconciler.
+type Options struct {
+	// Client reads from the cache; Reader from the API server.
+	Client client.Client
+	Reader client.Reader
+	Cloud  provisioner.Cloud
+	Jobs   *work.Runner
+	Nodes  *view.Nodes
+	Clock  clock.PassiveClock
+	Events events.EventRecorder
+	// ReservedSlots of each node are left to primaries.
+	ReservedSlots int32
+	// Workers is how many attachments are reconciled at once.
+	Workers int
+	// Metrics is where the proofs and replicas are counted.
+	Metrics prometheus.Registerer
+}
+
+// Reconciler reconciles AzVolumeAttachments.
+type Reconciler struct {
+	Options
+	disks  diskWork
+	proofs *prometheus.CounterVec
+}
+
+// New makes a Reconciler.
+func New(options Options) (*Reconciler, error) {
+	proofs := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure, by kind.",
+	}, []string{"kind"})
+	if options.Metrics != nil {
+		if err := options.Metrics.Register(proofs); err != nil {
+			return nil, fmt.Errorf("register metrics of attachments: %w", err)
+		}
+	}
+	return &Reconciler{Options: options, proofs: proofs, disks: diskWork{cloud: options.Cloud, list: newListing(options.Cloud.Attachments())}}, nil
+}
+
+// Reconcile takes the next step of one attachment.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	a := &apiv1.AzVolumeAttachment{}
+	if err := r.Client.Get(ctx, request.NamespacedName, a); apierrors.IsNotFound(err) {
+		r.Jobs.Forget(request.NamespacedName)
+		return reconcile.Result{}, nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("get attachment: %w", err)
+	}
+	in, err := r.observe(ctx, a)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err := r.act(ctx, in, plan.Attachment(in))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		// The cache was behind. What is right follows from what is there by then.
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return result, err
+}
+
+func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (plan.AttachmentInput, error) {
+	in := plan.AttachmentInput{
+		Now: r.Clock.Now(), Attachment: a, Job: r.Jobs.Job(a),
+		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
+	}
+	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
+	if err != nil {
+		return in, err
+	}
+	in.Volume = volume
+	facts, err := r.Nodes.Facts(ctx, a.Spec.NodeName)
+	if err != nil {
+		return in, err
+	}
+	in.VMID = facts.VMID
+	// A node that came back as another VM does not speak for the one that it was.
+	in.NodeLost = facts.Lost || (a.Status.VMID != "" && a.Status.VMID != facts.VMID)
+	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
+		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
+	}
+	return in, err
+}
+
+func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
+	v := &apiv1.AzVolume{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, v)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get volume: %w", err)
+	}
+	return v, nil
+}
+
+func (r *Reconciler) room(ctx context.Context, in plan.AttachmentInput, maxDataDisks int32) (plan.Room, error) {
+	a := in.Attachment
+	ofVolume, err := r.list(ctx, a.Namespace, view.AttachmentVolume, a.Spec.VolumeName)
+	if err != nil {
+		return plan.Room{}, err
+	}
+	onNode, err := r.list(ctx, a.Namespace, view.AttachmentNode, a.Spec.NodeName)
+	if err != nil {
+		return plan.Room{}, err
+	}
+	return plan.Slots(plan.RoomInput{
+		Attachment: a, MaxShares: in.Volume.Spec.Disk.MaxShares, MaxDataDisks: maxDataDisks, ReservedSlots: r.ReservedSlots,
+		OfVolume: ofVolume, OnNode: onNode,
+		AzureFull: in.Job.Phase == plan.PhaseEnded && in.Job.Work == plan.WorkAttach && provisioner.KindOf(in.Job.Err) == provisioner.InsufficientCapacity,
+		HasPrimary: func(name string) bool {
+			v, err := r.volume(ctx, a.Namespace, name)
+			return err != nil || (v != nil && plan.HasPrimary(v, nil))
+		},
+	}), nil
+}
+
+func (r *Reconciler) list(ctx context.Context, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
+	var list apiv1.AzVolumeAttachmentList
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{field: value}); err != nil {
+		return nil, fmt.Errorf("list attachments: %w", err)
+	}
+	found := make([]*apiv1.AzVolumeAttachment, 0, len(list.Items))
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, nil
+}
+
+func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep) (reconcile.Result, error) {
+	a := in.Attachment
+	switch {
+	case step.AddFinalizer:
+		return reconcile.Result{}, r.setFinalizer(ctx, a, true)
+	case step.RemoveFinalizer:
+		if err := r.setFinalizer(ctx, a, false); err != nil {
+			return reconcile.Result{}, err
+		}
+		r.say(ctx, a, step)
+		return reconcile.Result{}, nil
+	case step.GiveWay != "":
+		if err := r.giveWay(ctx, a, step.GiveWay); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	written, err := r.writeStatus(ctx, in, step)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !written && in.Job.Phase == plan.PhaseEnded {
+		r.Jobs.Forget(client.ObjectKeyFromObject(a))
+	}
+	if step.Start != plan.WorkNone {
+		if err := r.start(ctx, in, step, written); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return reconcile.Result{RequeueAfter: requeue(in, step)}, nil
+}
+
+// requeue adds to the step's own time the watch over a node from which a proof is awaited.
+func requeue(in plan.AttachmentInput, step plan.AttachmentStep) time.Duration {
+	a := in.Attachment
+	awaited := a.Spec.Role == apiv1.RolePrimary && !plan.Proven(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
+		(a.DeletionTimestamp != nil || (plan.Holds(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
+	if step.RequeueAfter == 0 && awaited && in.Job.Phase == plan.PhaseIdle {
+		return silenceRetry
+	}
+	return step.RequeueAfter
+}
+
+func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) error {
+	changed := a.DeepCopy()
+	if want {
+		controllerutil.AddFinalizer(changed, apiv1.Finalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, apiv1.Finalizer)
+	}
+	patch := client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, changed, patch); err != nil {
+		return fmt.Errorf("set finalizer of attachment: %w", err)
+	}
+	return nil
+}
+
+// giveWay deletes a replica whose room a primary takes (law 8); not if it has become something else meanwhile.
+func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, name string) error {
+	victim := &apiv1.AzVolumeAttachment{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: to.Namespace, Name: name}, victim); err != nil {
+		return fmt.Errorf("get replica that gives way: %w", err)
+	}
+	if victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := r.Client.Delete(ctx, victim, client.Preconditions{UID: &victim.UID, ResourceVersion: &victim.ResourceVersion}); err != nil {
+		return fmt.Errorf("delete replica that gives way: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("replica gives way", "replica", name, "reason", plan.ReasonReplicaGaveWay)
+	r.event(victim, corev1.EventTypeNormal, plan.ReasonReplicaGaveWay, "its room is needed by "+to.Name)
+	return nil
+}
+
+// writeStatus writes the status if it changed, and says whether it did.
+func (r *Reconciler) writeStatus(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep) (bool, error) {
+	a := in.Attachment
+	if equality.Semantic.DeepEqual(a.Status, step.Status) {
+		return false, nil
+	}
+	changed := a.DeepCopy()
+	changed.Status = step.Status
+	patch := client.MergeFromWithOptions(a.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
+		return false, fmt.Errorf("write status of attachment: %w", err)
+	}
+	if step.Status.Proof != nil && a.Status.Proof == nil {
+		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
+	}
+	if a.Status.State != step.Status.State || step.Reason == plan.ReasonFenced {
+		r.say(ctx, a, step)
+	}
+	return true, nil
+}
+
+// start starts the job of a step. If the status did not have to be written, which would have
+// noticed it, the object is read again first: a step worked out from an old
+// copy must not reach Azure.
+func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep, written bool) error {
+	a := in.Attachment
+	if !written {
+		current := &apiv1.AzVolumeAttachment{}
+		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(a), current); err != nil {
+			return fmt.Errorf("read attachment again: %w", err)
+		}
+		if current.ResourceVersion != a.ResourceVersion {
+			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, fmt.Errorf("it changed"))
+		}
+	}
+	vmID := a.Status.VMID
+	if vmID == "" {
+		vmID = in.VMID
+	}
+	switch step.Start {
+	case plan.WorkAttach:
+		r.Jobs.Start(a, step.Start, r.disks.attach(in.Volume, vmID, step.Resume))
+	case plan.WorkDetach:
+		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
+	case plan.WorkFence:
+		r.Jobs.Start(a, step.Start, r.disks.fence(r.diskID(in), vmID))
+	default:
+		return fmt.Errorf("no such work for an attachment: %s", step.Start)
+	}
+	return nil
+}
+
+func (r *Reconciler) diskID(in plan.AttachmentInput) string {
+	if in.Volume == nil {
+		return ""
+	}
+	return in.Volume.Status.DiskURI
+}
+
+func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step plan.AttachmentStep) {
+	ctrl.LoggerFrom(ctx).Info("attachment changes state", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "role", a.Spec.Role,
+		"state", step.Status.State, "reason", step.Reason, "message", step.Message)
+	kind := corev1.EventTypeNormal
+	if step.Status.Error != nil {
+		kind = corev1.EventTypeWarning
+	}
+	if step.Reason != "" {
+		r.event(a, kind, step.Reason, step.Message)
+	}
+}
+
+func (r *Reconciler) event(a *apiv1.AzVolumeAttachment, kind, reason, message string) {
+	if message == "" {
+		message = fmt.Sprintf("disk %s, node %s", a.Spec.VolumeName, a.Spec.NodeName)
+	}
+	r.Events.Eventf(a, nil, kind, reason, reason, "%s", message)
+}

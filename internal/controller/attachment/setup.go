@@ -1,0 +1,106 @@
+package attachment
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+)
+
+// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("azvolumeattachment").
+		For(&apiv1.AzVolumeAttachment{}).
+		Watches(&apiv1.AzVolumeAttachment{}, roomMade{r}).
+		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, view.AttachmentVolume)).
+		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
+		Watches(&corev1.Node{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(nodeGone())).
+		WatchesRawSource(r.Jobs.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the reconciler of attachments: %w", err)
+	}
+	return nil
+}
+
+// enqueue asks for the attachments that an object's name leads to.
+func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		all, err := r.list(ctx, namespace, field, o.GetName())
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "of", o.GetName())
+			return nil
+		}
+		requests := make([]reconcile.Request, 0, len(all))
+		for _, a := range all {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)})
+		}
+		return requests
+	})
+}
+
+// roomMade asks for those attachments that may wait for the room of one that is gone.
+type roomMade struct{ r *Reconciler }
+
+// Create does nothing.
+func (roomMade) Create(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+}
+
+// Update does nothing.
+func (roomMade) Update(context.Context, event.UpdateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+}
+
+// Generic does nothing.
+func (roomMade) Generic(context.Context, event.GenericEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+}
+
+// Delete asks for the attachments of the same node and of the same volume that are not attached.
+func (h roomMade) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	gone, ok := e.Object.(*apiv1.AzVolumeAttachment)
+	if !ok {
+		return
+	}
+	for field, value := range map[string]string{view.AttachmentVolume: gone.Spec.VolumeName, view.AttachmentNode: gone.Spec.NodeName} {
+		all, err := h.r.list(ctx, gone.Namespace, field, value)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, value)
+			continue
+		}
+		for _, a := range all {
+			if a.Status.State != apiv1.AttachmentAttached {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)})
+			}
+		}
+	}
+}
+
+// driverNodeChanged leaves out the heartbeats.
+func driverNodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
+		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
+		return ok && isNode && (before.Spec != after.Spec || (before.Status.Capacity == nil) != (after.Status.Capacity == nil))
+	}}
+}
+
+// nodeGone passes on deletions only: a Node that is not ready is no proof of anything.
+func nodeGone() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	}
+}

@@ -1,0 +1,141 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// diskWork makes the jobs of attachments. Each ends by reading the truth from the VM.
+type diskWork struct {
+	cloud provisioner.Cloud
+	list  *listing
+}
+
+func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
+	disk := volume.Spec.Disk
+	request := provisioner.AttachRequest{
+		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.CachingMode, Shared: disk.MaxShares > 1,
+		EncryptionSetID: disk.DiskEncryptionSetID, WriteAccelerator: disk.WriteAcceleratorEnabled,
+	}
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Attach(ctx, request) })
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("attach disk: %w", err)
+		}
+		accepted(op)
+		ended := op.Wait(ctx)
+		truth, err := d.look(ctx, vmID, request.DiskID)
+		return truth, first(ended, err, "attach disk")
+	}
+}
+
+// detach makes the job that detaches a disk. Where the AzVolume, and so the disk's ID, is lost, the disk is found at the VM by its name.
+func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		if diskID == "" {
+			found, err := d.findDisk(ctx, vmID, volumeName)
+			if err != nil || found == "" {
+				return plan.Truth{}, err
+			}
+			diskID = found
+		}
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Detach(ctx, vmID, diskID) })
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("detach disk: %w", err)
+		}
+		accepted(op)
+		ended := op.Wait(ctx)
+		truth, err := d.look(ctx, vmID, diskID)
+		if err == nil && !truth.Attached {
+			// However the operation ended, the disk is off.
+			return truth, nil
+		}
+		return truth, first(ended, err, "detach disk")
+	}
+}
+
+// fence finds out whether a VM can write to the disk, and cuts the disk off if it may.
+func (d diskWork) fence(diskID, vmID string) work.Func {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		vm, err := d.cloud.Instances().Get(ctx, vmID)
+		switch {
+		case errors.Is(err, provisioner.NotFound):
+			return plan.Truth{VMGone: true}, nil
+		case err != nil:
+			return plan.Truth{}, fmt.Errorf("read VM: %w", err)
+		case vm.Power == provisioner.PowerDeallocated, vm.Power == provisioner.PowerStopped:
+			return plan.Truth{VMDown: true, Attached: true}, nil
+		}
+		if truth := find(vm.DataDisks, diskID); !truth.Attached {
+			return truth, nil
+		}
+		op, err := d.cloud.Attachments().ForceDetach(ctx, vmID, diskID)
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("detach disk by force: %w", err)
+		}
+		accepted(op)
+		ended := op.Wait(ctx)
+		truth, err := d.look(ctx, vmID, diskID)
+		return truth, first(ended, err, "detach disk by force")
+	}
+}
+
+// resumeOr resumes an operation, or begins it anew where the platform no longer knows the token; all are idempotent.
+func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation, error) {
+	if token == "" {
+		return begin()
+	}
+	op, err := d.cloud.Attachments().Resume(ctx, token)
+	if errors.Is(err, provisioner.InvalidArgument) || errors.Is(err, provisioner.NotFound) {
+		return begin()
+	}
+	return op, err
+}
+
+func (d diskWork) look(ctx context.Context, vmID, diskID string) (plan.Truth, error) {
+	disks, err := d.list.List(ctx, vmID)
+	if errors.Is(err, provisioner.NotFound) {
+		return plan.Truth{VMGone: true}, nil
+	}
+	if err != nil {
+		return plan.Truth{}, fmt.Errorf("read disks of VM: %w", err)
+	}
+	return find(disks, diskID), nil
+}
+
+func (d diskWork) findDisk(ctx context.Context, vmID, volumeName string) (string, error) {
+	disks, err := d.list.List(ctx, vmID)
+	if err != nil && !errors.Is(err, provisioner.NotFound) {
+		return "", fmt.Errorf("read disks of VM: %w", err)
+	}
+	for _, disk := range disks {
+		if handle, err := volumehandle.Parse(disk.DiskID); err == nil && handle.VolumeName() == volumeName {
+			return disk.DiskID, nil
+		}
+	}
+	return "", nil
+}
+
+func find(disks []provisioner.Attachment, diskID string) plan.Truth {
+	for _, d := range disks {
+		if strings.EqualFold(d.DiskID, diskID) {
+			return plan.Truth{Attached: true, Detaching: d.Detaching, LUN: d.LUN}
+		}
+	}
+	return plan.Truth{}
+}
+
+func first(operation, look error, what string) error {
+	if operation != nil {
+		return fmt.Errorf("%s: %w", what, operation)
+	}
+	return look
+}

@@ -1,0 +1,205 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// The fields that are indexed.
+const (
+	// AttachmentVolume and AttachmentNode index AzVolumeAttachments.
+	AttachmentVolume = "spec.volumeName"
+	AttachmentNode   = "spec.nodeName"
+	// PersistentVolumeVolume indexes PersistentVolumes of the driver by the name of their AzVolume.
+	PersistentVolumeVolume = "azVolume"
+	// PodClaim indexes Pods by the PersistentVolumeClaims that they use, as "namespace/name".
+	PodClaim = "persistentVolumeClaim"
+)
+
+// CacheOptions are the options of the controller's cache: the custom resources of one namespace,
+// and of Kubernetes' own objects only the fields that are looked at.
+func CacheOptions(namespace string) cache.Options {
+	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&apiv1.AzVolume{}:           own,
+			&apiv1.AzVolumeAttachment{}: own,
+			&apiv1.AzDriverNode{}:       own,
+			&corev1.Node{}:              {Transform: trimNode},
+			&corev1.Pod{}: {Transform: trimPod, Field: fields.AndSelectors(
+				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+			)},
+			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
+			&corev1.PersistentVolumeClaim{}: {Transform: trimPersistentVolumeClaim},
+		},
+	}
+}
+
+func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
+	}
+	if labels {
+		m.Labels = o.Labels
+	}
+	return m
+}
+
+func trimNode(object any) (any, error) {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
+	trimmed.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			c.LastHeartbeatTime = metav1.Time{}
+			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
+		}
+	}
+	return trimmed, nil
+}
+
+func trimPod(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta, true)}
+	trimmed.Spec = corev1.PodSpec{
+		NodeName: p.Spec.NodeName, NodeSelector: p.Spec.NodeSelector, Affinity: p.Spec.Affinity,
+		Tolerations: p.Spec.Tolerations, TopologySpreadConstraints: p.Spec.TopologySpreadConstraints,
+	}
+	for _, v := range p.Spec.Volumes {
+		if claim := claimOf(p, v); claim != "" {
+			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}})
+		}
+	}
+	trimmed.Status.Phase = p.Status.Phase
+	return trimmed, nil
+}
+
+func claimOf(p *corev1.Pod, v corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	default:
+		return ""
+	}
+}
+
+func trimPersistentVolume(object any) (any, error) {
+	pv, ok := object.(*corev1.PersistentVolume)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
+	trimmed.Spec.ClaimRef = pv.Spec.ClaimRef
+	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
+	if pv.Spec.CSI != nil {
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle}
+	}
+	trimmed.Status.Phase = pv.Status.Phase
+	return trimmed, nil
+}
+
+func trimPersistentVolumeClaim(object any) (any, error) {
+	c, ok := object.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
+	trimmed.Spec.VolumeName = c.Spec.VolumeName
+	return trimmed, nil
+}
+
+// AddIndexes adds the indexes of this package. driverName is the CSI driver's.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName string) error {
+	for _, index := range []struct {
+		object client.Object
+		field  string
+		keys   client.IndexerFunc
+	}{
+		{&apiv1.AzVolumeAttachment{}, AttachmentVolume, AttachmentVolumeKeys},
+		{&apiv1.AzVolumeAttachment{}, AttachmentNode, AttachmentNodeKeys},
+		{&corev1.PersistentVolume{}, PersistentVolumeVolume, PersistentVolumeKeys(driverName)},
+		{&corev1.Pod{}, PodClaim, PodClaimKeys},
+	} {
+		if err := indexer.IndexField(ctx, index.object, index.field, index.keys); err != nil {
+			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)
+		}
+	}
+	return nil
+}
+
+// AttachmentVolumeKeys are the keys of the index AttachmentVolume.
+func AttachmentVolumeKeys(o client.Object) []string {
+	if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
+		return []string{a.Spec.VolumeName}
+	}
+	return nil
+}
+
+// AttachmentNodeKeys are the keys of the index AttachmentNode.
+func AttachmentNodeKeys(o client.Object) []string {
+	if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
+		return []string{a.Spec.NodeName}
+	}
+	return nil
+}
+
+// PersistentVolumeKeys are the keys of the index PersistentVolumeVolume.
+func PersistentVolumeKeys(driverName string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		if name := VolumeOf(o, driverName); name != "" {
+			return []string{name}
+		}
+		return nil
+	}
+}
+
+// VolumeOf returns the name of the AzVolume of a PersistentVolume, or "" for one of another driver.
+func VolumeOf(o client.Object, driverName string) string {
+	pv, ok := o.(*corev1.PersistentVolume)
+	if !ok || pv.Spec.CSI == nil || !strings.EqualFold(pv.Spec.CSI.Driver, driverName) {
+		return ""
+	}
+	handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
+	if err != nil { // some other driver's idea of a handle, under our name; never ours to touch
+		return ""
+	}
+	return handle.VolumeName()
+}
+
+// PodClaimKeys are the keys of the index PodClaim.
+func PodClaimKeys(o client.Object) []string {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	var keys []string
+	for _, v := range p.Spec.Volumes {
+		if claim := claimOf(p, v); claim != "" {
+			keys = append(keys, p.Namespace+"/"+claim)
+		}
+	}
+	return keys
+}

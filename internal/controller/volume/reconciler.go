@@ -1,0 +1,267 @@
+// Package volume reconciles AzVolumes: it creates, grows and deletes their disks,
+// keeps as many replicas as there should be, finishes hand-overs that were cut short, and cleans up.
+//
+// What to do is decided in package plan. Azure is called in jobs beside the reconciler, never by it.
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/status,verbs=update;patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/finalizers,verbs=update
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
+	conflictRetry = 25 * time.Millisecond
+	// placeRetry is how often a place is looked for while there is none: free slots and new nodes are no events of a volume.
+	placeRetry = 15 * time.Second
+)
+
+// Options of a Reconciler.
+type Options struct {
+	// Client reads from the cache; Reader from the API server.
+	Client client.Client
+	Reader client.Reader
+	Cloud  provisioner.Cloud
+	Jobs   *work.Runner
+	Nodes  *view.Nodes
+	Clock  clock.PassiveClock
+	Events events.EventRecorder
+	// DriverName is the CSI driver's, by which its PersistentVolumes are known.
+	DriverName string
+	// CleanUpAfter is how long after its release a volume keeps its replicas.
+	CleanUpAfter time.Duration
+	// ReservedSlots of each node are left to primaries.
+	ReservedSlots int32
+	// Workers is how many volumes are reconciled at once.
+	Workers int
+	// Metrics is where replicas and clean-ups are counted.
+	Metrics prometheus.Registerer
+}
+
+// Reconciler reconciles AzVolumes.
+type Reconciler struct {
+	Options
+	metrics *metrics
+}
+
+// New makes a Reconciler.
+func New(options Options) (*Reconciler, error) {
+	m, err := newMetrics(options.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{Options: options, metrics: m}, nil
+}
+
+// observed is a volume and what belongs to it.
+type observed struct {
+	volume      *apiv1.AzVolume
+	attachments []*apiv1.AzVolumeAttachment
+	pv          *corev1.PersistentVolume
+	job         plan.Job
+	now         time.Time
+}
+
+// Reconcile takes the next step of one volume.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	v := &apiv1.AzVolume{}
+	if err := r.Client.Get(ctx, request.NamespacedName, v); apierrors.IsNotFound(err) {
+		r.Jobs.Forget(request.NamespacedName)
+		r.metrics.forget(request.Name)
+		return reconcile.Result{}, nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("get volume: %w", err)
+	}
+	o, err := r.observe(ctx, v)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	after, err := r.step(ctx, o)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		// The cache was behind. What is right follows from what is there by then.
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{RequeueAfter: after}, err
+}
+
+func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, error) {
+	o := observed{volume: v, job: r.Jobs.Job(v), now: r.Clock.Now()}
+	var attachments apiv1.AzVolumeAttachmentList
+	if err := r.Client.List(ctx, &attachments, client.InNamespace(v.Namespace), client.MatchingFields{view.AttachmentVolume: v.Name}); err != nil {
+		return o, fmt.Errorf("list attachments: %w", err)
+	}
+	for i := range attachments.Items {
+		o.attachments = append(o.attachments, &attachments.Items[i])
+	}
+	var pvs corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: v.Name}); err != nil {
+		return o, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	if len(pvs.Items) > 0 {
+		o.pv = &pvs.Items[0]
+	}
+	return o, nil
+}
+
+func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error) {
+	step := plan.Volume(plan.VolumeInput{
+		Now: o.now, Volume: o.volume, HasFinalizer: controllerutil.ContainsFinalizer(o.volume, apiv1.Finalizer),
+		Attachments: o.attachments, PersistentVolume: o.pv, Job: o.job,
+	})
+	if step.AddFinalizer || step.RemoveFinalizer {
+		return 0, r.setFinalizer(ctx, o.volume, step)
+	}
+	replicas, err := r.planReplicas(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.record(ctx, o, &step); err != nil {
+		return 0, err
+	}
+	replicas.condition(o, &step.Status)
+	written, err := r.writeStatus(ctx, o, step)
+	if err != nil {
+		return 0, err
+	}
+	if !written && o.job.Phase == plan.PhaseEnded {
+		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
+	}
+	if step.Start != plan.WorkNone {
+		if err := r.start(ctx, o.volume, step, written); err != nil {
+			return 0, err
+		}
+	}
+	if step.DetachAll != "" {
+		return step.RequeueAfter, r.detachAll(ctx, o, step.DetachAll)
+	}
+	after, err := r.actOnReplicas(ctx, o, replicas)
+	return sooner(step.RequeueAfter, after), err
+}
+
+// record takes over the filesystem that the primary's node reports.
+func (r *Reconciler) record(ctx context.Context, o observed, step *plan.VolumeStep) error {
+	claim := o.volume.Status.Primary
+	if claim == nil || claim.NodeName == "" || o.volume.Status.Filesystem != nil {
+		return nil
+	}
+	report := &apiv1.AzDriverNode{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: o.volume.Namespace, Name: claim.NodeName}, report)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get AzDriverNode: %w", err)
+	}
+	if found := plan.Record(o.volume, report); found != nil {
+		step.Status.Filesystem = found
+	}
+	return nil
+}
+
+func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step plan.VolumeStep) error {
+	changed := v.DeepCopy()
+	if step.AddFinalizer {
+		controllerutil.AddFinalizer(changed, apiv1.Finalizer)
+	} else {
+		controllerutil.RemoveFinalizer(changed, apiv1.Finalizer)
+	}
+	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("set finalizer of volume: %w", err)
+	}
+	if step.RemoveFinalizer {
+		ctrl.LoggerFrom(ctx).Info("volume is gone", "volume", v.Name, "reason", step.Reason, "message", step.Message)
+	}
+	return nil
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, o observed, step plan.VolumeStep) (bool, error) {
+	if equality.Semantic.DeepEqual(o.volume.Status, step.Status) {
+		return false, nil
+	}
+	changed := o.volume.DeepCopy()
+	changed.Status = step.Status
+	patch := client.MergeFromWithOptions(o.volume.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
+		return false, fmt.Errorf("write status of volume: %w", err)
+	}
+	if o.volume.Status.State != step.Status.State {
+		ctrl.LoggerFrom(ctx).Info("volume changes state", "volume", o.volume.Name, "state", step.Status.State, "reason", step.Reason, "message", step.Message)
+		r.event(o.volume, step.Status.Error != nil, step.Reason, step.Message)
+	}
+	return true, nil
+}
+
+func (r *Reconciler) event(v *apiv1.AzVolume, warning bool, reason, message string) {
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	if message == "" {
+		message = "disk " + v.Spec.Disk.Name
+	}
+	if reason != "" {
+		r.Events.Eventf(v, nil, kind, reason, reason, "%s", message)
+	}
+}
+
+// start starts the job of a step. If the status did not have to be written, which would have noticed it, the object
+// is read again first: a step worked out from an old copy must not reach Azure.
+func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step plan.VolumeStep, written bool) error {
+	if !written {
+		current := &apiv1.AzVolume{}
+		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {
+			return fmt.Errorf("read volume again: %w", err)
+		}
+		if current.ResourceVersion != v.ResourceVersion {
+			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("it changed"))
+		}
+	}
+	disks := diskWork{r.Cloud}
+	switch step.Start {
+	case plan.WorkCreateDisk:
+		r.Jobs.Start(v, step.Start, disks.create(v, step.Resume))
+	case plan.WorkAdoptDisk:
+		r.Jobs.Start(v, step.Start, disks.adopt(v))
+	case plan.WorkGrowDisk:
+		r.Jobs.Start(v, step.Start, disks.grow(v, step.Resume))
+	case plan.WorkDeleteDisk:
+		r.Jobs.Start(v, step.Start, disks.remove(v, step.Resume))
+	default:
+		return fmt.Errorf("no such work for a volume: %s", step.Start)
+	}
+	return nil
+}
+
+// sooner returns the shorter of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,267 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// replicaPlan is what is to be done about a volume's replicas.
+type replicaPlan struct {
+	repair    plan.Repair
+	decisions []plan.Decision
+	target    plan.Target
+	attached  int
+	// short says that fewer replicas exist or are on their way than there should be.
+	short bool
+}
+
+func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan, error) {
+	p := replicaPlan{repair: plan.Repairs(o.volume, o.attachments, o.now)}
+	in := plan.ReplicasInput{
+		Now: o.now, Volume: o.volume, PersistentVolume: o.pv, Attachments: o.attachments,
+		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter,
+	}
+	p.target = plan.ReplicaTarget(in)
+	useful := 0
+	for _, a := range o.attachments {
+		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && !plan.Holds(o.volume, a.Spec.NodeName) {
+			if a.Status.State == apiv1.AttachmentAttached {
+				p.attached++
+			}
+			if a.Status.State != apiv1.AttachmentFailed {
+				useful++
+			}
+		}
+	}
+	r.metrics.replicas(o.volume.Name, p.target.Floor, p.attached)
+	if useful == 0 && p.target.Floor == 0 && len(o.attachments) == 0 {
+		return p, nil
+	}
+	if err := r.seeNodes(ctx, o, &in, useful < p.target.Floor); err != nil {
+		return p, err
+	}
+	p.decisions = plan.Replicas(in)
+	for _, d := range p.decisions {
+		if d.Verb == plan.Create {
+			useful++
+		}
+		if d.Verb == plan.Delete && d.Reason == plan.ReasonReplicaNodeLost || d.Reason == plan.ReasonReplicaMisplaced {
+			useful--
+		}
+	}
+	p.short = useful < p.target.Floor
+	return p, nil
+}
+
+// seeNodes adds the nodes and pods that placement looks at: all of them only when a place is looked for.
+func (r *Reconciler) seeNodes(ctx context.Context, o observed, in *plan.ReplicasInput, all bool) error {
+	pods, err := r.pods(ctx, o)
+	if err != nil {
+		return err
+	}
+	in.Pods = pods
+	if all {
+		in.Nodes, err = r.Nodes.Views(ctx)
+		return err
+	}
+	for _, a := range o.attachments {
+		node, err := r.Nodes.View(ctx, a.Spec.NodeName)
+		if err != nil {
+			return err
+		}
+		if node != nil {
+			in.Nodes = append(in.Nodes, *node)
+		}
+	}
+	return nil
+}
+
+// pods returns the pods that use the volume, with the other volumes that they use.
+func (r *Reconciler) pods(ctx context.Context, o observed) ([]plan.PodView, error) {
+	if o.pv == nil || o.pv.Spec.ClaimRef == nil {
+		return nil, nil
+	}
+	claim := o.pv.Spec.ClaimRef
+	var users corev1.PodList
+	err := r.Client.List(ctx, &users, client.InNamespace(claim.Namespace), client.MatchingFields{view.PodClaim: claim.Namespace + "/" + claim.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	var views []plan.PodView
+	for i := range users.Items {
+		pod := &users.Items[i]
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		others, err := r.otherVolumes(ctx, pod, o.volume.Name)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, plan.PodView{Pod: pod, Volumes: others})
+	}
+	return views, nil
+}
+
+func (r *Reconciler) otherVolumes(ctx context.Context, pod *corev1.Pod, self string) ([]string, error) {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
+		if err == nil && claim.Spec.VolumeName != "" {
+			err = r.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv)
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("get the pod's other volumes: %w", err)
+		}
+		if name := view.VolumeOf(pv, r.DriverName); name != "" && name != self {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// condition sets the condition ReplicasAttached.
+func (p replicaPlan) condition(o observed, status *apiv1.AzVolumeStatus) {
+	c := metav1.Condition{
+		Type: plan.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: plan.ReasonReplicasAttached,
+		ObservedGeneration: o.volume.Generation, LastTransitionTime: metav1.NewTime(o.now),
+	}
+	switch {
+	case o.volume.Spec.MaxMountReplicaCount == 0:
+		return
+	case p.target.Floor == 0:
+		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasNotWanted
+	case p.attached < p.target.Floor:
+		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasMissing
+		if p.short {
+			c.Message = "no node can take another replica now"
+		}
+	}
+	meta.SetStatusCondition(&status.Conditions, c)
+}
+
+func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPlan) (time.Duration, error) {
+	if err := r.doRepair(ctx, o, p.repair); err != nil {
+		return 0, err
+	}
+	for _, d := range p.decisions {
+		if err := r.do(ctx, o, d); err != nil {
+			return 0, err
+		}
+	}
+	after := sooner(p.repair.In, p.target.ChangesIn)
+	if p.short {
+		after = sooner(after, placeRetry)
+	}
+	return after, nil
+}
+
+func (r *Reconciler) do(ctx context.Context, o observed, d plan.Decision) error {
+	ctrl.LoggerFrom(ctx).Info("changing replicas", "verb", d.Verb, "volume", o.volume.Name, "node", d.Node, "reason", d.Reason)
+	if d.Verb == plan.Create {
+		err := r.create(ctx, o.volume, d.Node, apiv1.RoleReplica, 0)
+		if err == nil {
+			r.event(o.volume, false, d.Reason, "replica on node "+d.Node)
+		}
+		return err
+	}
+	if err := r.stillWanted(ctx, o, d.Reason); err != nil {
+		return err
+	}
+	if err := r.remove(ctx, d.Attachment); err != nil {
+		return err
+	}
+	r.metrics.removed(d.Reason)
+	r.event(o.volume, false, d.Reason, "replica on node "+d.Node+" is detached")
+	return nil
+}
+
+// stillWanted reads the volume from the API server before replicas are cleaned up, lest a claim
+// that the cache does not know yet finds them gone. The claim would be right all the same, only slower.
+func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string) error {
+	if reason != plan.ReasonReplicasExpired && reason != plan.ReasonVolumeReleased {
+		return nil
+	}
+	current := &apiv1.AzVolume{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.volume), current); err != nil {
+		return fmt.Errorf("read volume again: %w", err)
+	}
+	if current.ResourceVersion != o.volume.ResourceVersion {
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), o.volume.Name, errors.New("it changed"))
+	}
+	return nil
+}
+
+func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) error {
+	for _, a := range o.attachments {
+		if a.DeletionTimestamp != nil {
+			continue
+		}
+		if err := r.remove(ctx, a); err != nil {
+			return err
+		}
+		ctrl.LoggerFrom(ctx).Info("detaching", "volume", o.volume.Name, "node", a.Spec.NodeName, "reason", reason)
+	}
+	return nil
+}
+
+func (r *Reconciler) doRepair(ctx context.Context, o observed, repair plan.Repair) error {
+	for _, a := range repair.Demote {
+		changed := a.DeepCopy()
+		changed.Spec.Role = apiv1.RoleReplica
+		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("demote attachment: %w", err)
+		}
+		r.event(o.volume, false, plan.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
+	}
+	for _, a := range repair.Remove {
+		if err := r.remove(ctx, a); err != nil {
+			return err
+		}
+		r.event(o.volume, false, plan.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
+	}
+	if repair.Primary != "" {
+		if err := r.create(ctx, o.volume, repair.Primary, apiv1.RolePrimary, o.volume.Status.Primary.Epoch); err != nil {
+			return err
+		}
+		r.event(o.volume, true, plan.ReasonPrimaryRecreated, "node "+repair.Primary+" is primary and its attachment was missing")
+	}
+	return nil
+}
+
+func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, node string, role apiv1.Role, epoch int64) error {
+	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: apiv1.AttachmentName(v.Name, node), Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: role, Epoch: epoch},
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create attachment: %w", err)
+	}
+	return nil
+}
+
+// remove deletes an attachment unless it changed since it was read: the replica that
+// goes must not be the one that has just been promoted.
+func (r *Reconciler) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
+	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+	if err != nil {
+		return fmt.Errorf("delete attachment: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	// tagVolumeUID on a disk is the UID of the AzVolume for which it was made. It
+	// keeps the driver from taking, and deleting, somebody else's disk of the same name.
+	tagVolumeUID = "disk.csi.azure.com-volume-uid"
+	// tagVolumeName is the PersistentVolume's name, which the V1 driver records too.
+	tagVolumeName = "kubernetes.io-created-for-pv-name"
+)
+
+// diskWork makes the jobs of volumes. Each ends by reading the disk.
+type diskWork struct{ cloud provisioner.Cloud }
+
+func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
+	spec := diskSpec(v)
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Disks().Create(ctx, spec) })
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("create disk: %w", err)
+		}
+		accepted(op)
+		if err := op.Wait(ctx); err != nil {
+			return plan.Truth{}, fmt.Errorf("create disk: %w", err)
+		}
+		disk, err := d.get(ctx, spec.ID)
+		if err == nil && !ours(v, disk) {
+			return plan.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not made for this volume", spec.ID)
+		}
+		return plan.Truth{Disk: disk}, err
+	}
+}
+
+func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
+		disk, err := d.get(ctx, volumehandle.Of(v.Spec.Disk).String())
+		return plan.Truth{Disk: disk}, err
+	}
+}
+
+func (d diskWork) grow(v *apiv1.AzVolume, token string) work.Func {
+	id, size := v.Status.DiskURI, v.Spec.CapacityBytes
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) {
+			return d.cloud.Disks().Update(ctx, id, provisioner.DiskChange{SizeBytes: &size})
+		})
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("grow disk: %w", err)
+		}
+		accepted(op)
+		if err := op.Wait(ctx); err != nil {
+			return plan.Truth{}, fmt.Errorf("grow disk: %w", err)
+		}
+		disk, err := d.get(ctx, id)
+		return plan.Truth{Disk: disk}, err
+	}
+}
+
+func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
+	id, known := v.Status.DiskURI, v.Status.DiskURI != ""
+	if !known {
+		id = volumehandle.Of(v.Spec.Disk).String()
+	}
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		if !known {
+			// The creation did not come to its end, so it is not clear whose disk it is.
+			disk, err := d.cloud.Disks().Get(ctx, id)
+			switch {
+			case errors.Is(err, provisioner.NotFound):
+				return plan.Truth{}, nil
+			case err != nil:
+				return plan.Truth{}, fmt.Errorf("read disk: %w", err)
+			case !ours(v, &disk):
+				return plan.Truth{Foreign: true}, nil
+			}
+		}
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Disks().Delete(ctx, id) })
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("delete disk: %w", err)
+		}
+		accepted(op)
+		if err := op.Wait(ctx); err != nil {
+			return plan.Truth{}, fmt.Errorf("delete disk: %w", err)
+		}
+		return plan.Truth{}, nil
+	}
+}
+
+// resumeOr resumes an operation, or begins it anew where the platform no longer knows the token; all are idempotent.
+func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation, error) {
+	if token == "" {
+		return begin()
+	}
+	op, err := d.cloud.Disks().Resume(ctx, token)
+	if errors.Is(err, provisioner.InvalidArgument) || errors.Is(err, provisioner.NotFound) {
+		return begin()
+	}
+	return op, err
+}
+
+func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error) {
+	disk, err := d.cloud.Disks().Get(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read disk: %w", err)
+	}
+	if !disk.Ready {
+		return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is not ready", id)
+	}
+	return &disk, nil
+}
+
+// ours says whether a disk was made for the volume: by this AzVolume, or by one before it for the same PersistentVolume.
+func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
+	if v.Spec.Origin == apiv1.OriginAdopted {
+		return false
+	}
+	name := v.Spec.Disk.Tags[tagVolumeName]
+	return disk.Tags[tagVolumeUID] == string(v.UID) || (name != "" && disk.Tags[tagVolumeName] == name)
+}
+
+func diskSpec(v *apiv1.AzVolume) provisioner.DiskSpec {
+	p := v.Spec.Disk
+	tags := maps.Clone(p.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[tagVolumeUID] = string(v.UID)
+	spec := provisioner.DiskSpec{
+		ID: volumehandle.Of(p).String(), Location: p.Location, Zone: p.Zone, SKUName: p.SKUName, SizeBytes: v.Spec.CapacityBytes,
+		MaxShares: p.MaxShares, Tags: tags,
+		DiskTuning: provisioner.DiskTuning{
+			IOPSReadWrite: p.DiskIOPSReadWrite, MBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
+			NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID,
+			EncryptionSetID: p.DiskEncryptionSetID, EncryptionType: p.DiskEncryptionType,
+			Bursting: on(p.EnableBursting), PerformancePlus: on(p.EnablePerformancePlus), OptimizedForFrequentAttach: on(p.OptimizedForFrequentAttach),
+		},
+	}
+	if s := v.Spec.Source; s != nil {
+		spec.SourceID = s.DiskURI + s.SnapshotURI // exactly one is set
+	}
+	return spec
+}
+
+// on returns nil, the platform's default, for what was not turned on.
+func on(b bool) *bool {
+	if !b {
+		return nil
+	}
+	return &b
+}

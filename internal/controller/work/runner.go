@@ -1,0 +1,129 @@
+// Package work runs the calls to the platform that may take long beside the
+// reconcilers, so that no reconciler ever waits for Azure. A reconciler starts a job for an object, and is
+// called again when the platform has accepted it and when it has ended.
+//
+// Jobs are lost with the process. That is no harm: what they are for stands in the
+// status of the objects, with the token to resume them by.
+package work
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Func does a piece of work. It calls accepted once the platform has accepted the operation, and returns when it
+// has ended and the truth has been read.
+type Func func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error)
+
+// Runner runs at most one job for each object.
+type Runner struct {
+	ctx    context.Context
+	clock  clock.PassiveClock
+	limit  chan struct{}
+	events chan event.GenericEvent
+
+	mu   sync.Mutex
+	jobs map[types.NamespacedName]*job
+}
+
+type job struct {
+	uid  types.UID
+	plan plan.Job
+}
+
+// New makes a Runner whose jobs end with ctx, and of which at most limit are at
+// work at once; more wait for their turn.
+func New(ctx context.Context, c clock.PassiveClock, limit int) *Runner {
+	return &Runner{
+		ctx: ctx, clock: c, limit: make(chan struct{}, limit), events: make(chan event.GenericEvent, 1024),
+		jobs: map[types.NamespacedName]*job{},
+	}
+}
+
+// Source is the source of events upon which objects are to be reconciled.
+func (r *Runner) Source() source.Source {
+	return source.Channel(r.events, &handler.EnqueueRequestForObject{})
+}
+
+// Job returns what is known of the job for an object. A job of an earlier object of the same name is shown
+// while it runs, and forgotten when it has ended.
+func (r *Runner) Job(object client.Object) plan.Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := client.ObjectKeyFromObject(object)
+	j, ok := r.jobs[name]
+	if !ok {
+		return plan.Job{}
+	}
+	if j.uid != object.GetUID() && j.plan.Phase == plan.PhaseEnded {
+		delete(r.jobs, name)
+		return plan.Job{}
+	}
+	return j.plan
+}
+
+// Forget drops the job for an object if it has ended.
+func (r *Runner) Forget(name types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if j, ok := r.jobs[name]; ok && j.plan.Phase == plan.PhaseEnded {
+		delete(r.jobs, name)
+	}
+}
+
+// Start starts a job for an object, unless one runs already.
+func (r *Runner) Start(object client.Object, w plan.Work, do Func) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := client.ObjectKeyFromObject(object)
+	if j, ok := r.jobs[name]; ok && j.plan.Phase != plan.PhaseEnded {
+		return
+	}
+	j := &job{uid: object.GetUID(), plan: plan.Job{Work: w, Phase: plan.PhaseBegun}}
+	r.jobs[name] = j
+	go r.run(j, object, do)
+}
+
+func (r *Runner) run(j *job, object client.Object, do Func) {
+	select {
+	case r.limit <- struct{}{}:
+		defer func() { <-r.limit }()
+	case <-r.ctx.Done():
+		return
+	}
+	truth, err := do(r.ctx, func(op provisioner.Operation) {
+		r.update(j, object, func(p *plan.Job) {
+			p.Phase, p.Token, p.Accepted = plan.PhaseAccepted, op.Token(), r.now()
+		})
+	})
+	if r.ctx.Err() != nil {
+		return
+	}
+	r.update(j, object, func(p *plan.Job) {
+		p.Phase, p.Truth, p.Err, p.Ended = plan.PhaseEnded, truth, err, r.now()
+	})
+}
+
+// now has whole seconds, as times in the API do, so that a time that was written compares equal.
+func (r *Runner) now() time.Time { return r.clock.Now().Truncate(time.Second) }
+
+func (r *Runner) update(j *job, object client.Object, change func(*plan.Job)) {
+	r.mu.Lock()
+	change(&j.plan)
+	r.mu.Unlock()
+	select {
+	case r.events <- event.GenericEvent{Object: object}:
+	case <-r.ctx.Done():
+	}
+}

@@ -1,0 +1,229 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// AttachmentInput is what the next step of an attachment follows from.
+type AttachmentInput struct {
+	Now        time.Time
+	Attachment *apiv1.AzVolumeAttachment
+	// Volume is nil if there is no such AzVolume.
+	Volume *apiv1.AzVolume
+	// VMID of the node, from its AzDriverNode; "" if there is none.
+	VMID string
+	// NodeLost says that the node's report will not come: two independent signals, or the node is gone.
+	NodeLost bool
+	// HasFinalizer says that our finalizer is on the attachment.
+	HasFinalizer bool
+	// Room on the node and the disk; used only before an attach.
+	Room Room
+	// Job for the attachment in this process.
+	Job Job
+}
+
+// AttachmentStep is the next step of an attachment. At most one of AddFinalizer,
+// RemoveFinalizer, GiveWay and Start is set. Status is written, if it changed, before Start and
+// after everything else.
+type AttachmentStep struct {
+	AddFinalizer    bool
+	RemoveFinalizer bool
+	// GiveWay is the name of the replica that is to be deleted to make room.
+	GiveWay string
+	// Start is the work to start or, with a token in Resume, to go on with.
+	Start  Work
+	Resume string
+	// Status that is to be.
+	Status apiv1.AzVolumeAttachmentStatus
+	// RequeueAfter is when to look again though nothing happens; 0 for not.
+	RequeueAfter time.Duration
+	// Reason and Message of the condition that the step sets, for event and log.
+	Reason, Message string
+}
+
+// Attachment decides the next step of an attachment.
+//
+//	Pending ──▶ Attaching ──▶ Attached ──(deleted, proof)──▶ Detaching ──▶ gone
+//	   ▲            │  ▲                                        │  ▲
+//	   │            ▼  │                                        ▼  │
+//	   └───── AttachmentFailed                            DetachmentFailed
+func Attachment(in AttachmentInput) AttachmentStep {
+	s := AttachmentStep{Status: *in.Attachment.Status.DeepCopy()}
+	switch {
+	case in.Attachment.DeletionTimestamp != nil:
+		s.leave(in)
+	case !in.HasFinalizer:
+		s.AddFinalizer = true
+	case wantsFence(in):
+		s.fence(in)
+	default:
+		s.attach(in)
+	}
+	return s
+}
+
+// wantsFence says that the claim is being taken from a node that will not answer.
+func wantsFence(in AttachmentInput) bool {
+	return in.NodeLost && in.Attachment.Spec.Role == apiv1.RolePrimary && !Proven(in.Volume, in.Attachment) &&
+		in.Volume != nil && in.Volume.Status.Primary != nil &&
+		in.Volume.Status.Primary.State == apiv1.ClaimReleasing && Holds(in.Volume, in.Attachment.Spec.NodeName)
+}
+
+func (s *AttachmentStep) attach(in AttachmentInput) {
+	a := in.Attachment
+	if in.Job.Phase == PhaseEnded && in.Job.Work == WorkAttach {
+		s.attachEnded(in)
+		return
+	}
+	if in.Job.running() {
+		s.attachRunning(in)
+		return
+	}
+	if a.Status.State == apiv1.AttachmentAttached {
+		s.attached(in, a.Status.LUN)
+		return
+	}
+	if a.Status.State == apiv1.AttachmentAttaching && a.Status.VMID != "" {
+		// Begun by a process that is gone, or just before this.
+		s.Start = WorkAttach
+		if op := a.Status.Operation; op != nil && op.Kind == string(WorkAttach) {
+			s.Resume = op.ResumeToken
+		}
+		return
+	}
+	if a.Status.State == apiv1.AttachmentFailed && a.Status.ObservedGeneration == a.Generation && a.Status.Error != nil {
+		if wait := RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now); wait > 0 {
+			s.RequeueAfter = wait
+			return
+		}
+	}
+	s.begin(in)
+}
+
+func (s *AttachmentStep) begin(in AttachmentInput) {
+	switch {
+	case in.Volume == nil:
+		s.pending(in, ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
+	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
+		s.pending(in, ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
+	case in.VMID == "":
+		s.pending(in, ReasonNodeUnknown, "there is no AzDriverNode "+in.Attachment.Spec.NodeName)
+	case in.Room.GiveWay != "":
+		s.GiveWay = in.Room.GiveWay
+		s.pending(in, ReasonWaitingForRoom, "replica "+in.Room.GiveWay+" gives way")
+	case in.Room.Wait:
+		s.pending(in, ReasonWaitingForRoom, in.Room.Message)
+	case in.Room.Full:
+		s.failed(in, apiv1.AttachmentFailed, ReasonNoRoom, provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
+	default:
+		s.Start = WorkAttach
+		s.Status.State = apiv1.AttachmentAttaching
+		s.Status.VMID = in.VMID
+		s.Status.Operation = nil
+		s.Status.LUN = nil
+		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "asking Azure to attach the disk")
+	}
+}
+
+func diskUsable(v *apiv1.AzVolume) bool {
+	switch v.Status.State {
+	case apiv1.VolumeCreated, apiv1.VolumeUpdateFailed:
+		return v.DeletionTimestamp == nil
+	default:
+		return false
+	}
+}
+
+func (s *AttachmentStep) attachRunning(in AttachmentInput) {
+	if in.Job.Work != WorkAttach {
+		return
+	}
+	s.Status.State = apiv1.AttachmentAttaching
+	if op := in.Job.operation(); op != nil {
+		s.Status.Operation = keep(s.Status.Operation, op)
+		s.Status.Error = nil
+		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "Azure has accepted to attach the disk")
+	}
+}
+
+// keep returns the operation that is recorded if it is the same one, so that its start time stays.
+func keep(recorded, current *apiv1.Operation) *apiv1.Operation {
+	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
+		return recorded
+	}
+	return current
+}
+
+func (s *AttachmentStep) attachEnded(in AttachmentInput) {
+	truth := in.Job.Truth
+	if truth.Attached && !truth.Detaching {
+		s.attached(in, &truth.LUN)
+		return
+	}
+	err := in.Job.Err
+	if err == nil {
+		err = provisioner.Errorf(provisioner.Conflict, "Azure attached the disk, and yet it is not attached to the VM")
+	}
+	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {
+		s.GiveWay = in.Room.GiveWay
+		s.pending(in, ReasonWaitingForRoom, "Azure has no room; a replica gives way")
+		return
+	}
+	s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, err)
+}
+
+func (s *AttachmentStep) attached(in AttachmentInput, lun *int32) {
+	s.Status.State = apiv1.AttachmentAttached
+	s.Status.Role = in.Attachment.Spec.Role
+	s.Status.LUN = lun
+	s.Status.Operation = nil
+	s.Status.Error = nil
+	s.condition(in, metav1.ConditionTrue, ReasonAttached, "")
+}
+
+func (s *AttachmentStep) pending(in AttachmentInput, reason, message string) {
+	s.Status.State = apiv1.AttachmentPending
+	s.Status.Operation = nil
+	s.Status.Error = nil
+	s.condition(in, metav1.ConditionFalse, reason, message)
+}
+
+func (s *AttachmentStep) failed(in AttachmentInput, state apiv1.AttachmentState, reason string, err error) {
+	s.Status.State = state
+	s.Status.Operation = nil
+	s.Status.Error = failure(err, decidedAt(in))
+	s.condition(in, metav1.ConditionFalse, reason, s.Status.Error.Message)
+	s.RequeueAfter = max(RetryIn(failingSince(in.Attachment), s.Status.Error.Time.Time, in.Now), firstRetry)
+}
+
+// decidedAt is the time that a status records: the same however often the status is worked out from one job.
+func decidedAt(in AttachmentInput) time.Time {
+	if in.Job.Phase == PhaseEnded {
+		return in.Job.Ended
+	}
+	return in.Now
+}
+
+func (s *AttachmentStep) condition(in AttachmentInput, status metav1.ConditionStatus, reason, message string) {
+	s.Reason, s.Message = reason, message
+	s.Status.ObservedGeneration = in.Attachment.Generation
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+		Type: ConditionAttached, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: in.Attachment.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+	})
+}
+
+// failingSince is when the attachment was last known not to fail.
+func failingSince(a *apiv1.AzVolumeAttachment) time.Time {
+	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return a.CreationTimestamp.Time
+}

@@ -1,0 +1,156 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// MultiNodeEpoch is the epoch of every attachment of a multi-node volume.
+const MultiNodeEpoch = 1
+
+// Claim decides what a node's claim to be primary makes of the current claim. It returns the claim to write with
+// a compare-and-swap; changed is false if the node holds it already. A claim that
+// another node has not released is a FailedPrecondition (law 1).
+func Claim(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1.PrimaryClaim, changed bool, err error) {
+	epoch := int64(0)
+	if current != nil {
+		epoch = current.Epoch
+		if current.State != apiv1.ClaimReleased && current.NodeName != node {
+			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
+				"node %s is primary (epoch %d, %s) and has not let go of the volume", current.NodeName, current.Epoch, current.State)
+		}
+		if current.State == apiv1.ClaimHeld {
+			return *current, false, nil
+		}
+	}
+	return apiv1.PrimaryClaim{NodeName: node, Epoch: epoch + 1, State: apiv1.ClaimHeld, Since: moment(now)}, true, nil
+}
+
+// Releasing decides how a node's claim starts to be taken back. holder is false
+// if the node does not hold the claim, and there is nothing to take back; changed
+// is false if it is being taken back already.
+func Releasing(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1.PrimaryClaim, holder, changed bool) {
+	if current == nil || current.State == apiv1.ClaimReleased || current.NodeName != node {
+		return apiv1.PrimaryClaim{}, false, false
+	}
+	if current.State == apiv1.ClaimReleasing {
+		return *current, true, false
+	}
+	return apiv1.PrimaryClaim{NodeName: node, Epoch: current.Epoch, State: apiv1.ClaimReleasing, Since: moment(now)}, true, true
+}
+
+// Released returns the claim that follows one that was being released, after the proof.
+func Released(current apiv1.PrimaryClaim, now time.Time) apiv1.PrimaryClaim {
+	return apiv1.PrimaryClaim{Epoch: current.Epoch, State: apiv1.ClaimReleased, Since: moment(now)}
+}
+
+// Unstaged returns the proof that a node's report gives of having let go of a
+// volume (law 3a), or nil and why it gives none. The report must have been read from the API server after the
+// claim was written as Releasing; report is nil if the node has none.
+func Unstaged(report *apiv1.AzDriverNode, volume string, epoch int64, now time.Time) (proof *apiv1.ReleaseProof, why string) {
+	switch {
+	case report == nil:
+		return nil, "the node has no AzDriverNode, and so no report"
+	case report.Status.MountsScannedTime == nil:
+		return nil, "the node plug-in has not yet compared its report with the node's mounts"
+	}
+	i := slices.IndexFunc(report.Status.StagedVolumes, func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
+	if i >= 0 {
+		return nil, "the node reports the volume as " + string(report.Status.StagedVolumes[i].Phase)
+	}
+	return &apiv1.ReleaseProof{
+		Kind: apiv1.ProofUnstaged, Epoch: epoch, Time: metav1.NewTime(now),
+		Message: "absent from the report of node " + report.Name,
+	}, ""
+}
+
+// Proven says whether an attachment's node can no longer write to the volume under any epoch up to the attachment's.
+func Proven(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
+	epoch := attachment.Spec.Epoch
+	if epoch == 0 { // never primary: the node was never allowed to touch it
+		return true
+	}
+	if p := attachment.Status.Proof; p != nil && p.Epoch >= epoch {
+		return true
+	}
+	if volume == nil || volume.Status.Primary == nil || volume.Spec.Access == apiv1.AccessMultiNode {
+		return false
+	}
+	// A claim is released, and so passes on to another node, only after a proof for
+	// its epoch and all before it.
+	claim := volume.Status.Primary
+	switch {
+	case claim.State == apiv1.ClaimReleased:
+		return claim.Epoch >= epoch
+	case claim.NodeName != attachment.Spec.NodeName:
+		return claim.Epoch > epoch
+	default:
+		return false
+	}
+}
+
+// Holds says whether the node of an attachment holds the claim, or is letting go of it.
+func Holds(volume *apiv1.AzVolume, node string) bool {
+	if volume == nil || volume.Status.Primary == nil {
+		return false
+	}
+	claim := volume.Status.Primary
+	return claim.State != apiv1.ClaimReleased && claim.NodeName == node
+}
+
+// HasPrimary says whether any node holds the claim or is letting go of it, or, for a multi-node volume, whether any
+// attachment is a primary.
+func HasPrimary(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) bool {
+	if volume.Spec.Access == apiv1.AccessMultiNode {
+		return slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
+			return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil
+		})
+	}
+	claim := volume.Status.Primary
+	return claim != nil && claim.State != apiv1.ClaimReleased
+}
+
+// AfterRelease is what becomes of the attachment of a node that let go.
+type AfterRelease string
+
+// What can become of it.
+const (
+	// Demote: it stays as a replica, ready for the next move.
+	Demote AfterRelease = "Demote"
+	// Remove: the disk is detached.
+	Remove AfterRelease = "Remove"
+)
+
+// Demotion decides what becomes of a released attachment. It stays as a replica if the node is
+// known to be well, because it gave the proof itself, and the number of replicas, of which the next primary
+// will be one, does not pass what is wanted plus one.
+func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
+	wanted := volume.Spec.MaxMountReplicaCount
+	proof := released.Status.Proof
+	if wanted == 0 || volume.DeletionTimestamp != nil || released.DeletionTimestamp != nil || volume.Spec.Access == apiv1.AccessMultiNode {
+		return Remove
+	}
+	if proof == nil || proof.Kind != apiv1.ProofUnstaged {
+		return Remove
+	}
+	others := int32(0)
+	for _, a := range all {
+		if a.Name != released.Name && a.DeletionTimestamp == nil {
+			others++
+		}
+	}
+	if others > wanted {
+		return Remove
+	}
+	return Demote
+}
+
+func moment(t time.Time) *metav1.Time {
+	m := metav1.NewTime(t)
+	return &m
+}

@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Work names a piece of work at the platform, which runs beside the reconcilers. It is also the kind of
+// an Operation in a status.
+type Work string
+
+// The pieces of work.
+const (
+	WorkNone       Work = ""
+	WorkAttach     Work = "AttachDisk"
+	WorkDetach     Work = "DetachDisk"
+	WorkFence      Work = "FenceNode"
+	WorkCreateDisk Work = "CreateDisk"
+	WorkAdoptDisk  Work = "AdoptDisk"
+	WorkGrowDisk   Work = "GrowDisk"
+	WorkDeleteDisk Work = "DeleteDisk"
+)
+
+// Phase is how far a job has come.
+type Phase string
+
+// The phases of a job.
+const (
+	// PhaseIdle: this process runs no job for the object.
+	PhaseIdle Phase = ""
+	// PhaseBegun: the request is on its way to the platform.
+	PhaseBegun Phase = "Begun"
+	// PhaseAccepted: the platform has accepted the operation.
+	PhaseAccepted Phase = "Accepted"
+	// PhaseEnded: the operation has ended and the truth has been read.
+	PhaseEnded Phase = "Ended"
+)
+
+// Job is what this process knows of the work at the platform for one object. It
+// is lost with the process, and found again by the resume token or by asking anew.
+type Job struct {
+	Work  Work
+	Phase Phase
+	// Token to resume the operation with; set from PhaseAccepted on if there is one.
+	Token string
+	// Accepted is when the platform accepted.
+	Accepted time.Time
+	// Ended is when the job ended.
+	Ended time.Time
+	// Err is what the job ended with.
+	Err error
+	// Truth is what was read from the platform after the end.
+	Truth Truth
+}
+
+// Truth is what the platform said when it was asked.
+type Truth struct {
+	// Attached says that the disk is attached to the VM, also while it is being detached.
+	Attached bool
+	// Detaching says that it is on its way out.
+	Detaching bool
+	LUN       int32
+	// VMGone says that there is no such VM; VMDown that it cannot run code.
+	VMGone, VMDown bool
+	// Disk is set by the jobs of volumes.
+	Disk *provisioner.Disk
+	// Foreign says that the disk of that name was not made for the volume.
+	Foreign bool
+}
+
+func (j Job) running() bool { return j.Phase == PhaseBegun || j.Phase == PhaseAccepted }
+
+func (j Job) ended(work Work) bool { return j.Phase == PhaseEnded && j.Work == work }
+
+func (j Job) operation() *apiv1.Operation {
+	if j.Phase != PhaseAccepted {
+		return nil
+	}
+	return &apiv1.Operation{Kind: string(j.Work), ResumeToken: j.Token, StartTime: metav1.NewTime(j.Accepted)}
+}
+
+// failure turns an error into what the API records of it.
+func failure(err error, now time.Time) *apiv1.Error {
+	kind := provisioner.KindOf(err)
+	if kind == "" {
+		kind = provisioner.Unavailable
+	}
+	return &apiv1.Error{Kind: string(kind), Message: shorten(err.Error()), Time: metav1.NewTime(now)}
+}
+
+const maxMessage = 1024
+
+func shorten(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return s[:maxMessage*2/5] + " … " + s[len(s)-maxMessage*3/5+5:]
+}

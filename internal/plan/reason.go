@@ -1,0 +1,57 @@
+package plan
+
+// Reasons of conditions and events, and the reasons in logs. Each is used for one thing.
+const (
+	// Attachments.
+	ReasonPending          = "Pending"
+	ReasonAttaching        = "Attaching"
+	ReasonAttached         = "Attached"
+	ReasonAttachFailed     = "AttachFailed"
+	ReasonDetaching        = "Detaching"
+	ReasonDetached         = "Detached"
+	ReasonDetachFailed     = "DetachFailed"
+	ReasonVolumeNotReady   = "VolumeNotReady"
+	ReasonNodeUnknown      = "NodeUnknown"
+	ReasonWaitingForRoom   = "WaitingForRoom"
+	ReasonNoRoom           = "NoRoom"
+	ReasonPrimaryHeld      = "PrimaryHeld"
+	ReasonWaitingForProof  = "WaitingForProof"
+	ReasonFencing          = "Fencing"
+	ReasonFenced           = "Fenced"
+	ReasonReplicaGaveWay   = "ReplicaGaveWay"
+	ReasonDetachedUnasked  = "DetachedUnasked"
+	ReasonAttachmentLost   = "AttachmentLost"
+	ReasonRoleRepaired     = "RoleRepaired"
+	ReasonPrimaryRecreated = "PrimaryRecreated"
+	// Volumes.
+	ReasonCreating          = "Creating"
+	ReasonCreated           = "Created"
+	ReasonCreationFailed    = "CreationFailed"
+	ReasonGrowing           = "Growing"
+	ReasonGrowthFailed      = "GrowthFailed"
+	ReasonDeleting          = "Deleting"
+	ReasonDeletionFailed    = "DeletionFailed"
+	ReasonDeletionHeld      = "DeletionHeld"
+	ReasonForeignDisk       = "ForeignDisk"
+	ReasonReplicasAttached  = "ReplicasAttached"
+	ReasonReplicasMissing   = "ReplicasMissing"
+	ReasonReplicasNotWanted = "ReplicasNotWanted"
+	ReasonReplicaPlaced     = "ReplicaPlaced"
+	ReasonReplicaRemoved    = "ReplicaRemoved"
+	ReasonReplicaSurplus    = "ReplicaSurplus"
+	ReasonReplicaNodeLost   = "ReplicaNodeLost"
+	ReasonReplicaMisplaced  = "ReplicaMisplaced"
+	ReasonReplicaFailed     = "ReplicaFailed"
+	ReasonReplicasExpired   = "ReplicasExpired"
+	ReasonVolumeReleased    = "VolumeReleased"
+	ReasonVolumeGrows       = "VolumeGrows"
+	// Nodes.
+	ReasonNodeGone = "NodeGone"
+)
+
+// Condition types of AzVolume and AzVolumeAttachment.
+const (
+	ConditionReady            = "Ready"
+	ConditionReplicasAttached = "ReplicasAttached"
+	ConditionAttached         = "Attached"
+)

@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// RoomInput is what the room for an attachment follows from.
+type RoomInput struct {
+	Attachment *apiv1.AzVolumeAttachment
+	// MaxShares of the disk.
+	MaxShares int32
+	// MaxDataDisks of the VM; 0 if it is not known, and then Azure decides.
+	MaxDataDisks int32
+	// ReservedSlots of each VM are left to primaries.
+	ReservedSlots int32
+	// OfVolume and OnNode are the attachments of the volume and of the node, in any order; the attachment itself may be among them.
+	OfVolume, OnNode []*apiv1.AzVolumeAttachment
+	// AzureFull says that Azure answered that there is no room, whatever the attachments say.
+	AzureFull bool
+	// HasPrimary says of a volume whether it has a primary now.
+	HasPrimary func(volume string) bool
+}
+
+// Room says whether there is room for an attachment. The zero value says that there is.
+type Room struct {
+	// GiveWay names the replica whose room is to be taken.
+	GiveWay string
+	// Wait says that room is being made.
+	Wait bool
+	// Full says that there is none to be had.
+	Full    bool
+	Message string
+}
+
+// Slots decides whether there is a slot on the node and a share of the disk for an attachment. A primary takes them
+// from a replica if it must; a replica takes only what is free, and leaves the reserve (law 8).
+func Slots(in RoomInput) Room {
+	volume, node := in.Attachment.Spec.VolumeName, in.Attachment.Spec.NodeName
+	shares := occupants(in.OfVolume, in.Attachment.Name)
+	slots := occupants(in.OnNode, in.Attachment.Name)
+	if in.Attachment.Spec.Role == apiv1.RoleReplica {
+		switch {
+		case len(shares) >= int(in.MaxShares):
+			return Room{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume)}
+		case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks-in.ReservedSlots):
+			return Room{Full: true, Message: fmt.Sprintf("node %s has %d of %d data disks, and %d are reserved for primaries", node, len(slots), in.MaxDataDisks, in.ReservedSlots)}
+		}
+		return Room{}
+	}
+	switch {
+	case len(shares) >= int(in.MaxShares):
+		return in.take(shares, fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume))
+	case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks):
+		return in.take(slots, fmt.Sprintf("node %s has all of its %d data disks", node, in.MaxDataDisks))
+	case in.AzureFull:
+		return in.take(append(shares, slots...), "Azure has no free slot or share on node "+node)
+	}
+	return Room{}
+}
+
+// occupants are the attachments that take, or may take, room at Azure.
+func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolumeAttachment {
+	var found []*apiv1.AzVolumeAttachment
+	for _, a := range all {
+		switch a.Status.State {
+		case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
+			if a.Name != except {
+				found = append(found, a)
+			}
+		case apiv1.AttachmentPending, apiv1.AttachmentFailed:
+		}
+	}
+	return found
+}
+
+// take picks the replica that gives way: the one that is missed least. A volume without a primary misses a
+// replica less than one with, and among equals the order of names decides, so that
+// every caller picks the same.
+func (in RoomInput) take(from []*apiv1.AzVolumeAttachment, full string) Room {
+	var replicas []*apiv1.AzVolumeAttachment
+	for _, a := range from {
+		if a.DeletionTimestamp != nil {
+			return Room{Wait: true, Message: full + "; " + a.Name + " is on its way out"}
+		}
+		if a.Spec.Role == apiv1.RoleReplica {
+			replicas = append(replicas, a)
+		}
+	}
+	if len(replicas) == 0 {
+		return Room{Full: true, Message: full}
+	}
+	return Room{GiveWay: slices.MinFunc(replicas, func(a, b *apiv1.AzVolumeAttachment) int {
+		if d := in.missed(a) - in.missed(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	}).Name, Message: full}
+}
+
+func (in RoomInput) missed(a *apiv1.AzVolumeAttachment) int {
+	if in.HasPrimary != nil && in.HasPrimary(a.Spec.VolumeName) {
+		return 1
+	}
+	return 0
+}

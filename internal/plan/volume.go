@@ -1,0 +1,261 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// VolumeInput is what the next step of a volume's disk follows from.
+type VolumeInput struct {
+	Now          time.Time
+	Volume       *apiv1.AzVolume
+	HasFinalizer bool
+	// Attachments of the volume, all of them.
+	Attachments []*apiv1.AzVolumeAttachment
+	// PersistentVolume of the volume, nil if there is none.
+	PersistentVolume *corev1.PersistentVolume
+	Job              Job
+}
+
+// VolumeStep is the next step of a volume's disk. The fields mean what they mean for an AttachmentStep.
+type VolumeStep struct {
+	AddFinalizer    bool
+	RemoveFinalizer bool
+	// DetachAll says that all attachments are to be deleted, and why.
+	DetachAll    string
+	Start        Work
+	Resume       string
+	Status       apiv1.AzVolumeStatus
+	RequeueAfter time.Duration
+	// Reason and Message of the condition that the step sets, for event and log.
+	Reason, Message string
+}
+
+// Volume decides the next step of a volume's disk; see VolumeState for the states.
+func Volume(in VolumeInput) VolumeStep {
+	s := VolumeStep{Status: *in.Volume.Status.DeepCopy()}
+	state := in.Volume.Status.State
+	switch {
+	case in.Volume.DeletionTimestamp != nil:
+		s.remove(in)
+	case !in.HasFinalizer:
+		s.AddFinalizer = true
+	case state == apiv1.VolumeCreated, state == apiv1.VolumeUpdating, state == apiv1.VolumeUpdateFailed:
+		s.maintain(in)
+	default:
+		s.create(in)
+	}
+	return s
+}
+
+func creation(v *apiv1.AzVolume) Work {
+	if v.Spec.Origin == apiv1.OriginAdopted {
+		return WorkAdoptDisk
+	}
+	return WorkCreateDisk
+}
+
+func (s *VolumeStep) create(in VolumeInput) {
+	work := creation(in.Volume)
+	state := in.Volume.Status.State
+	switch {
+	case in.Job.ended(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil:
+		s.created(in, in.Job.Truth.Disk)
+	case in.Job.ended(work):
+		s.failed(in, apiv1.VolumeCreationFailed, ReasonCreationFailed, in.Job.Err)
+	case in.Job.running():
+		s.running(in, apiv1.VolumeCreating)
+	case state == apiv1.VolumeCreationFailed && s.mustWait(in):
+	default:
+		s.begin(in, work, apiv1.VolumeCreating, ReasonCreating)
+	}
+}
+
+func (s *VolumeStep) created(in VolumeInput, disk *provisioner.Disk) {
+	s.Status.State = apiv1.VolumeCreated
+	s.Status.DiskURI = disk.ID
+	s.Status.SizeBytes = disk.SizeBytes
+	s.Status.Operation = nil
+	s.Status.Error = nil
+	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
+}
+
+// maintain looks after a disk that exists: it grows it when more is asked for.
+func (s *VolumeStep) maintain(in VolumeInput) {
+	state := in.Volume.Status.State
+	switch {
+	case in.Job.ended(WorkGrowDisk) && in.Job.Err == nil && in.Job.Truth.Disk != nil:
+		s.created(in, in.Job.Truth.Disk)
+	case in.Job.ended(WorkGrowDisk):
+		s.failed(in, apiv1.VolumeUpdateFailed, ReasonGrowthFailed, in.Job.Err)
+	case in.Job.running():
+		s.running(in, apiv1.VolumeUpdating)
+	case in.Volume.Spec.CapacityBytes <= in.Volume.Status.SizeBytes:
+		s.Status.State = apiv1.VolumeCreated
+		s.Status.Operation = nil
+		s.Status.Error = nil
+		s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
+	case in.Volume.Spec.Disk.MaxShares > 1 && HasPrimary(in.Volume, in.Attachments):
+		// Azure does not grow a shared disk that is attached. A primary has claimed
+		// the volume since the growth was asked for; it comes after its release.
+		s.Status.State = apiv1.VolumeCreated
+		s.Status.Error = failure(provisioner.Errorf(provisioner.FailedPrecondition, "a shared disk cannot grow while it is attached, and the volume has a primary"), errorTime(in))
+		s.ready(in, metav1.ConditionTrue, ReasonCreated, "the growth waits for the release of the primary")
+	case in.Volume.Spec.Disk.MaxShares > 1 && len(in.Attachments) > 0:
+		s.Status.State = apiv1.VolumeUpdating
+		s.DetachAll = ReasonVolumeGrows
+		s.ready(in, metav1.ConditionTrue, ReasonGrowing, "the replicas are detached so that the disk can grow")
+	case state == apiv1.VolumeUpdateFailed && s.mustWait(in):
+	default:
+		s.begin(in, WorkGrowDisk, apiv1.VolumeUpdating, ReasonGrowing)
+	}
+}
+
+// errorTime is the time of the recorded error if there is one, so that a status that says the same again is the same.
+func errorTime(in VolumeInput) time.Time {
+	if e := in.Volume.Status.Error; e != nil {
+		return e.Time.Time
+	}
+	return in.Now
+}
+
+// remove deletes the disk of a volume that is being deleted, if nothing speaks against it.
+func (s *VolumeStep) remove(in VolumeInput) {
+	if !in.HasFinalizer {
+		return
+	}
+	if why := keepDisk(in); why != "" {
+		s.ready(in, metav1.ConditionTrue, ReasonDeletionHeld, why)
+		return
+	}
+	switch {
+	case len(in.Attachments) > 0:
+		s.Status.State = apiv1.VolumeDeleting
+		s.DetachAll = ReasonDeleting
+		s.ready(in, metav1.ConditionFalse, ReasonDeleting, "the disk is detached first")
+	case in.Job.ended(WorkDeleteDisk) && in.Job.Err == nil:
+		s.RemoveFinalizer = true
+		s.Reason = ReasonDeleting
+		if in.Job.Truth.Foreign {
+			s.Reason, s.Message = ReasonForeignDisk, "a disk of this name exists that was not made for this volume; it is left alone"
+		}
+	case in.Job.ended(WorkDeleteDisk):
+		s.failed(in, apiv1.VolumeDeletionFailed, ReasonDeletionFailed, in.Job.Err)
+	case in.Job.running() && in.Job.Work == WorkDeleteDisk:
+		s.running(in, apiv1.VolumeDeleting)
+	case in.Job.running():
+		// The creation or growth in flight comes to its end first.
+	case neverBegun(in.Volume) && in.Job.Phase == PhaseIdle:
+		s.RemoveFinalizer = true
+	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
+	default:
+		s.begin(in, WorkDeleteDisk, apiv1.VolumeDeleting, ReasonDeleting)
+	}
+}
+
+// neverBegun says that Azure was never asked for the disk: the state Creating is written before that.
+func neverBegun(v *apiv1.AzVolume) bool {
+	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
+}
+
+// keepDisk says why the disk of a volume must not be deleted though the object
+// is to go: somebody uses it, or it was the object and not the volume that
+// somebody deleted.
+func keepDisk(in VolumeInput) string {
+	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.ClaimReleased {
+		return fmt.Sprintf("node %s is primary", claim.NodeName)
+	}
+	pv := in.PersistentVolume
+	switch {
+	case pv == nil:
+		return ""
+	case pv.Status.Phase == corev1.VolumeBound:
+		return fmt.Sprintf("PersistentVolume %s is bound", pv.Name)
+	case pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain:
+		return fmt.Sprintf("PersistentVolume %s has the reclaim policy Retain", pv.Name)
+	default:
+		return ""
+	}
+}
+
+func (s *VolumeStep) begin(in VolumeInput, work Work, state apiv1.VolumeState, reason string) {
+	s.Start = work
+	if op := in.Volume.Status.Operation; op != nil && op.Kind == string(work) {
+		s.Resume = op.ResumeToken
+	} else {
+		s.Status.Operation = nil
+	}
+	s.Status.State = state
+	status := metav1.ConditionFalse
+	if state == apiv1.VolumeUpdating {
+		status = metav1.ConditionTrue
+	}
+	s.ready(in, status, reason, "")
+}
+
+func (s *VolumeStep) running(in VolumeInput, state apiv1.VolumeState) {
+	s.Status.State = state
+	if op := in.Job.operation(); op != nil {
+		s.Status.Operation = keep(s.Status.Operation, op)
+	}
+}
+
+func (s *VolumeStep) failed(in VolumeInput, state apiv1.VolumeState, reason string, err error) {
+	if err == nil {
+		err = provisioner.Errorf(provisioner.Conflict, "the operation ended, and yet there is no disk")
+	}
+	s.Status.State = state
+	s.Status.Operation = nil
+	s.Status.Error = failure(err, in.Job.Ended)
+	status := metav1.ConditionFalse
+	if state == apiv1.VolumeUpdateFailed {
+		status = metav1.ConditionTrue
+	}
+	s.ready(in, status, reason, s.Status.Error.Message)
+	s.RequeueAfter = firstRetry
+}
+
+// mustWait says, of a failed state of this generation, that its retry is not due, and sets the time of it.
+func (s *VolumeStep) mustWait(in VolumeInput) bool {
+	v := in.Volume
+	if v.Status.Error == nil || v.Status.ObservedGeneration != v.Generation {
+		return false
+	}
+	since := v.CreationTimestamp.Time
+	if c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady); c != nil {
+		since = c.LastTransitionTime.Time
+	}
+	s.RequeueAfter = RetryIn(since, v.Status.Error.Time.Time, in.Now)
+	return s.RequeueAfter > 0
+}
+
+func (s *VolumeStep) ready(in VolumeInput, status metav1.ConditionStatus, reason, message string) {
+	s.Reason, s.Message = reason, message
+	s.Status.ObservedGeneration = in.Volume.Generation
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+		Type: ConditionReady, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: in.Volume.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+	})
+}
+
+// Record decides whether the filesystem that a node reports becomes the volume's
+// record: only while there is none, and only from the node that holds the claim, for its epoch (law 7).
+func Record(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.FilesystemRecord {
+	claim := volume.Status.Primary
+	if volume.Status.Filesystem != nil || claim == nil || report == nil || claim.NodeName != report.Name {
+		return nil
+	}
+	for _, staged := range report.Status.StagedVolumes {
+		if staged.VolumeName == volume.Name && staged.Epoch == claim.Epoch && staged.Filesystem != nil && staged.Filesystem.UUID != "" {
+			return staged.Filesystem.DeepCopy()
+		}
+	}
+	return nil
+}

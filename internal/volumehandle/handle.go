@@ -1,0 +1,51 @@
+// Package volumehandle reads and writes CSI volume handles. The handle of a
+// volume is its disk's resource ID at Azure, as it is for the V1 driver:
+//
+//	/subscriptions/{s}/resourceGroups/{rg}/providers/Microsoft.Compute/disks/{name}
+package volumehandle
+
+import (
+	"fmt"
+	"strings"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Handle is a volume handle in its parts. Azure compares them without regard to case.
+type Handle struct {
+	SubscriptionID, ResourceGroup, DiskName string
+}
+
+// Parse reads a handle.
+func Parse(s string) (Handle, error) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 9 || parts[0] != "" || !strings.EqualFold(parts[1], "subscriptions") || !strings.EqualFold(parts[3], "resourceGroups") ||
+		!strings.EqualFold(parts[5], "providers") || !strings.EqualFold(parts[6], "Microsoft.Compute") || !strings.EqualFold(parts[7], "disks") {
+		return Handle{}, malformed(s)
+	}
+	h := Handle{SubscriptionID: parts[2], ResourceGroup: parts[4], DiskName: parts[8]}
+	if h.SubscriptionID == "" || h.ResourceGroup == "" || h.DiskName == "" {
+		return Handle{}, malformed(s)
+	}
+	return h, nil
+}
+
+func malformed(s string) error {
+	return fmt.Errorf("volume handle %q is not of the form /subscriptions/{s}/resourceGroups/{rg}/providers/Microsoft.Compute/disks/{name}", s)
+}
+
+// Of returns the handle of a disk with the given parameters.
+func Of(disk apiv1.DiskParameters) Handle {
+	return Handle{SubscriptionID: disk.SubscriptionID, ResourceGroup: disk.ResourceGroup, DiskName: disk.Name}
+}
+
+// String returns the handle's text.
+func (h Handle) String() string {
+	return "/subscriptions/" + h.SubscriptionID + "/resourceGroups/" + h.ResourceGroup + "/providers/Microsoft.Compute/disks/" + h.DiskName
+}
+
+// Same says whether two handles name one disk.
+func (h Handle) Same(other Handle) bool { return strings.EqualFold(h.String(), other.String()) }
+
+// VolumeName returns the name of the disk's AzVolume.
+func (h Handle) VolumeName() string { return apiv1.VolumeName(h.DiskName) }
