@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
+)
+
+func newSchedulerExtenderCommand() *cobra.Command {
+	settings := &config.Scheduler{}
+	cmd := &cobra.Command{
+		Use:   "scheduler-extender",
+		Short: "Steer pods to the nodes that have their disks attached",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
+				return err
+			}
+			return runSchedulerExtender(cmd.Context(), settings)
+		},
+	}
+	settings.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error {
+	config, err := restConfig(&settings.Common)
+	if err != nil {
+		return err
+	}
+	identity := settings.LeaderElectionID
+	if identity == "" {
+		if identity, err = os.Hostname(); err != nil {
+			return fmt.Errorf("find the host's name: %w", err)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	options := scheduler.Options{
+		Config:            config,
+		Namespace:         settings.Namespace,
+		DriverName:        settings.DriverName,
+		CertFile:          settings.TLSCertFile,
+		KeyFile:           settings.TLSKeyFile,
+		MaxRequestBytes:   settings.MaxRequestBytes,
+		StaleFactor:       settings.StaleFactor,
+		HeartbeatInterval: settings.HeartbeatInterval,
+		ShutdownDelay:     settings.ShutdownDelay,
+		LeaseNamespace:    settings.LeaderElectionNamespace,
+		Identity:          identity,
+		Registry:          registry,
+		Clock:             clock.RealClock{},
+	}
+	if options.Listener, err = net.Listen("tcp", settings.Address); err != nil {
+		return fmt.Errorf("listen for the scheduler: %w", err)
+	}
+	if options.HealthListener, err = listenUnlessOff(settings.HealthAddress); err != nil {
+		return fmt.Errorf("listen for health checks: %w", err)
+	}
+	if options.MetricsListener, err = listenUnlessOff(settings.MetricsAddress); err != nil {
+		return fmt.Errorf("listen for metrics: %w", err)
+	}
+	return scheduler.Run(logr.NewContext(ctx, ctrl.Log.WithName("scheduler-extender")), options)
+}
+
+// listenUnlessOff returns nil for the address "0", which means off.
+func listenUnlessOff(address string) (net.Listener, error) {
+	if address == "0" {
+		return nil, nil
+	}
+	return net.Listen("tcp", address)
+}

@@ -1,0 +1,69 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Scheduler are the settings of `azuredisk scheduler-extender`.
+type Scheduler struct {
+	Common
+	// Address serves the scheduler's requests.
+	Address string
+	// TLSCertFile and TLSKeyFile turn on HTTPS.
+	TLSCertFile string
+	TLSKeyFile  string
+	// MaxRequestBytes bounds the body of a request.
+	MaxRequestBytes int64
+	// StaleFactor is how many promised intervals a heartbeat may be missing.
+	StaleFactor float64
+	// HeartbeatInterval stands in where a node promises none.
+	HeartbeatInterval time.Duration
+	// ShutdownDelay is the time between saying not ready and stopping.
+	ShutdownDelay time.Duration
+	// LeaderElectionNamespace holds the lease; "" turns the election off.
+	LeaderElectionNamespace string
+	// LeaderElectionID is this process's name in the election; "" for the host's name.
+	LeaderElectionID string
+}
+
+// AddFlags registers the settings with their defaults.
+func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
+	s.Common.AddFlags(flags)
+	flags.StringVar(&s.Address, "address", ":29606", "`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler")
+	flags.StringVar(&s.TLSCertFile, "tls-cert-file", "", "`path` of a certificate (PEM) for HTTPS; read again when it changes")
+	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")
+	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20, "largest request body; a list of whole nodes takes about 10 KB for each")
+	flags.Float64Var(&s.StaleFactor, "stale-factor", 3, "a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
+	flags.DurationVar(&s.HeartbeatInterval, "default-heartbeat-interval", time.Minute, "interval for nodes that promise none")
+	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on answering after saying not ready, before stopping")
+	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease that tells which replica is called active; empty for none (every replica answers all the same)")
+	flags.StringVar(&s.LeaderElectionID, "leader-election-id", "", "name of this process in the election; empty for the host's name")
+}
+
+// Validate returns all faults.
+func (s *Scheduler) Validate() error {
+	faults := []error{s.Common.Validate()}
+	if s.Address == "" {
+		faults = append(faults, errors.New("address: must not be empty"))
+	}
+	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
+		faults = append(faults, errors.New("tls-cert-file, tls-key-file: give both or neither"))
+	}
+	if s.MaxRequestBytes < 1<<10 {
+		faults = append(faults, fmt.Errorf("max-request-bytes: %d must be at least 1024", s.MaxRequestBytes))
+	}
+	if s.StaleFactor < 1.5 {
+		faults = append(faults, fmt.Errorf("stale-factor: %v must be at least 1.5, or a heartbeat that is a little late makes its node look lost", s.StaleFactor))
+	}
+	if s.HeartbeatInterval <= 0 {
+		faults = append(faults, fmt.Errorf("default-heartbeat-interval: %s must be above 0", s.HeartbeatInterval))
+	}
+	if s.ShutdownDelay < 0 {
+		faults = append(faults, fmt.Errorf("shutdown-delay: %s must not be negative", s.ShutdownDelay))
+	}
+	return errors.Join(faults...)
+}

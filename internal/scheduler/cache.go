@@ -1,0 +1,164 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// observation is a View with the caches that feed it.
+type observation struct {
+	*View
+	cache  cache.Cache
+	synced []toolscache.InformerSynced
+	full   atomic.Bool
+}
+
+// observe makes the caches; they fill once start is called.
+func observe(ctx context.Context, config *rest.Config, view *View) (*observation, error) {
+	objects, err := newCache(config, view.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("make the caches: %w", err)
+	}
+	view.Reader = objects
+	o := &observation{View: view, cache: objects}
+	if err := objects.IndexField(ctx, &apiv1.AzVolumeAttachment{}, volumeIndex, func(object client.Object) []string {
+		return []string{object.(*apiv1.AzVolumeAttachment).Spec.VolumeName}
+	}); err != nil {
+		return nil, fmt.Errorf("index the attachments by volume: %w", err)
+	}
+	for _, object := range watched() {
+		informer, err := objects.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watch %T: %w", object, err)
+		}
+		o.synced = append(o.synced, informer.HasSynced)
+		if _, isNode := object.(*apiv1.AzDriverNode); isNode {
+			registration, err := informer.AddEventHandler(view.Heartbeats.handler())
+			if err != nil {
+				return nil, fmt.Errorf("listen to heartbeats: %w", err)
+			}
+			o.synced = append(o.synced, registration.HasSynced)
+		}
+	}
+	return o, nil
+}
+
+// start fills the caches and keeps them until ctx is done.
+func (o *observation) start(ctx context.Context) error {
+	go func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), o.synced...) {
+			o.full.Store(true)
+		}
+	}()
+	return o.cache.Start(ctx)
+}
+
+func (h *Heartbeats) handler() toolscache.ResourceEventHandler {
+	observe := func(object any) {
+		if node, ok := object.(*apiv1.AzDriverNode); ok {
+			h.Observe(node)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    observe,
+		UpdateFunc: func(_, object any) { observe(object) },
+		DeleteFunc: func(object any) {
+			// Also for an object whose deletion was missed, of which only the key is certain.
+			key, err := toolscache.DeletionHandlingObjectToName(object)
+			if err == nil {
+				h.Forget(key.Name)
+			}
+		},
+	}
+}
+
+func watched() []client.Object {
+	return []client.Object{
+		&apiv1.AzDriverNode{}, &apiv1.AzVolumeAttachment{},
+		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{},
+	}
+}
+
+// newCache makes a cache of what the extender reads, cut down to the fields that it reads.
+func newCache(config *rest.Config, namespace string) (cache.Cache, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{apiv1.AddToScheme, corev1.AddToScheme, storagev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	own := map[string]cache.Config{namespace: {}}
+	return cache.New(config, cache.Options{
+		Scheme: scheme,
+		// A fixed mapping instead of discovery: the extender also starts, and passes every node, while there is no API server.
+		Mapper:                       mapper(),
+		ReaderFailOnMissingInformer:  true,
+		DefaultUnsafeDisableDeepCopy: ptr.To(true),
+		ByObject: map[client.Object]cache.ByObject{
+			&apiv1.AzDriverNode{}:           {Namespaces: own, Transform: slim},
+			&apiv1.AzVolumeAttachment{}:     {Namespaces: own, Transform: slim},
+			&corev1.PersistentVolumeClaim{}: {Transform: slim},
+			&corev1.PersistentVolume{}:      {Transform: slim},
+			&storagev1.StorageClass{}:       {Transform: slim},
+		},
+	})
+}
+
+func mapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(apiv1.GroupVersion.WithKind("AzDriverNode"), meta.RESTScopeNamespace)
+	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachment"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolume"), meta.RESTScopeRoot)
+	m.Add(storagev1.SchemeGroupVersion.WithKind("StorageClass"), meta.RESTScopeRoot)
+	return m
+}
+
+// slim drops what the extender does not read, which is most of a claim and of a volume.
+func slim(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+		accessor.SetAnnotations(nil)
+		accessor.SetLabels(nil)
+	}
+	switch o := object.(type) {
+	case *apiv1.AzDriverNode:
+		o.Status.StagedVolumes = nil
+	case *apiv1.AzVolumeAttachment:
+		o.Status = apiv1.AzVolumeAttachmentStatus{State: o.Status.State}
+	case *corev1.PersistentVolumeClaim:
+		o.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: o.Spec.VolumeName, StorageClassName: o.Spec.StorageClassName}
+		o.Status = corev1.PersistentVolumeClaimStatus{}
+	case *corev1.PersistentVolume:
+		o.Spec = slimVolume(o.Spec.PersistentVolumeSource)
+		o.Status = corev1.PersistentVolumeStatus{}
+	case *storagev1.StorageClass:
+		*o = storagev1.StorageClass{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Provisioner: o.Provisioner}
+	}
+	return object, nil
+}
+
+func slimVolume(source corev1.PersistentVolumeSource) corev1.PersistentVolumeSpec {
+	var spec corev1.PersistentVolumeSpec
+	if csi := source.CSI; csi != nil {
+		spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csi.Driver, VolumeHandle: csi.VolumeHandle}
+	}
+	if disk := source.AzureDisk; disk != nil {
+		spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: disk.DataDiskURI}
+	}
+	return spec
+}

@@ -1,0 +1,20 @@
+// Package scheduler is the scheduler extender: it keeps pods off nodes that
+// cannot mount the driver's volumes, and steers them to the nodes that have
+// their volumes attached already.
+//
+// kube-scheduler calls it over HTTP for each pod: /filter with the nodes that
+// passed the scheduler's own filters, /prioritize with those that are left. The
+// decisions are pure functions (filter.go, score.go) of an observation
+// (view.go) that is read from indexed informer caches, so the work of a request grows
+// with the pod's volumes and the nodes asked about, never with the cluster.
+//
+// Invariants:
+//   - A pod without a volume of this driver passes untouched.
+//   - What is not known is not held against a node: while the caches fill, every
+//     node passes and all score the same; and an extender that hears no heartbeat
+//     at all suspects its own connection, not the whole cluster.
+//   - Scores stay within the protocol's range, and a node's score never falls
+//     because more of the pod's volumes are attached there.
+//
+// Every replica of the extender serves; the lease only tells which of them is called active.
+package scheduler

@@ -1,0 +1,98 @@
+package scheduler
+
+import (
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Heartbeats judges whether nodes still report. Nodes' clocks are not trusted:
+// a heartbeat is as old as the time since this process saw it change, and one that it sees for the first time is new.
+// It is safe for concurrent use.
+type Heartbeats struct {
+	clock    clock.PassiveClock
+	factor   float64
+	interval time.Duration
+
+	mu    sync.RWMutex
+	beats map[string]beat
+	// lastPromise is the latest time by which some node was due to report. When it
+	// has passed, not one heartbeat comes through.
+	lastPromise time.Time
+}
+
+type beat struct {
+	value    *metav1.MicroTime
+	seen     time.Time
+	deadline time.Time
+}
+
+// HeartbeatOptions configure NewHeartbeats.
+type HeartbeatOptions struct {
+	Clock clock.PassiveClock
+	// Factor is how many promised intervals a heartbeat may be missing.
+	Factor float64
+	// Interval stands in where a node promises none.
+	Interval time.Duration
+}
+
+// NewHeartbeats returns a judge that has seen nothing yet.
+func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
+	return &Heartbeats{clock: o.Clock, factor: o.Factor, interval: o.Interval, beats: map[string]beat{}}
+}
+
+// Observe takes in the current state of a node.
+func (h *Heartbeats) Observe(node *apiv1.AzDriverNode) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b, known := h.beats[node.Name]
+	if !known || !b.value.Equal(node.Status.HeartbeatTime) {
+		b.seen = h.clock.Now()
+	}
+	b.value = node.Status.HeartbeatTime
+	b.deadline = b.seen.Add(h.patience(node.Status.HeartbeatSeconds))
+	h.beats[node.Name] = b
+	if b.deadline.After(h.lastPromise) {
+		h.lastPromise = b.deadline
+	}
+}
+
+// Forget drops a node that is gone.
+func (h *Heartbeats) Forget(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.beats, name)
+}
+
+// Age returns how long ago the node's heartbeat was seen to change, and whether
+// that is longer than the node's promise allows. While no heartbeat of any node
+// comes through, none is called stale: then the observer is cut off.
+func (h *Heartbeats) Age(name string) (age time.Duration, stale bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	b, known := h.beats[name]
+	if !known {
+		return 0, false
+	}
+	now := h.clock.Now()
+	return now.Sub(b.seen), now.After(b.deadline) && !now.After(h.lastPromise)
+}
+
+// Blind says that heartbeats were promised and that not one comes through.
+func (h *Heartbeats) Blind() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.beats) > 0 && h.clock.Now().After(h.lastPromise)
+}
+
+func (h *Heartbeats) patience(seconds int32) time.Duration {
+	interval := h.interval
+	if seconds > 0 {
+		interval = time.Duration(seconds) * time.Second
+	}
+	return time.Duration(h.factor * float64(interval))
+}

@@ -1,0 +1,104 @@
+package scheduler
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+func beating(at time.Time, seconds int32) func(*apiv1.AzDriverNode) {
+	return func(n *apiv1.AzDriverNode) {
+		n.Status.HeartbeatTime, n.Status.HeartbeatSeconds = ptr.To(metav1.NewMicroTime(at)), seconds
+	}
+}
+
+func newHeartbeats() (*Heartbeats, *testingclock.FakePassiveClock) {
+	clock := testingclock.NewFakePassiveClock(epoch)
+	return NewHeartbeats(HeartbeatOptions{Clock: clock, Factor: 3, Interval: time.Minute}), clock
+}
+
+func isStale(h *Heartbeats, name string) bool {
+	_, stale := h.Age(name)
+	return stale
+}
+
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		node *apiv1.AzDriverNode
+		wait time.Duration
+		want bool
+	}{
+		"within three promised intervals is fresh":              {node("a"), 30 * time.Second, false},
+		"after three promised intervals is stale":               {node("a"), 31 * time.Second, true},
+		"a node that promises a slow heartbeat has longer":      {node("a", beating(epoch, 60)), 179 * time.Second, false},
+		"a node that promises nothing is judged by the default": {node("a", beating(epoch, 0)), 181 * time.Second, true},
+		"a clock that is years behind does not make it stale":   {node("a", beating(epoch.AddDate(-5, 0, 0), 10)), 30 * time.Second, false},
+		"a clock that is years ahead does not keep it fresh":    {node("a", beating(epoch.AddDate(5, 0, 0), 10)), 31 * time.Second, true},
+		"a node that never sent a heartbeat becomes stale too": {node("a", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }), 31 * time.Second, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, clock := newHeartbeats()
+			h.Observe(c.node)
+			clock.SetTime(epoch.Add(c.wait))
+			h.Observe(node("witness", beating(epoch.Add(c.wait), 10)))
+			if got := isStale(h, "a"); got != c.want {
+				t.Errorf("stale %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAnUpdateThatIsNoHeartbeatDoesNotRenewIt(t *testing.T) {
+	t.Parallel()
+	h, clock := newHeartbeats()
+	h.Observe(node("a"))
+	clock.SetTime(epoch.Add(31 * time.Second))
+	h.Observe(node("a", func(n *apiv1.AzDriverNode) { n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 4} }))
+	h.Observe(node("witness"))
+	if !isStale(h, "a") {
+		t.Error("a change of something else renewed the heartbeat")
+	}
+	h.Observe(node("a", beating(epoch.Add(time.Second), 10)))
+	if isStale(h, "a") {
+		t.Error("a new heartbeat did not renew it")
+	}
+}
+
+func TestAnObserverThatHearsNothingDoesNotCallEveryNodeStale(t *testing.T) {
+	t.Parallel()
+	h, clock := newHeartbeats()
+	h.Observe(node("a"))
+	h.Observe(node("b"))
+	clock.SetTime(epoch.Add(time.Hour))
+	if isStale(h, "a") || isStale(h, "b") || !h.Blind() {
+		t.Error("not one heartbeat comes through, and yet nodes are called stale")
+	}
+	h.Observe(node("b", beating(epoch.Add(time.Hour), 10)))
+	if !isStale(h, "a") || isStale(h, "b") || h.Blind() {
+		t.Error("one heartbeat comes through, so the other node is the one that is lost")
+	}
+}
+
+func TestTheHandlerForgetsNodesWhoseDeletionWasMissed(t *testing.T) {
+	t.Parallel()
+	h, _ := newHeartbeats()
+	handler := h.handler()
+	handler.OnAdd(node("a"), true)
+	handler.OnAdd(node("b"), true)
+	handler.OnDelete(toolscache.DeletedFinalStateUnknown{Key: apiv1.DefaultNamespace + "/a"})
+	handler.OnDelete(node("b"))
+	handler.OnDelete("something else entirely")
+	handler.OnAdd("something else entirely", false)
+	if len(h.beats) != 0 {
+		t.Errorf("still known: %v", h.beats)
+	}
+}

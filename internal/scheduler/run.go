@@ -1,0 +1,156 @@
+package scheduler
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+)
+
+// Options of Run.
+type Options struct {
+	// Config reaches the API server.
+	Config *rest.Config
+	// Namespace of the custom resources.
+	Namespace string
+	// DriverName is the CSI driver's name.
+	DriverName string
+	// Listener is where the scheduler calls. Run closes it.
+	Listener net.Listener
+	// HealthListener and MetricsListener serve /healthz and /readyz, and /metrics; nil for none. Run closes them.
+	HealthListener, MetricsListener net.Listener
+	// CertFile and KeyFile turn on HTTPS. They are read again when they change.
+	CertFile, KeyFile string
+	// MaxRequestBytes bounds a request's body.
+	MaxRequestBytes int64
+	// StaleFactor is how many promised intervals a heartbeat may be missing.
+	StaleFactor float64
+	// HeartbeatInterval stands in where a node promises none.
+	HeartbeatInterval time.Duration
+	// ShutdownDelay is how long the extender, once told to stop, says that it is not
+	// ready and goes on answering, so that callers are led elsewhere before it is gone.
+	ShutdownDelay time.Duration
+	// LeaseNamespace and Identity for the election; "" turns it off.
+	LeaseNamespace, Identity string
+	// Registry takes the metrics.
+	Registry *prometheus.Registry
+	Clock    clock.Clock
+}
+
+const (
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 15 * time.Second
+	idleTimeout    = 90 * time.Second
+)
+
+// Run serves until ctx is done, and then ends cleanly with nil.
+func Run(ctx context.Context, o Options) error {
+	log := logr.FromContextOrDiscard(ctx)
+	seen, err := observe(ctx, o.Config, &View{
+		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: o.Clock, Factor: o.StaleFactor, Interval: o.HeartbeatInterval}),
+		Namespace:  o.Namespace,
+		DriverName: o.DriverName,
+	})
+	if err != nil {
+		return err
+	}
+	var stopping atomic.Bool
+	ready := func() bool { return seen.full.Load() && !stopping.Load() }
+	metrics := NewMetrics(o.Registry, ready, seen.Heartbeats.Blind)
+	extender := &Extender{
+		Observer: seen, Ready: seen.full.Load, Accepting: ready,
+		MaxRequestBytes: o.MaxRequestBytes, Metrics: metrics, Clock: o.Clock,
+	}
+	handler := extender.Handler()
+	tlsConfig, watchCertificate, err := certificate(o)
+	if err != nil {
+		return err
+	}
+
+	// What serves outlives what was told to stop, by ShutdownDelay.
+	group, running := errgroup.WithContext(context.WithoutCancel(ctx))
+	serving, stopServing := context.WithCancel(running)
+	defer stopServing()
+	group.Go(func() error {
+		defer stopServing()
+		select {
+		case <-ctx.Done():
+			stopping.Store(true)
+			log.Info("stopping", "delay", o.ShutdownDelay)
+		case <-running.Done():
+			return nil
+		}
+		select {
+		case <-o.Clock.After(o.ShutdownDelay):
+		case <-running.Done():
+		}
+		return nil
+	})
+	group.Go(func() error { return seen.start(serving) })
+	group.Go(func() error { return watchCertificate(serving) })
+	group.Go(func() error { return serve(serving, o.Listener, handler, tlsConfig) })
+	if o.HealthListener != nil {
+		group.Go(func() error { return serve(serving, o.HealthListener, handler, nil) })
+	}
+	if o.MetricsListener != nil {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+		group.Go(func() error { return serve(serving, o.MetricsListener, mux, nil) })
+	}
+	if o.LeaseNamespace != "" {
+		group.Go(func() error { return elect(serving, o.Config, o.LeaseNamespace, o.Identity, metrics) })
+	}
+	log.Info("serving", "address", o.Listener.Addr().String(), "tls", tlsConfig != nil)
+	return group.Wait()
+}
+
+// certificate returns the TLS configuration, nil for none, and what keeps its certificate current.
+func certificate(o Options) (*tls.Config, func(context.Context) error, error) {
+	if o.CertFile == "" {
+		return nil, func(context.Context) error { return nil }, nil
+	}
+	watcher, err := certwatcher.New(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load the certificate: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}, watcher.Start, nil
+}
+
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, tlsConfig *tls.Config) error {
+	log := logr.FromContextOrDiscard(ctx)
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		IdleTimeout:       idleTimeout,
+		BaseContext:       func(net.Listener) context.Context { return logr.NewContext(context.WithoutCancel(ctx), log) },
+	}
+	if tlsConfig != nil {
+		listener = tls.NewListener(listener, tlsConfig)
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		if err := server.Shutdown(bounded); err != nil {
+			log.Error(err, "did not stop in time")
+		}
+	})
+	defer stopped()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	}
+	return nil
+}

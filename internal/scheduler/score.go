@@ -1,0 +1,60 @@
+package scheduler
+
+import (
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+// Presence is how near a volume's disk is to a node.
+type Presence int
+
+// The presences, from far to near.
+const (
+	// Absent: nothing of the disk is on the node.
+	Absent Presence = iota
+	// Attaching: the disk is on its way to the node.
+	Attaching
+	// Replica: the disk is attached and waits to be promoted.
+	Replica
+	// Primary: the node is the one that may use the volume now.
+	Primary
+)
+
+// weights order the presences: a replica spares the move the wait for Azure, a
+// primary also the hand-over, and an attach under way a part of its wait.
+var weights = map[Presence]int64{Attaching: 1, Replica: 3, Primary: 4}
+
+// Volume is one of a pod's volumes.
+type Volume struct {
+	// Name of the AzVolume; "" for a claim that has no disk yet.
+	Name string
+	// Nodes that the disk is at, or on its way to.
+	Nodes map[string]Presence
+}
+
+// Score rates a node for a pod by the share of all of the pod's volumes that are
+// at the node: MinExtenderPriority if none is, MaxExtenderPriority if it is the
+// primary of all of them. Any presence at all scores at least one.
+func Score(node string, volumes []Volume) int64 {
+	if len(volumes) == 0 {
+		return extenderv1.MinExtenderPriority
+	}
+	var sum int64
+	for _, volume := range volumes {
+		sum += weights[volume.Nodes[node]]
+	}
+	best := weights[Primary] * int64(len(volumes))
+	return (sum*extenderv1.MaxExtenderPriority + best - 1) / best
+}
+
+// Prioritize rates every node. A node that cannot mount is rated as if nothing were there.
+func Prioritize(nodes []string, volumes []Volume, health func(node string) Health) extenderv1.HostPriorityList {
+	list := make(extenderv1.HostPriorityList, 0, len(nodes))
+	for _, node := range nodes {
+		score := Score(node, volumes)
+		if score > 0 && !health(node).Usable() {
+			score = extenderv1.MinExtenderPriority
+		}
+		list = append(list, extenderv1.HostPriority{Host: node, Score: score})
+	}
+	return list
+}

@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	"pgregory.net/rapid"
+)
+
+func usable(string) Health { return Health{} }
+
+func TestScore(t *testing.T) {
+	t.Parallel()
+	at := func(presences map[string]Presence) Volume { return Volume{Name: "v", Nodes: presences} }
+	cases := map[string]struct {
+		volumes []Volume
+		want    int64
+	}{
+		"a pod without volumes scores nothing":                        {nil, 0},
+		"a volume without a replica anywhere scores nothing":          {[]Volume{at(nil)}, 0},
+		"a replica elsewhere scores nothing here":                     {[]Volume{at(map[string]Presence{"b": Replica})}, 0},
+		"a replica of the only volume":                                {[]Volume{at(map[string]Presence{"a": Replica})}, 8},
+		"the primary of the only volume scores the most":              {[]Volume{at(map[string]Presence{"a": Primary})}, 10},
+		"a replica on its way scores less than one that is there":     {[]Volume{at(map[string]Presence{"a": Attaching})}, 3},
+		"replicas of one of two volumes score half":                   {[]Volume{at(map[string]Presence{"a": Replica}), at(nil)}, 4},
+		"replicas of both volumes":                                    {[]Volume{at(map[string]Presence{"a": Replica}), at(map[string]Presence{"a": Replica})}, 8},
+		"a claim without a disk yet counts as a volume that is absent": {[]Volume{at(map[string]Presence{"a": Replica}), {}}, 4},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := Score("a", c.volumes); got != c.want {
+				t.Errorf("score %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func volumesOf(t *rapid.T, nodes []string) []Volume {
+	volumes := make([]Volume, rapid.IntRange(0, 30).Draw(t, "volumes"))
+	for i := range volumes {
+		volumes[i] = Volume{Name: fmt.Sprint("v", i), Nodes: map[string]Presence{}}
+		for _, node := range nodes {
+			volumes[i].Nodes[node] = Presence(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
+		}
+	}
+	return volumes
+}
+
+func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := []string{"a", "b", "c"}
+		volumes := volumesOf(t, nodes)
+		before := Prioritize(nodes, volumes, usable)
+		for _, p := range before {
+			if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
+				t.Fatalf("score %d of %s is out of range", p.Score, p.Host)
+			}
+		}
+		if len(volumes) == 0 {
+			return
+		}
+		more := &volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "volume")]
+		more.Nodes["a"] = min(more.Nodes["a"]+1, Primary)
+		after := Prioritize(nodes, volumes, usable)
+		if after[0].Score < before[0].Score {
+			t.Fatalf("the score of a fell from %d to %d with more of the pod's volumes there", before[0].Score, after[0].Score)
+		}
+		if after[1] != before[1] || after[2] != before[2] {
+			t.Fatal("the scores of other nodes changed")
+		}
+	})
+}
+
+func TestAllNodesAreEqualWhereThereIsNoReplica(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		volumes := volumesOf(t, nil)
+		for _, p := range Prioritize([]string{"a", "b", "c"}, volumes, usable) {
+			if p.Score != 0 {
+				t.Fatalf("%s scores %d", p.Host, p.Score)
+			}
+		}
+	})
+}
+
+func TestANodeWithMoreOfThePodsVolumesNeverScoresLess(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 40).Draw(t, "volumes")
+		few := rapid.IntRange(0, n).Draw(t, "few")
+		many := rapid.IntRange(few, n).Draw(t, "many")
+		volumes := make([]Volume, n)
+		for i := range volumes {
+			volumes[i].Nodes = map[string]Presence{}
+			if i < few {
+				volumes[i].Nodes["few"] = Replica
+			}
+			if n-i <= many {
+				volumes[i].Nodes["many"] = Replica
+			}
+		}
+		if Score("many", volumes) < Score("few", volumes) {
+			t.Fatalf("%d of %d volumes score %d, %d score %d", many, n, Score("many", volumes), few, Score("few", volumes))
+		}
+		if few > 0 && Score("few", volumes) == 0 {
+			t.Fatal("a replica does not score at all")
+		}
+	})
+}
+
+func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
+	t.Parallel()
+	volumes := []Volume{{Name: "v", Nodes: map[string]Presence{"dead": Primary, "alive": Replica}}}
+	list := Prioritize([]string{"dead", "alive"}, volumes, func(node string) Health {
+		if node == "dead" {
+			return Health{Fault: FaultStale}
+		}
+		return Health{}
+	})
+	if list[0].Score != 0 || list[1].Score != 8 {
+		t.Errorf("scores %v", list)
+	}
+}

@@ -1,0 +1,189 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// volumeIndex is the index of AzVolumeAttachments by their volume.
+const volumeIndex = "spec.volumeName"
+
+// View reads what the extender decides upon. Each method costs a fixed number of
+// look-ups in indexed caches for each volume or node that it is asked about.
+type View struct {
+	// Reader is a cache with the index volumeIndex. Objects read from it are not changed.
+	Reader client.Reader
+	// Heartbeats of the nodes in the cache.
+	Heartbeats *Heartbeats
+	// Namespace of the custom resources.
+	Namespace string
+	// DriverName is the CSI driver's name.
+	DriverName string
+}
+
+// Volumes returns the volumes of the pod that are this driver's, with the nodes
+// that hold them. A claim that waits for its first consumer is among them, without
+// nodes. A claim, volume or class that does not exist is passed over: the scheduler itself deals with it.
+func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
+	var volumes []Volume
+	seen := map[string]bool{}
+	for i := range pod.Spec.Volumes {
+		diskURI, ours, err := v.disk(ctx, pod, &pod.Spec.Volumes[i])
+		if err != nil {
+			return nil, err
+		}
+		if !ours {
+			continue
+		}
+		volume := Volume{Name: volumeName(diskURI)}
+		if volume.Name != "" {
+			if seen[volume.Name] {
+				continue
+			}
+			seen[volume.Name] = true
+			if volume.Nodes, err = v.nodes(ctx, volume.Name); err != nil {
+				return nil, err
+			}
+		}
+		volumes = append(volumes, volume)
+	}
+	return volumes, nil
+}
+
+// disk returns the resource ID of the disk behind a pod's volume; "" with ours
+// for a claim of this driver that has no disk yet.
+func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (uri string, ours bool, err error) {
+	claimName := ""
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		claimName = volume.PersistentVolumeClaim.ClaimName
+	case volume.Ephemeral != nil:
+		claimName = pod.Name + "-" + volume.Name
+	case volume.AzureDisk != nil:
+		// Kubernetes hands volumes of the former in-tree plug-in to the driver of this name.
+		return volume.AzureDisk.DataDiskURI, v.servesInTree(), nil
+	default:
+		return "", false, nil
+	}
+	var claim corev1.PersistentVolumeClaim
+	if found, err := v.get(ctx, pod.Namespace, claimName, &claim); err != nil || !found {
+		return "", false, err
+	}
+	if volume.Ephemeral != nil && !metav1.IsControlledBy(&claim, pod) {
+		return "", false, nil // somebody else's claim of the same name
+	}
+	if claim.Spec.VolumeName == "" {
+		ours, err := v.provisions(ctx, claim.Spec.StorageClassName)
+		return "", ours, err
+	}
+	var pv corev1.PersistentVolume
+	if found, err := v.get(ctx, "", claim.Spec.VolumeName, &pv); err != nil || !found {
+		return "", false, err
+	}
+	switch {
+	case pv.Spec.CSI != nil:
+		return pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.Driver == v.DriverName, nil
+	case pv.Spec.AzureDisk != nil:
+		return pv.Spec.AzureDisk.DataDiskURI, v.servesInTree(), nil
+	}
+	return "", false, nil
+}
+
+func (v *View) provisions(ctx context.Context, className *string) (bool, error) {
+	if className == nil || *className == "" {
+		return false, nil
+	}
+	var class storagev1.StorageClass
+	found, err := v.get(ctx, "", *className, &class)
+	return found && class.Provisioner == v.DriverName, err
+}
+
+func (v *View) nodes(ctx context.Context, volume string) (map[string]Presence, error) {
+	var list apiv1.AzVolumeAttachmentList
+	err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{volumeIndex: volume})
+	if err != nil {
+		return nil, fmt.Errorf("list the attachments of volume %s: %w", volume, err)
+	}
+	nodes := make(map[string]Presence, len(list.Items))
+	for i := range list.Items {
+		attachment := &list.Items[i]
+		nodes[attachment.Spec.NodeName] = max(nodes[attachment.Spec.NodeName], presence(attachment))
+	}
+	return nodes, nil
+}
+
+// presence reads an attachment. One that is on its way out, or has failed, is no help to a pod.
+func presence(a *apiv1.AzVolumeAttachment) Presence {
+	if a.DeletionTimestamp != nil {
+		return Absent
+	}
+	switch a.Status.State {
+	case apiv1.AttachmentAttached:
+		if a.Spec.Role == apiv1.RolePrimary {
+			return Primary
+		}
+		return Replica
+	case "", apiv1.AttachmentPending, apiv1.AttachmentAttaching:
+		return Attaching
+	case apiv1.AttachmentFailed, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
+		return Absent
+	}
+	return Absent
+}
+
+// Health judges whether a node can mount the driver's volumes.
+func (v *View) Health(ctx context.Context, name string) (Health, error) {
+	var node apiv1.AzDriverNode
+	found, err := v.get(ctx, v.Namespace, name, &node)
+	if err != nil {
+		return Health{}, err
+	}
+	if !found {
+		return Health{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
+	}
+	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)
+	if ready == nil {
+		return Health{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}, nil
+	}
+	if ready.Status != metav1.ConditionTrue {
+		return Health{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", v.DriverName, ready.Reason, ready.Message)}, nil
+	}
+	if age, stale := v.Heartbeats.Age(name); stale {
+		return Health{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}, nil
+	}
+	return Health{}, nil
+}
+
+func (v *View) get(ctx context.Context, namespace, name string, object client.Object) (found bool, err error) {
+	err = v.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %T %s/%s: %w", object, namespace, name, err)
+	}
+	return true, nil
+}
+
+// servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.
+func (v *View) servesInTree() bool { return v.DriverName == apiv1.GroupName }
+
+// volumeName returns the name of the AzVolume for a volume handle.
+func volumeName(diskURI string) string {
+	name := diskURI[strings.LastIndexByte(diskURI, '/')+1:]
+	if name == "" {
+		return ""
+	}
+	return apiv1.VolumeName(name)
+}
