@@ -30,16 +30,19 @@ type Detail struct {
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message) }
 
-// Body is the JSON document that carries the error.
-func (e *Error) Body() any {
-	type body struct {
-		Code    string   `json:"code"`
-		Message string   `json:"message"`
-		Target  string   `json:"target,omitempty"`
-		Details []Detail `json:"details,omitempty"`
-	}
-	return map[string]body{"error": {e.Code, e.Message, e.Target, e.Details}}
+// Body is the JSON form of an error.
+type Body struct {
+	Code    string   `json:"code"`
+	Message string   `json:"message"`
+	Target  string   `json:"target,omitempty"`
+	Details []Detail `json:"details,omitempty"`
 }
+
+// Body returns the error without its envelope, as in an operation's status.
+func (e *Error) Body() Body { return Body{e.Code, e.Message, e.Target, e.Details} }
+
+// Document returns the response body that carries the error.
+func (e *Error) Document() any { return map[string]Body{"error": e.Body()} }
 
 // WithTarget sets the target and returns e.
 func (e *Error) WithTarget(target string) *Error {

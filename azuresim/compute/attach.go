@@ -135,7 +135,7 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 		return err
 	}
 	u.vm.Disks = append(u.vm.Disks, DataDisk{
-		LUN: lun, Disk: d.ID, UID: d.UID, Caching: caching, DeleteOption: in.DeleteOption, WriteAccelerator: in.WriteAccelerator,
+		LUN: lun, Disk: d.ID, UID: d.UID, SKU: d.Spec.SKU, Caching: caching, DeleteOption: in.DeleteOption, WriteAccelerator: in.WriteAccelerator,
 		State: DiskAttaching, Operation: u.opID, Other: in.Other,
 	})
 	if err := u.vm.checkCount(); err != nil {

@@ -147,20 +147,6 @@ func resourceNotFound(id ID) *armerror.Error {
 		"The Resource 'Microsoft.Compute/%s/%s' under resource group '%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", id.Kind, id.Name, id.Group)
 }
 
-// Meta returns a value kept with the model under a name, made by make at the first time.
-func (c *Cloud) Meta(name string, make func() ([]byte, error)) ([]byte, error) {
-	return change(c, func(tx *store.Tx) ([]byte, error) {
-		if v, err := metaTable.Get(tx, name); err != nil || v != nil {
-			return deref(v), err
-		}
-		v, err := make()
-		if err != nil {
-			return nil, err
-		}
-		return v, metaTable.Put(tx, name, &v)
-	})
-}
-
 func deref[T any](p *T) T {
 	var zero T
 	if p == nil {

@@ -127,6 +127,7 @@ type DataDisk struct {
 	LUN              int        `json:"lun"`
 	Disk             ID         `json:"disk"`
 	UID              string     `json:"uid"`
+	SKU              string     `json:"sku"`
 	Caching          string     `json:"caching"`
 	DeleteOption     string     `json:"deleteOption,omitempty"`
 	WriteAccelerator bool       `json:"writeAccelerator,omitempty"`
@@ -189,10 +190,9 @@ var (
 	vmTable       = store.Table[VM]{Name: "vms"}
 	planeTable    = store.Table[string]{Name: "planeKeys"} // data-plane key -> VM ID key
 	scaleSetTable = store.Table[ScaleSet]{Name: "scaleSets"}
-	metaTable     = store.Table[[]byte]{Name: "meta"}
 )
 
 // Tables are the tables that the model needs in its store.
 var Tables = []string{
-	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, metaTable.Name,
+	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name,
 }

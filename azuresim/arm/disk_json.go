@@ -1,0 +1,103 @@
+package arm
+
+import (
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+)
+
+func stamp(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// shown is the provisioning state in Azure's spelling for disks: one that is being made is being updated.
+func shown(state string) string {
+	if state == compute.Creating {
+		return compute.Updating
+	}
+	return state
+}
+
+func renderDisk(d *compute.DiskView) any {
+	spec := d.Spec
+	p := object(spec.Other, map[string]any{
+		"creationData": object(d.Source.Other, map[string]any{
+			"createOption": d.Source.Option, "sourceResourceId": orNil(d.Source.ResourceID), "sourceUniqueId": orNil(d.Source.UID),
+		}),
+		"diskSizeGB": spec.SizeGB, "diskSizeBytes": d.SizeBytes(), "tier": orNil(d.Tier),
+		"timeCreated": stamp(d.Created), "provisioningState": shown(d.Provisioning), "diskState": d.State, "uniqueId": d.UID,
+		"diskIOPSReadWrite": orNil(spec.IOPS), "diskMBpsReadWrite": orNil(spec.MBps),
+		"diskIOPSReadOnly": orNil(spec.IOPSReadOnly), "diskMBpsReadOnly": orNil(spec.MBpsReadOnly),
+		"burstingEnabled": orNil(spec.Bursting), "burstingEnabledTime": stamp(d.BurstingOn),
+		"optimizedForFrequentAttach": spec.OptimizedForFrequentAttach, "completionPercent": d.CompletionPercent,
+		"LastOwnershipUpdateTime": stamp(d.OwnerChanged),
+	})
+	for name, value := range map[string]string{"networkAccessPolicy": "AllowAll", "publicNetworkAccess": "Enabled"} {
+		if p[name] == nil {
+			p[name] = value
+		}
+	}
+	if p["encryption"] == nil {
+		p["encryption"] = map[string]string{"type": "EncryptionAtRestWithPlatformKey"}
+	}
+	if spec.MaxShares > 1 {
+		p["maxShares"] = spec.MaxShares
+	}
+	body := map[string]any{
+		"id": d.ID.String(), "name": d.ID.Name, "type": "Microsoft.Compute/disks", "location": d.Location,
+		"zones": d.Zones, "tags": spec.Tags, "sku": map[string]string{"name": spec.SKU, "tier": skuTier(spec.SKU)}, "properties": p,
+	}
+	if len(d.Owners) > 0 {
+		body["managedBy"] = d.Owners[0]
+	}
+	if spec.MaxShares > 1 && len(d.Owners) > 0 {
+		body["managedByExtended"] = d.Owners
+		shares := make([]map[string]string, 0, len(d.Owners))
+		for _, vm := range d.Owners {
+			shares = append(shares, map[string]string{"vmUri": vm})
+		}
+		p["shareInfo"] = shares
+	}
+	return object(nil, body)
+}
+
+func skuTier(sku string) string {
+	tier, _, _ := strings.Cut(sku, "_")
+	switch tier {
+	case "PremiumV2":
+		return "Premium"
+	case "UltraSSD":
+		return "Ultra"
+	case "StandardSSD":
+		return "Standard"
+	}
+	return tier
+}
+
+func renderSnapshot(s *compute.SnapshotView) any {
+	return object(nil, map[string]any{
+		"id": s.ID.String(), "name": s.ID.Name, "type": "Microsoft.Compute/snapshots", "location": s.Location, "tags": s.Tags,
+		"sku": map[string]string{"name": s.SKU, "tier": skuTier(s.SKU)},
+		"properties": object(s.Other, map[string]any{
+			"creationData": object(s.Source.Other, map[string]any{
+				"createOption": s.Source.Option, "sourceResourceId": s.Source.ResourceID, "sourceUniqueId": s.Source.UID,
+			}),
+			"diskSizeGB": s.SizeGB, "diskSizeBytes": s.SizeGB << 30, "timeCreated": stamp(s.Created), "provisioningState": shown(s.Provisioning),
+			"diskState": s.State, "uniqueId": s.UID, "incremental": s.Incremental, "incrementalSnapshotFamilyId": orNil(s.FamilyID),
+			"completionPercent": s.CompletionPercent, "snapshotAccessState": accessState(s),
+			"encryption": map[string]string{"type": "EncryptionAtRestWithPlatformKey"},
+		}),
+	})
+}
+
+// accessState says whether disks can be made from the snapshot yet.
+func accessState(s *compute.SnapshotView) string {
+	if s.Provisioning == compute.Creating || s.CompletionPercent != nil && *s.CompletionPercent < 100 {
+		return "Pending"
+	}
+	return "Available"
+}

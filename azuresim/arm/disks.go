@@ -1,0 +1,156 @@
+package arm
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+)
+
+// handlers are the calls that disks and snapshots have in common.
+type handlers struct {
+	put, patch, get, delete, list func(*call) (reply, error)
+}
+
+// resourceBody is what every resource has.
+type resourceBody struct {
+	Location   *string           `json:"location"`
+	Zones      []string          `json:"zones"`
+	Tags       map[string]string `json:"tags"`
+	SKU        *skuBody          `json:"sku"`
+	Properties json.RawMessage   `json:"properties"`
+}
+
+type skuBody struct {
+	Name     *string `json:"name,omitempty"`
+	Tier     *string `json:"tier,omitempty"`
+	Capacity *int    `json:"capacity,omitempty"`
+}
+
+type creationBody struct {
+	Option   string  `json:"createOption"`
+	Source   string  `json:"sourceResourceId"`
+	URI      string  `json:"sourceUri"`
+	Upload   int64   `json:"uploadSizeBytes"`
+	SourceID *string `json:"sourceUniqueId"` // read only
+}
+
+type diskBody struct {
+	Creation     json.RawMessage `json:"creationData"`
+	SizeGB       *int64          `json:"diskSizeGB"`
+	MaxShares    *int            `json:"maxShares"`
+	Tier         *string         `json:"tier"`
+	Bursting     *bool           `json:"burstingEnabled"`
+	IOPS         *int64          `json:"diskIOPSReadWrite"`
+	MBps         *int64          `json:"diskMBpsReadWrite"`
+	IOPSReadOnly *int64          `json:"diskIOPSReadOnly"`
+	MBpsReadOnly *int64          `json:"diskMBpsReadOnly"`
+	Frequent     *bool           `json:"optimizedForFrequentAttach"`
+}
+
+func decodeDisk(raw []byte) (compute.DiskInput, error) {
+	var r resourceBody
+	var d diskBody
+	if _, err := decode(raw, &r); err != nil {
+		return compute.DiskInput{}, err
+	}
+	rest, err := decode(r.Properties, &d)
+	if err != nil {
+		return compute.DiskInput{}, err
+	}
+	source, err := decodeCreation(d.Creation)
+	in := compute.DiskInput{
+		Location: r.Location, Zones: r.Zones, Tags: r.Tags, SizeGB: d.SizeGB, MaxShares: d.MaxShares, Tier: d.Tier, Bursting: d.Bursting,
+		IOPS: d.IOPS, MBps: d.MBps, IOPSReadOnly: d.IOPSReadOnly, MBpsReadOnly: d.MBpsReadOnly, Frequent: d.Frequent, Source: source,
+		Other: without(rest, "timeCreated", "provisioningState", "uniqueId", "diskSizeBytes", "diskState", "shareInfo", "completionPercent",
+			"LastOwnershipUpdateTime", "burstingEnabledTime", "propertyUpdatesInProgress"),
+	}
+	if r.SKU != nil {
+		in.SKU = r.SKU.Name
+	}
+	return in, err
+}
+
+func decodeCreation(raw json.RawMessage) (*compute.SourceInput, error) {
+	if raw == nil || string(raw) == "null" {
+		return nil, nil
+	}
+	var c creationBody
+	rest, err := decode(raw, &c)
+	if err != nil {
+		return nil, err
+	}
+	source := c.Source
+	if source == "" {
+		source = c.URI // older clients give a resource ID here
+	}
+	return &compute.SourceInput{Option: c.Option, ResourceID: source, UploadBytes: c.Upload, Other: rest}, nil
+}
+
+func (s *Server) diskHandlers() handlers {
+	write := func(do func(compute.ID, compute.DiskInput) (compute.Accepted[compute.DiskView], error)) func(*call) (reply, error) {
+		return func(c *call) (reply, error) {
+			in, err := decodeDisk(c.body)
+			if err != nil {
+				return reply{}, err
+			}
+			a, err := do(c.id(), in)
+			if err != nil {
+				return reply{}, err
+			}
+			return reply{status: http.StatusAccepted, body: renderDisk(a.Resource), op: a.Op, location: true}, nil
+		}
+	}
+	return handlers{
+		put: write(s.Cloud.PutDisk), patch: write(s.Cloud.PatchDisk),
+		get: func(c *call) (reply, error) {
+			d, err := s.Cloud.Disk(c.id())
+			if err != nil {
+				return reply{}, err
+			}
+			return reply{status: http.StatusOK, body: renderDisk(d)}, nil
+		},
+		delete: deleter(s.Cloud.DeleteDisk),
+		list: func(c *call) (reply, error) {
+			after, err := c.after()
+			if err != nil {
+				return reply{}, err
+			}
+			p, err := s.Cloud.Disks(c.params["subscription"], c.params["group"], after, s.PageSize)
+			return listReply(c, p, func(d *compute.DiskView) any { return renderDisk(d) }), err
+		},
+	}
+}
+
+// deleter answers 204 if there is nothing to delete.
+func deleter(do func(compute.ID) (*operations.Operation, error)) func(*call) (reply, error) {
+	return func(c *call) (reply, error) {
+		op, err := do(c.id())
+		if err != nil {
+			return reply{}, err
+		}
+		if op == nil {
+			return reply{status: http.StatusNoContent}, nil
+		}
+		return reply{status: http.StatusAccepted, op: op, location: true}, nil
+	}
+}
+
+func (s *Server) grantAccess(c *call) (reply, error) {
+	var in struct {
+		Access   string `json:"access"`
+		Duration int64  `json:"durationInSeconds"`
+	}
+	if _, err := decode(c.body, &in); err != nil {
+		return reply{}, err
+	}
+	op, err := s.Cloud.GrantAccess(c.id(), in.Access, time.Duration(in.Duration)*time.Second)
+	return reply{status: http.StatusAccepted, op: op, location: true}, err
+}
+
+func (s *Server) revokeAccess(c *call) (reply, error) {
+	op, err := s.Cloud.RevokeAccess(c.id())
+	return reply{status: http.StatusAccepted, op: op, location: true}, err
+}

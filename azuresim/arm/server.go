@@ -1,0 +1,267 @@
+package arm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
+)
+
+const maxBody = 4 << 20
+
+// Options of a server.
+type Options struct {
+	Cloud       *compute.Cloud
+	Clock       clock.WithTicker
+	Log         *slog.Logger
+	Latency     *latency.Sampler
+	Faults      *faults.Set
+	Audit       *audit.Log
+	Authority   *auth.Authority
+	CheckTokens bool              // refuse calls without a good token
+	Clients     map[string]string // client ID -> secret that may ask for tokens; empty: everybody may
+	Limiter     *throttle.Limiter // nil: no quotas
+	PageSize    int               // of lists
+}
+
+// Server answers Azure Resource Manager calls.
+type Server struct {
+	Options
+	routes []route
+}
+
+// New returns a server.
+func New(o Options) *Server {
+	s := &Server{Options: o}
+	s.routes = s.table()
+	return s
+}
+
+// call is a request on its way through the server.
+type call struct {
+	*http.Request
+	route  *route
+	params map[string]string
+	body   []byte
+}
+
+// reply is what a handler answers. With an operation, the asynchronous headers are added.
+type reply struct {
+	status   int
+	body     any
+	op       *operations.Operation
+	location bool // an operation's Location header is wanted besides Azure-AsyncOperation
+	header   http.Header
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	started := s.Clock.Now()
+	rec := audit.Record{Time: started.UTC(), Method: r.Method, Path: r.URL.Path, UserAgent: r.UserAgent()}
+	w.Header().Set("x-ms-request-id", uuid.NewString())
+	w.Header().Set("x-ms-correlation-request-id", uuid.NewString())
+	if id := r.Header.Get("x-ms-client-request-id"); id != "" {
+		w.Header().Set("x-ms-client-request-id", id)
+	}
+	w.Header().Set("Cache-Control", "no-cache")
+	drop := s.answer(w, r, &rec)
+	rec.Millis = s.Clock.Since(started).Milliseconds()
+	s.Audit.Add(rec)
+	s.Log.Debug("call", "method", r.Method, "path", r.URL.Path, "status", rec.Status, "code", rec.Code, "millis", rec.Millis)
+	if drop {
+		panic(http.ErrAbortHandler) // closes the connection without an answer
+	}
+}
+
+// answer does the call and writes the response; drop says that the connection is to be closed instead.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, rec *audit.Record) (drop bool) {
+	c := &call{Request: r}
+	c.route, c.params = s.match(r)
+	if c.route == nil {
+		rec.API = "Unknown"
+		s.refuse(w, rec, armerror.New(404, "InvalidResourceType", "The resource type or action of %s %s could not be found.", r.Method, r.URL.Path))
+		return false
+	}
+	rec.API, rec.Kind, rec.Policy, rec.Name = c.route.api, c.route.kind, c.route.policy, c.name()
+	target := faults.Call{Method: r.Method, Kind: c.route.kind, Name: c.name(), Action: c.route.action()}
+
+	before := s.Faults.Strike(faults.Before, target)
+	if !s.wait(r.Context(), before.Delay) || before.Disconnect {
+		return true
+	}
+	refusal := s.admit(w, c)
+	if refusal == nil {
+		refusal = before.Err
+	}
+	if refusal != nil {
+		s.refuse(w, rec, refusal)
+		return false
+	}
+	if !c.route.open && !s.wait(r.Context(), s.Latency.Draw(latency.Request)) {
+		return true
+	}
+	out, err := c.route.handle(c)
+	after := s.Faults.Strike(faults.After, target)
+	if out.op != nil {
+		rec.Operation = out.op.ID
+	}
+	if !s.wait(r.Context(), after.Delay) || after.Disconnect {
+		return true
+	}
+	if after.Err != nil {
+		err = after.Err
+	}
+	if err != nil {
+		s.refuse(w, rec, armerror.From(err))
+		return false
+	}
+	s.write(w, c, rec, out)
+	return false
+}
+
+var apiVersion = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(-preview)?$`)
+
+// admit checks token, api-version, subscription and quota, and reads the body.
+func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
+	if !c.route.open {
+		if s.CheckTokens {
+			if e := s.Authority.Check(c.Header.Get("Authorization")); e != nil {
+				w.Header().Set("WWW-Authenticate", `Bearer authorization_uri="https://login.windows.net/common", error="invalid_token"`)
+				return e
+			}
+		}
+		switch v := c.URL.Query().Get("api-version"); {
+		case v == "":
+			return armerror.BadRequest("MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
+		case !apiVersion.MatchString(v):
+			return armerror.BadRequest("InvalidApiVersionParameter", "The api-version '%s' is invalid.", v)
+		}
+		if sub := c.params["subscription"]; sub != "" {
+			if err := s.Cloud.CheckSubscription(sub); err != nil {
+				return armerror.From(err)
+			}
+			if s.Limiter != nil {
+				v := s.Limiter.Take(throttle.Request{Method: c.Method, Subscription: sub, Policy: c.route.policy, Resource: c.resource()})
+				for k, values := range v.Header {
+					w.Header()[k] = values
+				}
+				if v.Refusal != nil {
+					return v.Refusal
+				}
+			}
+		}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxBody))
+	if err != nil {
+		return armerror.BadRequest("InvalidRequestContent", "The request content could not be read: %s", err)
+	}
+	c.body = body
+	return nil
+}
+
+// wait lets time pass; false means that the caller has gone.
+func (s *Server) wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := s.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Server) refuse(w http.ResponseWriter, rec *audit.Record, e *armerror.Error) {
+	rec.Status, rec.Code = e.Status, e.Code
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+	w.Header().Set("x-ms-failure-cause", "gateway")
+	s.writeJSON(w, e.Status, e.Document())
+}
+
+func (s *Server) write(w http.ResponseWriter, c *call, rec *audit.Record, out reply) {
+	for k, v := range out.header {
+		w.Header()[k] = v
+	}
+	if out.op != nil {
+		s.asyncHeaders(w, c, out)
+	}
+	rec.Status = out.status
+	if out.body == nil {
+		w.WriteHeader(out.status)
+		return
+	}
+	s.writeJSON(w, out.status, out.body)
+}
+
+func (s *Server) writeJSON(w http.ResponseWriter, status int, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		s.Log.Error("cannot encode response", "error", err)
+		status, raw = 500, []byte(`{"error":{"code":"InternalServerError","message":"The response could not be encoded."}}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	if _, err := w.Write(raw); err != nil && !errors.Is(err, http.ErrHandlerTimeout) {
+		s.Log.Debug("client went away", "error", err)
+	}
+}
+
+// baseURL is how the caller reached the server, so that links lead back the same way.
+func baseURL(r *http.Request) string {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host
+}
+
+// name is how faults and records call the resource: an instance of a uniform scale set is <scale set>_<instance>.
+func (c *call) name() string {
+	name := c.params["name"]
+	if instance := c.params["instance"]; instance != "" {
+		name += "_" + instance
+	}
+	return name
+}
+
+// resource is what the per-resource quota of the call counts against.
+func (c *call) resource() string {
+	if id := c.params["operation"]; id != "" {
+		return id
+	}
+	if c.params["name"] == "" {
+		return ""
+	}
+	return strings.Join([]string{c.params["group"], c.route.kind, c.name()}, "/")
+}
+
+// id is the resource of the call.
+func (c *call) id() compute.ID {
+	return compute.ID{
+		Subscription: c.params["subscription"], Group: c.params["group"], Kind: c.route.kind,
+		Name: c.params["name"], Instance: c.params["instance"],
+	}
+}

@@ -1,0 +1,89 @@
+package arm
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+)
+
+func renderVM(vm *compute.VM, instanceView bool) any {
+	p := object(vm.Properties, map[string]any{
+		"vmId": vm.VMID, "provisioningState": vm.Provisioning, "timeCreated": stamp(vm.Created),
+		"hardwareProfile": object(vm.Hardware, map[string]any{"vmSize": vm.Size}), "storageProfile": renderStorage(vm),
+	})
+	uniform := vm.ID.Instance != ""
+	if instanceView {
+		p["instanceView"] = renderInstanceView(vm)
+	}
+	if vm.ScaleSet != "" && !uniform {
+		p["virtualMachineScaleSet"] = reference{vm.ScaleSet}
+	}
+	kind := "Microsoft.Compute/virtualMachines"
+	body := map[string]any{
+		"id": vm.ID.String(), "name": vm.Name, "location": vm.Location, "zones": vm.Zones, "tags": vm.Tags, "properties": p, "etag": `"` + vm.ETag() + `"`,
+	}
+	if uniform {
+		kind = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
+		p["latestModelApplied"] = true
+		body["instanceId"] = vm.ID.Instance
+		body["sku"] = map[string]string{"name": vm.Size, "tier": "Standard"}
+	}
+	body["type"] = kind
+	return object(vm.TopLevel, body)
+}
+
+// renderStorage is the storage profile, the result of attachDetachDataDisks.
+func renderStorage(vm *compute.VM) any {
+	disks := make([]any, 0, len(vm.Disks))
+	for _, d := range vm.Disks {
+		deleteOption := d.DeleteOption
+		if deleteOption == "" {
+			deleteOption = "Detach"
+		}
+		disks = append(disks, object(nil, map[string]any{
+			"lun": d.LUN, "name": d.Disk.Name, "createOption": "Attach", "caching": d.Caching, "writeAcceleratorEnabled": d.WriteAccelerator,
+			"managedDisk":  object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
+			"deleteOption": deleteOption, "toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
+		}))
+	}
+	return object(vm.Storage, map[string]any{"dataDisks": disks})
+}
+
+type status struct {
+	Code    string `json:"code"`
+	Level   string `json:"level"`
+	Display string `json:"displayStatus"`
+	Time    any    `json:"time,omitempty"`
+}
+
+func renderInstanceView(vm *compute.VM) any {
+	level := "Info"
+	if vm.Provisioning == compute.Failed {
+		level = "Error"
+	}
+	statuses := []status{
+		{Code: "ProvisioningState/" + strings.ToLower(vm.Provisioning), Level: level, Display: "Provisioning " + strings.ToLower(vm.Provisioning), Time: stamp(vm.Created)},
+		{Code: "PowerState/" + vm.Power, Level: "Info", Display: "VM " + vm.Power},
+	}
+	disks := make([]any, 0, len(vm.Disks))
+	for _, d := range vm.Disks {
+		state := map[string]string{
+			compute.DiskAttaching: "updating", compute.DiskAttached: "succeeded", compute.DiskDetaching: "updating", compute.DiskDetachFailed: "failed",
+		}[d.State]
+		disks = append(disks, map[string]any{
+			"name": d.Disk.Name, "statuses": []status{{Code: "ProvisioningState/" + state, Level: "Info", Display: "Provisioning " + state}},
+		})
+	}
+	return object(nil, map[string]any{"statuses": statuses, "disks": disks, "computerName": computerName(vm)})
+}
+
+func computerName(vm *compute.VM) any {
+	var profile struct {
+		Name string `json:"computerName"`
+	}
+	if raw := vm.Properties["osProfile"]; raw == nil || json.Unmarshal(raw, &profile) != nil {
+		return nil
+	}
+	return orNil(profile.Name)
+}

@@ -1,0 +1,258 @@
+package arm
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+)
+
+type vmBody struct {
+	Location   *string           `json:"location"`
+	Zones      []string          `json:"zones"`
+	Tags       map[string]string `json:"tags"`
+	Properties json.RawMessage   `json:"properties"`
+	SKU        *skuBody          `json:"sku"` // of scale-set instances
+	// Read only, dropped.
+	ID         json.RawMessage `json:"id"`
+	Name       json.RawMessage `json:"name"`
+	Type       json.RawMessage `json:"type"`
+	ETag       json.RawMessage `json:"etag"`
+	Resources  json.RawMessage `json:"resources"`
+	InstanceID json.RawMessage `json:"instanceId"`
+}
+
+type vmPropertiesBody struct {
+	Hardware json.RawMessage `json:"hardwareProfile"`
+	Storage  json.RawMessage `json:"storageProfile"`
+	ScaleSet *reference      `json:"virtualMachineScaleSet"`
+}
+
+type reference struct {
+	ID string `json:"id"`
+}
+
+type hardwareBody struct {
+	Size *string `json:"vmSize"`
+}
+
+type storageBody struct {
+	DataDisks *[]json.RawMessage `json:"dataDisks"`
+}
+
+type dataDiskBody struct {
+	LUN              *int            `json:"lun"`
+	Name             string          `json:"name"`
+	CreateOption     string          `json:"createOption"`
+	Caching          string          `json:"caching"`
+	DeleteOption     string          `json:"deleteOption"`
+	DetachOption     string          `json:"detachOption"`
+	ToBeDetached     bool            `json:"toBeDetached"`
+	WriteAccelerator bool            `json:"writeAcceleratorEnabled"`
+	ManagedDisk      json.RawMessage `json:"managedDisk"`
+}
+
+// managedBody is a managedDisk; in a POST its members stand in the entry itself.
+type managedBody struct {
+	ID          string          `json:"id"`
+	AccountType json.RawMessage `json:"storageAccountType"` // the disk decides
+}
+
+// decodeVM reads a VM or instance. whole says that the body is a PUT, where a storage profile without data disks means none.
+func decodeVM(raw []byte, whole bool) (compute.VMInput, error) {
+	var b vmBody
+	var p vmPropertiesBody
+	var h hardwareBody
+	var st storageBody
+	in := compute.VMInput{}
+	top, err := decode(raw, &b)
+	if err != nil {
+		return in, err
+	}
+	rest, err := decode(b.Properties, &p)
+	if err != nil {
+		return in, err
+	}
+	if in.Hardware, err = decode(p.Hardware, &h); err != nil {
+		return in, err
+	}
+	if in.Storage, err = decode(p.Storage, &st); err != nil {
+		return in, err
+	}
+	in.Location, in.Zones, in.Tags, in.Size, in.TopLevel = b.Location, b.Zones, b.Tags, h.Size, top
+	in.Properties = without(rest, "provisioningState", "vmId", "instanceView", "timeCreated", "latestModelApplied")
+	if p.ScaleSet != nil && p.ScaleSet.ID != "" {
+		in.ScaleSet = &p.ScaleSet.ID
+	}
+	in.DisksGiven = st.DataDisks != nil || whole && p.Storage != nil
+	if st.DataDisks == nil {
+		return in, nil
+	}
+	for _, raw := range *st.DataDisks {
+		d, err := decodeDataDisk(raw)
+		if err != nil {
+			return in, err
+		}
+		in.Disks = append(in.Disks, d)
+	}
+	return in, nil
+}
+
+func decodeDataDisk(raw json.RawMessage) (compute.DataDiskInput, error) {
+	var d dataDiskBody
+	if _, err := decode(raw, &d); err != nil {
+		return compute.DataDiskInput{}, err
+	}
+	var m managedBody
+	other, err := decode(d.ManagedDisk, &m)
+	return compute.DataDiskInput{
+		Name: d.Name, CreateOption: d.CreateOption, ToBeDetached: d.ToBeDetached, DetachOption: d.DetachOption,
+		AttachInput: compute.AttachInput{
+			DiskID: m.ID, LUN: d.LUN, Caching: d.Caching, DeleteOption: d.DeleteOption, WriteAccelerator: d.WriteAccelerator, Other: other,
+		},
+	}, err
+}
+
+func (s *Server) putVM(c *call) (reply, error) {
+	in, err := decodeVM(c.body, true)
+	if err != nil {
+		return reply{}, err
+	}
+	in.IfMatch = c.Header.Get("If-Match")
+	if c.Header.Get("If-None-Match") == "*" {
+		if _, err := s.Cloud.VM(c.id()); err == nil {
+			return reply{}, armerror.New(412, "PreconditionFailed", "The resource '%s' exists already.", c.id())
+		}
+	}
+	a, err := s.Cloud.PutVM(c.id(), in)
+	if err != nil {
+		return reply{}, err
+	}
+	status := http.StatusOK
+	if a.Created {
+		status = http.StatusCreated
+	}
+	return s.vmReply(a, status), nil
+}
+
+func (s *Server) patchVM(c *call) (reply, error) {
+	in, err := decodeVM(c.body, false)
+	if err != nil {
+		return reply{}, err
+	}
+	in.IfMatch = c.Header.Get("If-Match")
+	a, err := s.Cloud.PatchVM(c.id(), in)
+	if err != nil {
+		return reply{}, err
+	}
+	return s.vmReply(a, http.StatusOK), nil
+}
+
+func (s *Server) vmReply(a compute.Accepted[compute.VM], status int) reply {
+	return reply{status: status, body: renderVM(a.Resource, false), op: a.Op, header: etag(a.Resource)}
+}
+
+func etag(vm *compute.VM) http.Header {
+	return http.Header{"Etag": {`"` + vm.ETag() + `"`}}
+}
+
+func (s *Server) getVM(c *call) (reply, error) {
+	vm, err := s.Cloud.VM(c.id())
+	if err != nil {
+		return reply{}, err
+	}
+	expand := strings.EqualFold(c.URL.Query().Get("$expand"), "instanceView")
+	return reply{status: http.StatusOK, body: renderVM(vm, expand), header: etag(vm)}, nil
+}
+
+func (s *Server) getInstanceView(c *call) (reply, error) {
+	vm, err := s.Cloud.VM(c.id())
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{status: http.StatusOK, body: renderInstanceView(vm)}, nil
+}
+
+func (s *Server) deleteVM(c *call) (reply, error) { return deleter(s.Cloud.DeleteVM)(c) }
+
+func (s *Server) power(action string) func(*call) (reply, error) {
+	return func(c *call) (reply, error) {
+		op, err := s.Cloud.SetPower(c.id(), action)
+		return reply{status: http.StatusAccepted, op: op, location: true}, err
+	}
+}
+
+func (s *Server) listVMs(c *call) (reply, error) {
+	after, err := c.after()
+	if err != nil {
+		return reply{}, err
+	}
+	q := c.URL.Query()
+	if filter := q.Get("$filter"); filter != "" {
+		return s.listMembers(c, filter, after)
+	}
+	p, err := s.Cloud.VMs(c.params["subscription"], c.params["group"], after, s.PageSize)
+	status := strings.EqualFold(q.Get("statusOnly"), "true")
+	return listReply(c, p, func(vm *compute.VM) any { return renderVM(vm, status) }), err
+}
+
+// listMembers answers the one filter that Azure has here: the VMs of a flexible scale set.
+func (s *Server) listMembers(c *call, filter, after string) (reply, error) {
+	field, value, ok := strings.Cut(filter, " eq ")
+	if !ok || !strings.EqualFold(strings.Trim(strings.TrimSpace(field), "'"), "virtualMachineScaleSet/id") {
+		return reply{}, armerror.BadRequest("InvalidParameter", "The filter '%s' is not supported; 'virtualMachineScaleSet/id' eq '<id>' is.", filter)
+	}
+	id, err := compute.ParseID(strings.Trim(strings.TrimSpace(value), "'"), "$filter")
+	if err != nil {
+		return reply{}, err
+	}
+	p, err := s.Cloud.Instances(id, after, s.PageSize)
+	expand := strings.EqualFold(c.URL.Query().Get("$expand"), "instanceView")
+	return listReply(c, p, func(vm *compute.VM) any { return renderVM(vm, expand) }), err
+}
+
+type attachDetachBody struct {
+	Attach []json.RawMessage `json:"dataDisksToAttach"`
+	Detach []struct {
+		DiskID string `json:"diskId"`
+		Option string `json:"detachOption"`
+	} `json:"dataDisksToDetach"`
+}
+
+type attachBody struct {
+	DiskID           string `json:"diskId"`
+	LUN              *int   `json:"lun"`
+	Caching          string `json:"caching"`
+	DeleteOption     string `json:"deleteOption"`
+	WriteAccelerator bool   `json:"writeAcceleratorEnabled"`
+}
+
+func (s *Server) attachDetach(c *call) (reply, error) {
+	var b attachDetachBody
+	if _, err := decode(c.body, &b); err != nil {
+		return reply{}, err
+	}
+	var attach []compute.AttachInput
+	for _, raw := range b.Attach {
+		var a attachBody
+		other, err := decode(raw, &a)
+		if err != nil {
+			return reply{}, err
+		}
+		attach = append(attach, compute.AttachInput{
+			DiskID: a.DiskID, LUN: a.LUN, Caching: a.Caching, DeleteOption: a.DeleteOption, WriteAccelerator: a.WriteAccelerator, Other: other,
+		})
+	}
+	var detach []compute.DetachInput
+	for _, d := range b.Detach {
+		if d.Option != "" && !strings.EqualFold(d.Option, "ForceDetach") {
+			return reply{}, armerror.InvalidParameter("dataDisksToDetach.detachOption",
+				"The value '%s' of parameter 'dataDisksToDetach.detachOption' is invalid. Allowed values are ForceDetach.", d.Option)
+		}
+		detach = append(detach, compute.DetachInput{DiskID: d.DiskID, Force: d.Option != ""})
+	}
+	op, err := s.Cloud.AttachDetach(c.id(), attach, detach)
+	return reply{status: http.StatusAccepted, op: op, location: true}, err
+}

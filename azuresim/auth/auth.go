@@ -1,0 +1,118 @@
+// Package auth issues and checks bearer tokens, as far as Azure's client libraries look: signed JSON web tokens of an authority that this simulator is.
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+)
+
+// Lifetime is how long a token is good for.
+const Lifetime = time.Hour
+
+const keyBytes = 32
+
+// Authority issues and checks tokens under one key.
+type Authority struct {
+	key   []byte
+	clock clock.PassiveClock
+}
+
+// LoadKey reads the signing key from the file, and makes the file at the first time. Other processes may read it to issue tokens that are good here.
+func LoadKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) >= keyBytes {
+		return key, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read token key: %w", err)
+	}
+	key = make([]byte, keyBytes)
+	if _, err := rand.Read(key); err != nil {
+		return nil, fmt.Errorf("make token key: %w", err)
+	}
+	// Under another name first: whoever reads the file must never see half a key.
+	draft := path + ".new"
+	if err := os.WriteFile(draft, key, 0o600); err != nil {
+		return nil, fmt.Errorf("write token key: %w", err)
+	}
+	if err := os.Rename(draft, path); err != nil {
+		return nil, fmt.Errorf("write token key: %w", err)
+	}
+	return key, nil
+}
+
+// New returns an authority. Tokens of another authority with the same key are good here, too.
+func New(key []byte, c clock.PassiveClock) *Authority { return &Authority{key, c} }
+
+// Claims are what a token says.
+type Claims struct {
+	Audience string `json:"aud"`
+	Issuer   string `json:"iss"`
+	Tenant   string `json:"tid"`
+	Client   string `json:"appid"`
+	Subject  string `json:"sub"`
+	Issued   int64  `json:"iat"`
+	From     int64  `json:"nbf"`
+	Expires  int64  `json:"exp"`
+}
+
+var encoding = base64.RawURLEncoding
+
+// Issue returns a token for the client and when it expires.
+func (a *Authority) Issue(tenant, client, audience string) (token string, expires time.Time, err error) {
+	now := a.clock.Now()
+	expires = now.Add(Lifetime)
+	body, err := json.Marshal(Claims{
+		Audience: audience, Issuer: "https://sts.windows.net/" + tenant + "/", Tenant: tenant, Client: client, Subject: client,
+		Issued: now.Unix(), From: now.Unix(), Expires: expires.Unix(),
+	})
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("encode token: %w", err)
+	}
+	signed := encoding.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + encoding.EncodeToString(body)
+	return signed + "." + encoding.EncodeToString(a.sign(signed)), expires, nil
+}
+
+func (a *Authority) sign(s string) []byte {
+	mac := hmac.New(sha256.New, a.key)
+	mac.Write([]byte(s))
+	return mac.Sum(nil)
+}
+
+// Check judges the Authorization header of a request.
+func (a *Authority) Check(header string) *armerror.Error {
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return armerror.New(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+	}
+	dot := strings.LastIndexByte(token, '.')
+	if dot < 0 {
+		return armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
+	}
+	signature, err := encoding.DecodeString(token[dot+1:])
+	if err != nil || subtle.ConstantTimeCompare(signature, a.sign(token[:dot])) != 1 {
+		return armerror.New(401, "InvalidAuthenticationToken", "The access token validation failure: signature is invalid.")
+	}
+	var c Claims
+	_, middle, _ := strings.Cut(token[:dot], ".")
+	if raw, err := encoding.DecodeString(middle); err != nil || json.Unmarshal(raw, &c) != nil {
+		return armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
+	}
+	if a.clock.Now().Unix() >= c.Expires {
+		return armerror.New(401, "ExpiredAuthenticationToken", "The access token expiry UTC time '%s' is earlier than current UTC time.", time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
+	}
+	return nil
+}

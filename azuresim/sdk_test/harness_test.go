@@ -1,0 +1,318 @@
+// Package sdk_test holds azuresim to what a stock Azure SDK client expects of Azure: every test talks to a whole simulator over HTTP, and
+// the simulator must be consistent and idle after each.
+package sdk_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+)
+
+const (
+	subscription = "00000000-0000-0000-0000-000000000001"
+	group        = "default"
+)
+
+// simulator is a running azuresim and stock clients of it.
+type simulator struct {
+	t          *testing.T
+	url, admin string
+	factory    *armcompute.ClientFactory
+	disks      *armcompute.DisksClient
+	snapshots  *armcompute.SnapshotsClient
+	vms        *armcompute.VirtualMachinesClient
+	sets       *armcompute.VirtualMachineScaleSetsClient
+	instances  *armcompute.VirtualMachineScaleSetVMsClient
+}
+
+type anyToken struct{}
+
+func (anyToken) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken{Token: "anything", ExpiresOn: time.Now().Add(time.Hour)}, nil
+}
+
+// start runs a simulator in this process until the test ends.
+func start(t *testing.T, change ...func(*server.Options)) *simulator {
+	t.Helper()
+	o := server.Defaults()
+	o.Listen, o.AdminListen, o.StateDir, o.Latency, o.Throttle, o.LogLevel = "127.0.0.1:0", "127.0.0.1:0", t.TempDir(), "fast", "off", "error"
+	for _, c := range change {
+		c(&o)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := server.Run(ctx, o, w, testLog{t})
+		w.CloseWithError(err)
+		done <- err
+	}()
+	s := &simulator{t: t}
+	var azure, admin, rest string
+	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s admin=%s %s", &azure, &admin, &rest); err != nil {
+		t.Fatalf("simulator did not start: %v", err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	s.url, s.admin = "http://"+azure, "http://"+admin
+	s.connect()
+	t.Cleanup(func() {
+		s.settle()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("simulator ended with %v", err)
+		}
+	})
+	return s
+}
+
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+func clientOptions(url string) *arm.ClientOptions {
+	return &arm.ClientOptions{ClientOptions: policy.ClientOptions{
+		Cloud: cloud.Configuration{
+			ActiveDirectoryAuthorityHost: url,
+			Services:                     map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {Endpoint: url, Audience: "https://management.azure.com"}},
+		},
+		InsecureAllowCredentialWithHTTP: true,
+		Retry:                           policy.RetryOptions{MaxRetries: -1},
+	}, DisableRPRegistration: true}
+}
+
+func (s *simulator) connect() {
+	f, err := armcompute.NewClientFactory(subscription, anyToken{}, clientOptions(s.url))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.factory, s.disks, s.snapshots, s.vms = f, f.NewDisksClient(), f.NewSnapshotsClient(), f.NewVirtualMachinesClient()
+	s.sets, s.instances = f.NewVirtualMachineScaleSetsClient(), f.NewVirtualMachineScaleSetVMsClient()
+}
+
+// settle waits until nothing is under way and checks that the model is consistent.
+func (s *simulator) settle() {
+	s.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		var out struct {
+			Idle  bool   `json:"idle"`
+			Error string `json:"error"`
+		}
+		s.adminCall("GET", "/admin/check", nil, &out)
+		if out.Error == "" && out.Idle {
+			return
+		}
+		if out.Error != "" || time.Now().After(deadline) {
+			s.t.Errorf("simulator is not consistent and idle: %+v", out)
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func (s *simulator) adminCall(method, path string, in, out any) int {
+	s.t.Helper()
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequest(method, s.admin+path, body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if out != nil {
+		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+			s.t.Fatalf("%s %s: %v", method, path, err)
+		}
+	}
+	return resp.StatusCode
+}
+
+func (s *simulator) fault(rule map[string]any) {
+	s.t.Helper()
+	if status := s.adminCall("POST", "/admin/faults", rule, nil); status != 200 {
+		s.t.Fatalf("fault refused: %d", status)
+	}
+}
+
+// finish waits for an operation.
+func finish[T any](t *testing.T, p *runtime.Poller[T], err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("call refused: %v", err)
+	}
+	out, err := p.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: time.Millisecond})
+	if err != nil {
+		t.Fatalf("operation failed: %v", err)
+	}
+	return out
+}
+
+// failure waits for the error that a call or its operation ends with.
+func failure[T any](t *testing.T, p *runtime.Poller[T], err error) *azcore.ResponseError {
+	t.Helper()
+	if err == nil {
+		_, err = p.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: time.Millisecond})
+	}
+	return responseError(t, err)
+}
+
+func responseError(t *testing.T, err error) *azcore.ResponseError {
+	t.Helper()
+	var re *azcore.ResponseError
+	if !errors.As(err, &re) {
+		t.Fatalf("want a response error, got %v", err)
+	}
+	return re
+}
+
+func expectCode(t *testing.T, re *azcore.ResponseError, status int, code string) {
+	t.Helper()
+	if re.StatusCode != status || re.ErrorCode != code {
+		t.Errorf("got %d %s, want %d %s: %v", re.StatusCode, re.ErrorCode, status, code, re)
+	}
+}
+
+func diskParams(change ...func(*armcompute.Disk)) armcompute.Disk {
+	d := armcompute.Disk{
+		Location: to.Ptr("eastus"), SKU: &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesPremiumLRS)},
+		Properties: &armcompute.DiskProperties{
+			CreationData: &armcompute.CreationData{CreateOption: to.Ptr(armcompute.DiskCreateOptionEmpty)}, DiskSizeGB: to.Ptr[int32](16),
+		},
+	}
+	for _, c := range change {
+		c(&d)
+	}
+	return d
+}
+
+func zone(z string) func(*armcompute.Disk) {
+	return func(d *armcompute.Disk) { d.Zones = []*string{&z} }
+}
+
+func shares(n int32) func(*armcompute.Disk) {
+	return func(d *armcompute.Disk) { d.Properties.MaxShares = &n }
+}
+
+func sku(name armcompute.DiskStorageAccountTypes) func(*armcompute.Disk) {
+	return func(d *armcompute.Disk) { d.SKU.Name = &name }
+}
+
+func sizeGB(n int32) func(*armcompute.Disk) {
+	return func(d *armcompute.Disk) { d.Properties.DiskSizeGB = &n }
+}
+
+func (s *simulator) disk(name string, change ...func(*armcompute.Disk)) armcompute.Disk {
+	s.t.Helper()
+	p, err := s.disks.BeginCreateOrUpdate(s.t.Context(), group, name, diskParams(change...), nil)
+	return finish(s.t, p, err).Disk
+}
+
+func (s *simulator) getDisk(name string) armcompute.Disk {
+	s.t.Helper()
+	d, err := s.disks.Get(s.t.Context(), group, name, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d.Disk
+}
+
+func vmParams(size string, change ...func(*armcompute.VirtualMachine)) armcompute.VirtualMachine {
+	vm := armcompute.VirtualMachine{
+		Location: to.Ptr("eastus"),
+		Properties: &armcompute.VirtualMachineProperties{
+			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(size))},
+			OSProfile:       &armcompute.OSProfile{ComputerName: to.Ptr("host")},
+			StorageProfile:  &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{Name: to.Ptr("os"), CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage)}},
+		},
+	}
+	for _, c := range change {
+		c(&vm)
+	}
+	return vm
+}
+
+func vmZone(z string) func(*armcompute.VirtualMachine) {
+	return func(vm *armcompute.VirtualMachine) { vm.Zones = []*string{&z} }
+}
+
+func (s *simulator) vm(name, size string, change ...func(*armcompute.VirtualMachine)) armcompute.VirtualMachine {
+	s.t.Helper()
+	p, err := s.vms.BeginCreateOrUpdate(s.t.Context(), group, name, vmParams(size, change...), nil)
+	return finish(s.t, p, err).VirtualMachine
+}
+
+func (s *simulator) getVM(name string) armcompute.VirtualMachine {
+	s.t.Helper()
+	vm, err := s.vms.Get(s.t.Context(), group, name, &armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return vm.VirtualMachine
+}
+
+func diskID(name string) string {
+	return "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/" + name
+}
+
+func attachments(names ...string) armcompute.AttachDetachDataDisksRequest {
+	var r armcompute.AttachDetachDataDisksRequest
+	for _, n := range names {
+		r.DataDisksToAttach = append(r.DataDisksToAttach, &armcompute.DataDisksToAttach{DiskID: to.Ptr(diskID(n))})
+	}
+	return r
+}
+
+func detachments(names ...string) armcompute.AttachDetachDataDisksRequest {
+	var r armcompute.AttachDetachDataDisksRequest
+	for _, n := range names {
+		r.DataDisksToDetach = append(r.DataDisksToDetach, &armcompute.DataDisksToDetach{DiskID: to.Ptr(diskID(n))})
+	}
+	return r
+}
+
+// begin sends attachDetachDataDisks.
+func (s *simulator) begin(vm string, r armcompute.AttachDetachDataDisksRequest) (*runtime.Poller[armcompute.VirtualMachinesClientAttachDetachDataDisksResponse], error) {
+	return s.vms.BeginAttachDetachDataDisks(s.t.Context(), group, vm, r, nil)
+}
+
+func (s *simulator) attach(vm string, disks ...string) armcompute.StorageProfile {
+	s.t.Helper()
+	p, err := s.begin(vm, attachments(disks...))
+	return finish(s.t, p, err).StorageProfile
+}
+
+func (s *simulator) detach(vm string, disks ...string) armcompute.StorageProfile {
+	s.t.Helper()
+	p, err := s.begin(vm, detachments(disks...))
+	return finish(s.t, p, err).StorageProfile
+}

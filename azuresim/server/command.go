@@ -1,0 +1,38 @@
+package server
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// NewCommand returns the command `serve`.
+func NewCommand() *cobra.Command {
+	o := Defaults()
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the simulated Azure Compute",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Run(cmd.Context(), o, cmd.OutOrStdout(), os.Stderr)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Listen, "listen", o.Listen, "address of the Azure endpoint: host:port, or the path of a unix socket")
+	f.StringVar(&o.AdminListen, "admin-listen", o.AdminListen, "address of the admin API, in the same forms; empty for none")
+	f.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory of the store")
+	f.StringVar(&o.Latency, "latency", o.Latency, "how long things take: realistic, fast, or a JSON file")
+	f.Int64Var(&o.Seed, "seed", o.Seed, "seed of the latencies")
+	f.StringVar(&o.Throttle, "throttle", o.Throttle, "on: hold clients to Azure's request quotas")
+	f.StringVar(&o.Auth, "auth", o.Auth, "on: refuse calls without a token of this simulator")
+	f.StringArrayVar(&o.Clients, "client", o.Clients, "client ID and secret that may ask for tokens, as ID=SECRET; repeatable; none lets everybody ask")
+	f.StringVar(&o.Hypervisor, "hypervisor", o.Hypervisor, "unix socket of azuresim hypervisor; empty for disks without devices")
+	f.StringSliceVar(&o.Subscriptions, "subscription", o.Subscriptions, "subscription that exists; repeatable")
+	f.StringSliceVar(&o.ResourceGroups, "resource-group", o.ResourceGroups, "resource group to make at start in every subscription; repeatable")
+	f.StringVar(&o.Location, "location", o.Location, "location of those resource groups")
+	f.IntVar(&o.PageSize, "page-size", o.PageSize, "how many entries a page of a list holds")
+	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate file; with --tls-key the Azure endpoint speaks HTTPS")
+	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "key file of the certificate")
+	f.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
+	return cmd
+}

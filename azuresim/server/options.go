@@ -1,0 +1,151 @@
+// Package server puts the simulator together and runs it: store, model, data plane, the Azure listener and the admin listener.
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
+)
+
+// Options are the flags of `azuresim serve`.
+type Options struct {
+	Listen         string   // host:port, or the path of a unix socket
+	AdminListen    string   // the same; empty: no admin API
+	StateDir       string   // made if it is missing
+	Latency        string   // realistic, fast, or the path of a JSON profile
+	Seed           int64    // of the latencies
+	Throttle       string   // on or off
+	Auth           string   // on or off
+	Clients        []string // client-id=secret pairs that may ask for tokens; none: everybody may
+	Hypervisor     string   // unix socket of the data plane; empty: none
+	Subscriptions  []string
+	ResourceGroups []string // made in every subscription at start
+	Location       string   // of those resource groups
+	PageSize       int
+	TLSCert        string
+	TLSKey         string
+	LogLevel       string
+}
+
+// Defaults are the options without flags.
+func Defaults() Options {
+	return Options{
+		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", StateDir: "azuresim-state", Latency: "realistic", Seed: 1,
+		Throttle: "on", Auth: "off", Subscriptions: []string{"00000000-0000-0000-0000-000000000001"}, ResourceGroups: []string{"default"},
+		Location: "eastus", PageSize: 100, LogLevel: "info",
+	}
+}
+
+// settings are options that were found good.
+type settings struct {
+	Options
+	profile *latency.Profile
+	clients map[string]string
+	tls     *tls.Config
+	level   slog.Level
+}
+
+// resolve checks every option and reports every fault.
+func (o Options) resolve() (settings, error) {
+	s := settings{Options: o, clients: map[string]string{}}
+	var faults []error
+	fault := func(flag string, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	checkAddress("listen", o.Listen, fault)
+	if o.AdminListen != "" {
+		checkAddress("admin-listen", o.AdminListen, fault)
+		if o.AdminListen == o.Listen && !strings.HasSuffix(o.Listen, ":0") {
+			fault("admin-listen", "must differ from --listen %s", o.Listen)
+		}
+	}
+	if o.StateDir == "" {
+		fault("state-dir", "must not be empty")
+	}
+	for _, f := range []struct{ flag, value string }{{"throttle", o.Throttle}, {"auth", o.Auth}} {
+		if f.value != "on" && f.value != "off" {
+			fault(f.flag, "%q must be on or off", f.value)
+		}
+	}
+	if _, ok := skus.LocationByName(o.Location); !ok {
+		fault("location", "%q is not a simulated location", o.Location)
+	}
+	if len(o.Subscriptions) == 0 {
+		fault("subscription", "at least one is needed")
+	}
+	for _, sub := range o.Subscriptions {
+		if sub == "" || strings.ContainsAny(sub, "/ ?#") {
+			fault("subscription", "%q is not a subscription ID", sub)
+		}
+	}
+	if o.PageSize < 1 {
+		fault("page-size", "%d must be at least 1", o.PageSize)
+	}
+	for _, pair := range o.Clients {
+		id, secret, ok := strings.Cut(pair, "=")
+		if !ok || id == "" || secret == "" {
+			fault("client", "must be <client ID>=<secret>")
+		}
+		s.clients[id] = secret
+	}
+	if err := s.level.UnmarshalText([]byte(o.LogLevel)); err != nil {
+		fault("log-level", "%q must be debug, info, warn or error", o.LogLevel)
+	}
+	s.loadTLS(fault)
+	s.loadProfile(fault)
+	return s, errors.Join(faults...)
+}
+
+func checkAddress(flag, address string, fault func(flag, format string, args ...any)) {
+	if isSocket(address) {
+		return
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		fault(flag, "%q must be host:port or the path of a unix socket: %s", address, err)
+	}
+}
+
+// isSocket: an address with a slash in it is the path of a unix socket.
+func isSocket(address string) bool { return strings.Contains(address, "/") }
+
+func (s *settings) loadTLS(fault func(flag, format string, args ...any)) {
+	if s.TLSCert == "" && s.TLSKey == "" {
+		return
+	}
+	if s.TLSCert == "" || s.TLSKey == "" {
+		fault("tls-cert", "--tls-cert and --tls-key must be given together")
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey)
+	if err != nil {
+		fault("tls-cert", "%s", err)
+		return
+	}
+	s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+}
+
+func (s *settings) loadProfile(fault func(flag, format string, args ...any)) {
+	switch s.Latency {
+	case "realistic":
+		s.profile = latency.Realistic()
+	case "fast":
+		s.profile = latency.Fast()
+	default:
+		f, err := os.Open(s.Latency)
+		if err != nil {
+			fault("latency", "must be realistic, fast or a file: %s", err)
+			return
+		}
+		defer f.Close()
+		if s.profile, err = latency.Parse(f); err != nil {
+			fault("latency", "%s: %s", s.Latency, err)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+// Package throttle is the request quota of Azure Compute: token buckets for each policy, one per resource and one per subscription,
+// and the buckets of Azure Resource Manager in front of them. Buckets live in memory and are full after a restart.
+package throttle
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+)
+
+// Policy names.
+const (
+	PutVM             = "PutVM"
+	UpdateVM          = "UpdateVM"
+	DeleteVM          = "DeleteVM"
+	LowCostGet        = "LowCostGet"
+	HighCostGet       = "HighCostGet"
+	GetOperation      = "GetOperation"
+	UpdateVMSSVMs     = "UpdateVMScaleSetVMs"
+	GetVMSSVMs        = "GetVMScaleSetVMs"
+	LowCostGetVMSS    = "LowCostGetVMScaleSet"
+	HighCostGetVMSS   = "HighCostGetVMScaleSet"
+	armReads          = "reads"
+	armWrites         = "writes"
+	armDeletes        = "deletes"
+	armReadsPerHour   = 12000
+	armWritesPerHour  = 1200
+	armDeletesPerHour = 15000
+)
+
+// Quota is the size of a bucket and how fast it fills; a capacity of 0 means no limit.
+type Quota struct {
+	PerMinute float64
+	Capacity  float64
+}
+
+// Policy is the quota of a group of calls.
+type Policy struct{ Resource, Subscription Quota }
+
+// Policies are Azure's published quotas of the compute resource provider.
+var Policies = map[string]Policy{
+	PutVM:           {Quota{4, 12}, Quota{500, 1500}},
+	UpdateVM:        {Quota{4, 12}, Quota{500, 1500}},
+	DeleteVM:        {Quota{4, 12}, Quota{500, 1500}},
+	LowCostGet:      {Quota{12, 36}, Quota{8000, 24000}},
+	HighCostGet:     {Quota{}, Quota{300, 900}},
+	GetOperation:    {Quota{15, 45}, Quota{5000, 15000}},
+	UpdateVMSSVMs:   {Quota{4, 12}, Quota{500, 1500}},
+	GetVMSSVMs:      {Quota{12, 36}, Quota{2000, 6000}},
+	LowCostGetVMSS:  {Quota{12, 36}, Quota{800, 2400}},
+	HighCostGetVMSS: {Quota{10, 30}, Quota{360, 1080}},
+}
+
+type bucket struct {
+	tokens float64
+	filled time.Time
+}
+
+// Limiter holds the buckets. It is safe for concurrent use.
+type Limiter struct {
+	clock   clock.PassiveClock
+	mu      sync.Mutex
+	buckets map[string]*bucket
+}
+
+// New returns a limiter with full buckets.
+func New(c clock.PassiveClock) *Limiter { return &Limiter{clock: c, buckets: map[string]*bucket{}} }
+
+// Reset fills every bucket.
+func (l *Limiter) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.buckets = map[string]*bucket{}
+}
+
+// Request is a call to be counted. Policy may be empty: then only Resource Manager's own limits hold.
+type Request struct {
+	Method, Subscription, Policy, Resource string
+}
+
+// Verdict is the outcome: headers for the response, and the refusal if there is one.
+type Verdict struct {
+	Header  http.Header
+	Refusal *armerror.Error
+}
+
+// limit is one bucket that a call takes a token from.
+type limit struct {
+	key    string
+	name   string // in the header
+	quota  Quota
+	isARM  bool
+	header string // of an ARM limit
+}
+
+// Take takes a token from every bucket that the call counts against, or from none if one of them is empty.
+func (l *Limiter) Take(r Request) Verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limits := r.limits()
+	now := l.clock.Now()
+	for _, li := range limits {
+		b := l.fill(li, now)
+		if b.tokens < 1 {
+			wait := time.Duration((1 - b.tokens) / li.quota.PerMinute * float64(time.Minute))
+			return Verdict{Header: l.headers(limits), Refusal: li.refusal(r, now, wait)}
+		}
+	}
+	for _, li := range limits {
+		l.buckets[li.key].tokens--
+	}
+	return Verdict{Header: l.headers(limits)}
+}
+
+func (r Request) limits() []limit {
+	sub := strings.ToLower(r.Subscription)
+	kind, perHour := armReads, armReadsPerHour
+	switch r.Method {
+	case http.MethodPut, http.MethodPatch, http.MethodPost:
+		kind, perHour = armWrites, armWritesPerHour
+	case http.MethodDelete:
+		kind, perHour = armDeletes, armDeletesPerHour
+	}
+	list := []limit{{key: sub + "/arm/" + kind, name: kind, isARM: true, header: "x-ms-ratelimit-remaining-subscription-" + kind,
+		quota: Quota{PerMinute: float64(perHour) / 60, Capacity: float64(perHour)}}}
+	p, ok := Policies[r.Policy]
+	if !ok {
+		return list
+	}
+	if p.Resource.Capacity > 0 && r.Resource != "" {
+		list = append(list, limit{key: sub + "/" + r.Policy + "/" + strings.ToLower(r.Resource), name: r.Policy + "Resource", quota: p.Resource})
+	}
+	return append(list, limit{key: sub + "/" + r.Policy, name: r.Policy + "SubscriptionMaximum", quota: p.Subscription})
+}
+
+func (l *Limiter) fill(li limit, now time.Time) *bucket {
+	b, ok := l.buckets[li.key]
+	if !ok {
+		b = &bucket{tokens: li.quota.Capacity, filled: now}
+		l.buckets[li.key] = b
+	}
+	b.tokens = min(li.quota.Capacity, b.tokens+now.Sub(b.filled).Minutes()*li.quota.PerMinute)
+	b.filled = now
+	return b
+}
+
+func (l *Limiter) headers(limits []limit) http.Header {
+	h := http.Header{}
+	var remaining []string
+	for _, li := range limits {
+		b, ok := l.buckets[li.key]
+		if !ok {
+			continue
+		}
+		left := max(0, int(b.tokens))
+		if li.isARM {
+			h.Set(li.header, fmt.Sprint(left))
+			continue
+		}
+		remaining = append(remaining, fmt.Sprintf("Microsoft.Compute/%s;%d", li.name, left))
+	}
+	if len(remaining) > 0 {
+		h.Set("x-ms-ratelimit-remaining-resource", strings.Join(remaining, ","))
+		h.Set("x-ms-request-charge", "1")
+	}
+	return h
+}
+
+func (li limit) refusal(r Request, now time.Time, wait time.Duration) *armerror.Error {
+	seconds := max(1, int((wait+time.Second-1)/time.Second))
+	var e *armerror.Error
+	if li.isARM {
+		e = armerror.New(http.StatusTooManyRequests, "SubscriptionRequestsThrottled",
+			"Number of '%s' requests for subscription '%s' exceeded the limit of '%d' for time interval '01:00:00'. Please try again after '%d' seconds.",
+			strings.TrimSuffix(li.name, "s"), r.Subscription, int(li.quota.Capacity), seconds)
+	} else {
+		detail, _ := json.Marshal(map[string]any{
+			"operationGroup": li.name, "startTime": now.Add(-time.Minute).UTC(), "endTime": now.UTC(),
+			"allowedRequestCount": int(li.quota.Capacity), "measuredRequestCount": int(li.quota.Capacity) + 1,
+		})
+		e = armerror.New(http.StatusTooManyRequests, "OperationNotAllowed", "The server rejected the request because too many requests have been received for this subscription.")
+		e.Details = []armerror.Detail{{Code: "TooManyRequests", Target: li.name, Message: string(detail)}}
+	}
+	e.RetryAfter = time.Duration(seconds) * time.Second
+	return e
+}

@@ -1,0 +1,29 @@
+// Command azuresim simulates Azure Compute: `serve` is the Azure endpoint, `hypervisor` the block devices behind it, `imds` the instance
+// metadata service of one VM.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
+	"github.com/azuredisk-csi/azuredisk/azuresim/imds"
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+)
+
+func main() {
+	root := &cobra.Command{Use: "azuresim", Short: "Simulator of Azure Compute", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(server.NewCommand(), hypervisor.NewCommand(), imds.NewCommand())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := root.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "azuresim:", err)
+		os.Exit(1)
+	}
+}
