@@ -124,8 +124,10 @@ type Status struct {
 	// Server is the API server's URL on the host.
 	Server string `json:"server,omitempty"`
 	// Azure is the ARM endpoint as pods reach it, AzureHost as the host does.
-	Azure      string       `json:"azure,omitempty"`
-	AzureHost  string       `json:"azureHost,omitempty"`
+	Azure     string `json:"azure,omitempty"`
+	AzureHost string `json:"azureHost,omitempty"`
+	// AzureAdmin is the URL of azuresim's admin API as the host reaches it, without a path.
+	AzureAdmin string       `json:"azureAdmin,omitempty"`
 	Components []Component  `json:"components"`
 	Nodes      []NodeStatus `json:"nodes"`
 	// Cgroups says which version of control groups the machine has.

@@ -44,7 +44,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	dir := root.PersistentFlags().String("state", string(state.FromEnvironment()), "folder in which the playground is kept ($PLAYGROUND_STATE)")
-	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newProgramsCommand())
+	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newRunCommand(dir), newProgramsCommand())
 	root.AddCommand(newInternalCommands(dir)...)
 	return root
 }

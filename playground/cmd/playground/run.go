@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+func newRunCommand(dir *string) *cobra.Command {
+	var out string
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "run SCENARIO",
+		Short: "Play a scenario on the playground that is up, print its timeline and write a report",
+		Long:  "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" + scenarioList(),
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runScenario(cmd.Context(), cmd.OutOrStdout(), state.Dir(*dir), args[0], out, keep)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "out", "`folder` for SCENARIO.json and SCENARIO.html")
+	cmd.Flags().BoolVar(&keep, "keep", os.Getenv("KEEP") != "", "leave the scenario's pods and volumes there ($KEEP)")
+	return cmd
+}
+
+func scenarioList() string {
+	var list string
+	for _, s := range scenario.All {
+		list += fmt.Sprintf("  %-14s %s\n", s.Name, s.Summary)
+	}
+	return list
+}
+
+func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out string, keep bool) error {
+	s, err := scenario.Find(name)
+	if err != nil {
+		return err
+	}
+	c, err := cluster.Attach(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if err := c.Ready(ctx); err != nil {
+		return err
+	}
+	progress := newProgress()
+	image, err := cluster.RecorderImage(ctx, progress)
+	if err != nil {
+		return err
+	}
+	report := scenario.Run(ctx, s, scenario.Options{
+		Cluster: c, RecorderImage: image.Tar, RecorderRef: image.Ref, Keep: keep,
+		Clock: clock.RealClock{}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Progress: progress,
+	})
+	return present(w, report, out)
+}
+
+// present prints the report, writes its files, and fails if the scenario did.
+func present(w io.Writer, report *timeline.Report, out string) error {
+	for i := range report.Figures {
+		if !report.Figures[i].Headline {
+			continue
+		}
+		fmt.Fprintln(w)
+		if err := report.Figures[i].Text(w); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(w)
+	if err := report.Text(w); err != nil {
+		return err
+	}
+	jsonPath, htmlPath, err := report.Write(out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nTimeline as a picture: %s\nNumbers for programs:  %s\n", htmlPath, jsonPath)
+	if !report.Passed() {
+		return exitCode(1)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// azureLog reads azuresim's record of calls from its admin API.
+type azureLog struct {
+	url    string
+	client *http.Client
+}
+
+// azureCall is a call that azuresim answered.
+type azureCall struct {
+	Time      time.Time `json:"time"`
+	Millis    int64     `json:"millis"`
+	Method    string    `json:"method"`
+	Path      string    `json:"path"`
+	API       string    `json:"api"`
+	Kind      string    `json:"kind"`
+	Name      string    `json:"name"`
+	Status    int       `json:"status"`
+	Code      string    `json:"code"`
+	Operation string    `json:"operation"`
+}
+
+// since returns the calls from that time on, in their order.
+func (l *azureLog) since(ctx context.Context, from time.Time) ([]azureCall, error) {
+	query := url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url+"/admin/requests?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := l.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask azuresim for its record of calls: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask azuresim for its record of calls: %s", response.Status)
+	}
+	var answer struct {
+		Records []azureCall `json:"records"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("read azuresim's record of calls: %w", err)
+	}
+	return answer.Records, nil
+}
+
+// isWrite reports whether the call was meant to change something at Azure.
+func (c azureCall) isWrite() bool { return c.Method != http.MethodGet && c.Method != http.MethodHead }
+
+// ended is when the operation that the call started was last asked about, which is
+// when the caller learned of its end; for other calls, when they were answered.
+func (c azureCall) ended(all []azureCall) time.Time {
+	end := c.Time.Add(time.Duration(c.Millis) * time.Millisecond)
+	if c.Operation == "" {
+		return end
+	}
+	for _, other := range all {
+		if !other.isWrite() && strings.Contains(other.Path, c.Operation) && other.Time.After(end) {
+			end = other.Time
+		}
+	}
+	return end
+}
+
+func (c azureCall) event(all []azureCall) timeline.Event {
+	what := c.API[strings.LastIndex(c.API, ".")+1:]
+	took := c.ended(all).Sub(c.Time)
+	return timeline.Event{
+		At: c.Time, Duration: took, Lane: timeline.Azure, Kind: timeline.Operation, Source: "azuresim",
+		Step: fmt.Sprintf("%s %s %s", what, c.Name, timeline.Round(took)), Failed: c.Status >= 400 || c.Status == 0,
+		Detail: strings.TrimSpace(fmt.Sprintf("%s %s answered %d %s", c.Method, c.Path, c.Status, c.Code)),
+	}
+}
+
+// azureWrites are the calls during the move that change a VM or a disk.
+func azureWrites(calls []azureCall, m Move) []azureCall {
+	var writes []azureCall
+	for _, c := range calls {
+		if c.isWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && changesDiskOrVM(c) {
+			writes = append(writes, c)
+		}
+	}
+	return writes
+}
+
+// changesDiskOrVM leaves out what no resource is changed by, such as the issue of a token.
+func changesDiskOrVM(c azureCall) bool {
+	return strings.Contains(strings.ToLower(c.Path), "/providers/microsoft.compute/")
+}

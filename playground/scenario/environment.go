@@ -1,0 +1,154 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	// setUpTimeout bounds each step of the preparation.
+	setUpTimeout = 2 * time.Minute
+	// scenarioLabel is on everything that a scenario makes.
+	scenarioLabel = "playground.azuredisk/scenario"
+)
+
+// Environment is what a scenario plays in.
+type Environment struct {
+	Options
+	// Report is to be filled by the scenario.
+	Report *timeline.Report
+	// Namespace holds the scenario's workloads.
+	Namespace string
+	// Collector is the witness to which the recorders report.
+	Collector *recorder.Collector
+
+	kube          kubernetes.Interface
+	view          *view
+	events        *timeline.Log
+	azure         *azureLog
+	collectorURL  string
+	stopCollector func() error
+	stopView      context.CancelFunc
+}
+
+func newEnvironment(ctx context.Context, name string, o Options, report *timeline.Report) (*Environment, error) {
+	config, err := o.Cluster.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := o.Cluster.AzureAdmin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Cluster.LoadImage(ctx, o.RecorderImage); err != nil {
+		return nil, fmt.Errorf("load the recorder's image: %w", err)
+	}
+	env := &Environment{
+		Options: o, Report: report, kube: kube, events: &timeline.Log{},
+		Collector: recorder.NewCollector(o.Clock),
+		azure:     &azureLog{url: admin, client: &http.Client{Timeout: 10 * time.Second}},
+	}
+	if err := env.serveCollector(ctx); err != nil {
+		return nil, err
+	}
+	namespace, err := kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: name + "-", Labels: map[string]string{scenarioLabel: name},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a namespace: %w", err), env.stopCollector())
+	}
+	env.Namespace = namespace.Name
+	viewCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	env.stopView = cancel
+	env.view, err = newView(viewCtx, kube, dyn, env.Namespace, &observer{events: env.events, clock: o.Clock})
+	if err != nil {
+		return nil, errors.Join(err, env.close(ctx))
+	}
+	return env, nil
+}
+
+// serveCollector listens on a loopback port of the host, which the playground makes
+// reachable for pods.
+func (e *Environment) serveCollector(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen for the recorders: %w", err)
+	}
+	server := &http.Server{Handler: e.Collector.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	e.stopCollector = func() error {
+		err := server.Close()
+		if ended := <-ended; !errors.Is(ended, http.ErrServerClosed) {
+			return errors.Join(err, ended)
+		}
+		return err
+	}
+	address, err := e.Cluster.Expose(ctx, listener.Addr().String())
+	if err != nil {
+		return errors.Join(fmt.Errorf("make the collector reachable for pods: %w", err), e.stopCollector())
+	}
+	e.collectorURL = "http://" + address
+	return nil
+}
+
+// close ends the watches and, unless the user keeps them, has the scenario's objects
+// deleted. It does not wait for Azure to be done with the disks.
+func (e *Environment) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
+	e.stopView()
+	err := e.stopCollector()
+	if e.Keep {
+		return err
+	}
+	if deleted := e.kube.CoreV1().Namespaces().Delete(ctx, e.Namespace, metav1.DeleteOptions{}); deleted != nil {
+		return errors.Join(err, fmt.Errorf("delete the namespace %s: %w", e.Namespace, deleted))
+	}
+	return err
+}
+
+// check records whether something held.
+func (e *Environment) check(name string, passed bool, format string, args ...any) {
+	e.Report.Checks = append(e.Report.Checks, timeline.Check{Name: name, Passed: passed, Detail: fmt.Sprintf(format, args...)})
+}
+
+// metric records a number.
+func (e *Environment) metric(name string, value any) { e.Report.Metrics[name] = value }
+
+// explain says how the scenario's pods are and adds what the driver and Azure did to
+// the timeline, for somebody whose scenario broke off.
+func (e *Environment) explain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
+	var reasons []error
+	for _, pod := range e.view.allPods() {
+		reasons = append(reasons, fmt.Errorf("pod %s is %s", pod.Name, describePod(pod)))
+	}
+	found, err := e.gather(ctx, e.Report.Started)
+	if err != nil {
+		reasons = append(reasons, fmt.Errorf("gather what the driver did: %w", err))
+	}
+	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	return errors.Join(reasons...)
+}

@@ -1,0 +1,184 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/history"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// auditTimeout bounds the reading of the disk by the pod that has it.
+const auditTimeout = 30 * time.Second
+
+// Series are the moves of one workload and what was measured of each, in order.
+type Series struct {
+	Moves []Move
+	// Seconds is how long each move took.
+	Seconds []float64
+	// DriverSeconds is the driver's share of each.
+	DriverSeconds []float64
+	// PauseSeconds is how long the workload could not write.
+	PauseSeconds []float64
+	// AzureWrites counts the writes to Azure during each.
+	AzureWrites []int
+}
+
+// evidence is what the driver's log and azuresim's record tell of the time of some moves.
+type evidence struct {
+	calls []call
+	azure []azureCall
+}
+
+func (e *Environment) gather(ctx context.Context, since time.Time) (evidence, error) {
+	calls, err := e.driverCalls(ctx, since)
+	if err != nil {
+		return evidence{}, err
+	}
+	azure, err := e.azure.since(ctx, since)
+	return evidence{calls, azure}, err
+}
+
+// measure adds what the evidence tells to the moves, and makes the series.
+func measure(moves []Move, found evidence) Series {
+	s := Series{Moves: moves}
+	for _, m := range moves {
+		s.Seconds = append(s.Seconds, milli(m.Took()))
+		s.DriverSeconds = append(s.DriverSeconds, milli(driverShare(found.calls, m)))
+		s.PauseSeconds = append(s.PauseSeconds, milli(m.FirstWrite.Sub(m.LastWrite)))
+		s.AzureWrites = append(s.AzureWrites, len(azureWrites(found.azure, m)))
+	}
+	return s
+}
+
+func milli(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+
+func (s Series) totalAzureWrites() int {
+	sum := 0
+	for _, n := range s.AzureWrites {
+		sum += n
+	}
+	return sum
+}
+
+// typical is the index of the move whose time is nearest to the median.
+func (s Series) typical() int {
+	median, best := timeline.Median(s.Seconds), 0
+	for i, v := range s.Seconds {
+		if math.Abs(v-median) < math.Abs(s.Seconds[best]-median) {
+			best = i
+		}
+	}
+	return best
+}
+
+// events are those of the driver and of Azure that concern the scenario's volumes.
+func (f evidence) events(volumes ...volume) []timeline.Event {
+	var events []timeline.Event
+	for _, c := range f.calls {
+		ours := slices.ContainsFunc(volumes, func(v volume) bool { return strings.EqualFold(v.Handle, c.Volume) })
+		if ours && !strings.Contains(c.Method, "Stats") {
+			events = append(events, c.event())
+		}
+	}
+	for _, c := range f.azure {
+		if c.isWrite() && changesDiskOrVM(c) {
+			events = append(events, c.event(f.azure))
+		}
+	}
+	return events
+}
+
+// writes are the moments at which the workload's old pod wrote last and the new one first.
+func (m Move) writes() []timeline.Event {
+	var events []timeline.Event
+	for _, w := range []struct {
+		at         time.Time
+		node, step string
+	}{{m.LastWrite, m.From, "last record"}, {m.FirstWrite, m.To, "first record"}} {
+		if !w.at.IsZero() {
+			events = append(events, timeline.Event{
+				At: w.at, Lane: timeline.Node(w.node), Kind: timeline.Workload, Source: "workload", Step: w.step,
+				Detail: "acknowledged to the collector outside the nodes",
+			})
+		}
+	}
+	return events
+}
+
+// figure draws the move. Events of other workloads have been left out by the caller.
+func (m Move) figure(title string, events []timeline.Event, headline bool) timeline.Figure {
+	caption := fmt.Sprintf("From %s to %s, to which the disk was not attached.", m.From, m.To)
+	note := "the pod arrives"
+	if m.OntoReplica {
+		caption = fmt.Sprintf("From %s to %s, which held a replica of the disk: attached, and not in use.", m.From, m.To)
+		note = "the pod arrives at a replica"
+	}
+	end := m.Running
+	if m.FirstWrite.After(end) {
+		end = m.FirstWrite
+	}
+	figure := timeline.Figure{
+		Title: fmt.Sprintf("%s: %s", title, timeline.Round(m.Took())), Caption: caption,
+		Start: m.Requested, End: end.Add(m.Took() / 25), Headline: headline,
+		Lanes: []timeline.LaneTitle{
+			{Lane: timeline.Kubernetes, Title: "Kubernetes"},
+			{Lane: timeline.Controller, Title: "Driver controller"},
+			{Lane: timeline.Node(m.From), Title: m.From, Note: "the pod leaves"},
+			{Lane: timeline.Node(m.To), Title: m.To, Note: note},
+			{Lane: timeline.Azure, Title: "Azure", Note: "writes only"},
+		},
+		Events: events,
+	}
+	if !m.LastWrite.IsZero() {
+		figure.Gap = &timeline.Span{Start: m.LastWrite, End: m.FirstWrite,
+			Label: "nobody could write for " + timeline.Round(m.FirstWrite.Sub(m.LastWrite))}
+	}
+	return figure
+}
+
+// judgeHistory has the workload's pod read its disk and compares that with what was
+// acknowledged until then.
+func (e *Environment) judgeHistory(ctx context.Context, w Workload) (history.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	testimony, err := e.Collector.Audit(ctx, w.Name)
+	if err != nil {
+		return history.Result{}, err
+	}
+	if !testimony.ContentDirect {
+		return history.Result{}, fmt.Errorf("the disk of %s could only be read through the page cache", w.Name)
+	}
+	return history.Check(testimony.Acks, testimony.Content), nil
+}
+
+// recordHistory makes metrics and checks of the judgements of all workloads.
+func (e *Environment) recordHistory(results ...history.Result) {
+	var acknowledged, onDisk, lost, foreign, writers, torn int
+	var examples []string
+	for _, r := range results {
+		acknowledged += r.Acknowledged
+		onDisk += r.OnDisk
+		lost += len(r.Lost)
+		foreign += len(r.Foreign)
+		writers += r.Writers
+		torn += r.Torn
+		for _, f := range r.Foreign[:min(len(r.Foreign), 3)] {
+			examples = append(examples, fmt.Sprintf("line %d: %s, %s", f.Entry.Line, f.Kind, f.Detail))
+		}
+	}
+	e.metric("acknowledged_records", acknowledged)
+	e.metric("records_on_disk", onDisk)
+	e.metric("lost_records", lost)
+	e.metric("foreign_records", foreign)
+	e.metric("torn_records", torn)
+	e.metric("writers", writers)
+	e.check("every acknowledged record is on the disk", lost == 0 && acknowledged > 0,
+		"%d lost of %d acknowledged; the disks hold %d", lost, acknowledged, onDisk)
+	e.check("no record of an old pod follows the first of a new one", foreign == 0,
+		"%d foreign records among those of %d pods %s", foreign, writers, strings.Join(examples, "; "))
+}

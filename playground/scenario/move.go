@@ -1,0 +1,126 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// moveTimeout is above the longest tail of an attach at Azure.
+const moveTimeout = 4 * time.Minute
+
+// Move is one move of a workload's pod to another node.
+type Move struct {
+	Workload Workload
+	Volume   volume
+	From, To string
+	// OntoReplica says that the disk was attached to the new node before.
+	OntoReplica bool
+	// Requested is when the deletion of the pod was asked for, Running when the next pod
+	// was seen Ready on another node.
+	Requested, Running time.Time
+	// LastWrite is the time in the last acknowledged record of the old pod, FirstWrite
+	// that in the first of the new one.
+	LastWrite, FirstWrite time.Time
+	// Events are the events of this move, once they have been gathered.
+	Events []timeline.Event
+}
+
+// Took is the time from the request to the pod Running elsewhere.
+func (m Move) Took() time.Duration { return m.Running.Sub(m.Requested) }
+
+// move cordons the pod's node, deletes the pod, waits until it runs elsewhere and
+// writes, and lifts the cordon.
+func (e *Environment) move(ctx context.Context, w Workload, v volume) (Move, error) {
+	old := e.view.pod(w.pod())
+	if old == nil {
+		return Move{}, fmt.Errorf("pod %s is not there", w.pod())
+	}
+	m := Move{Workload: w, Volume: v, From: old.Spec.NodeName}
+	attached := e.view.attachments(v.Name)
+	if err := e.setCordon(ctx, m.From, true); err != nil {
+		return Move{}, err
+	}
+	defer func() { _ = e.setCordon(context.WithoutCancel(ctx), m.From, false) }()
+	m.Requested = e.Clock.Now()
+	e.events.Add(timeline.Event{
+		At: m.Requested, Lane: timeline.Kubernetes, Kind: timeline.State, Source: "scenario",
+		Step: "deletion of the pod is asked for", Detail: fmt.Sprintf("pod %s on %s, which is cordoned", w.pod(), m.From),
+	})
+	uid := old.UID
+	err := e.kube.CoreV1().Pods(e.Namespace).Delete(ctx, w.pod(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil {
+		return Move{}, fmt.Errorf("delete pod %s: %w", w.pod(), err)
+	}
+	var next types.UID
+	err = e.view.await(ctx, moveTimeout, w.pod()+" runs on another node than "+m.From, func() bool {
+		pod := e.view.pod(w.pod())
+		if pod == nil || pod.UID == uid || !isRunning(pod) {
+			return false
+		}
+		m.Running, m.To, next = e.Clock.Now(), pod.Spec.NodeName, pod.UID
+		return true
+	})
+	if err != nil {
+		return Move{}, err
+	}
+	if m.To == m.From {
+		return Move{}, fmt.Errorf("pod %s came back to %s, which was cordoned", w.pod(), m.From)
+	}
+	m.OntoReplica = attached[m.To].State == "Attached"
+	testimony, err := e.awaitWriter(ctx, w, string(next))
+	if err != nil {
+		return Move{}, err
+	}
+	m.LastWrite, m.FirstWrite = aroundStart(testimony.Acks, string(next))
+	return m, nil
+}
+
+func (e *Environment) setCordon(ctx context.Context, node string, on bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%s}}`, map[bool]string{true: "true", false: "null"}[on])
+	if _, err := e.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("cordon or uncordon %s: %w", node, err)
+	}
+	return nil
+}
+
+// awaitWriter blocks until a record of that writer has been acknowledged.
+func (e *Environment) awaitWriter(ctx context.Context, w Workload, writer string) (recorder.Testimony, error) {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	testimony, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool {
+		return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Writer == writer })
+	})
+	if err != nil {
+		return testimony, fmt.Errorf("wait until %s has written a record: %w", w.pod(), err)
+	}
+	return testimony, nil
+}
+
+// aroundStart returns the times of the last acknowledged record before the writer's
+// first one, and of that. The former is zero if there is none.
+func aroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {
+	var from *recorder.Ack
+	for i := range acks {
+		if acks[i].Writer == writer && (from == nil || acks[i].Sequence < from.Sequence) {
+			from = ptr.To(acks[i])
+		}
+	}
+	if from == nil {
+		return last, first
+	}
+	for _, a := range acks {
+		if a.Start < from.Start && a.Time.After(last) {
+			last = a.Time
+		}
+	}
+	return last, from.Time
+}

@@ -1,0 +1,323 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// observer turns what the watches see into events. It speaks only of the scenario's
+// own pods and volumes.
+type observer struct {
+	events *timeline.Log
+	clock  clock.PassiveClock
+	view   *view
+
+	mu sync.Mutex
+	// volumes are the volumes of the scenario: by PersistentVolume and by AzVolume.
+	volumes map[string]volume
+}
+
+// volume is a disk under its different names.
+type volume struct {
+	// Handle is the CSI volume handle: the disk's resource ID.
+	Handle string
+	// PV is the name of the PersistentVolume, Claim that of the claim.
+	PV, Claim string
+	// Name is that of the AzVolume and, in lower case, of the disk.
+	Name string
+}
+
+func newVolume(pv *corev1.PersistentVolume) volume {
+	handle := pv.Spec.CSI.VolumeHandle
+	return volume{
+		Handle: handle, PV: pv.Name, Claim: pv.Spec.ClaimRef.Name,
+		Name: strings.ToLower(handle[strings.LastIndex(handle, "/")+1:]),
+	}
+}
+
+// volume returns the scenario's volume of which one name is given.
+func (o *observer) volume(name string) (volume, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v, ok := o.volumes[name]
+	return v, ok
+}
+
+func (o *observer) learn(pv *corev1.PersistentVolume) {
+	if pv.Spec.CSI == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.Namespace != o.view.namespace {
+		return
+	}
+	v := newVolume(pv)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.volumes == nil {
+		o.volumes = map[string]volume{}
+	}
+	o.volumes[v.PV], o.volumes[v.Name] = v, v
+}
+
+func (o *observer) allVolumes() []volume {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Values(o.volumes))
+}
+
+func (o *observer) add(lane timeline.Lane, source, detail, format string, args ...any) {
+	o.events.Add(timeline.Event{
+		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: source, Detail: detail, Step: fmt.Sprintf(format, args...),
+	})
+}
+
+// saw is called with the old and the new state of an object; one of them may be nil.
+func (o *observer) saw(old, object any) {
+	if tombstone, ok := old.(cache.DeletedFinalStateUnknown); ok {
+		old = tombstone.Obj
+	}
+	some := object
+	if some == nil {
+		some = old
+	}
+	switch some.(type) {
+	case *corev1.PersistentVolume:
+		if pv, ok := object.(*corev1.PersistentVolume); ok {
+			o.learn(pv)
+		}
+	case *corev1.Pod:
+		o.sawPod(as[*corev1.Pod](old), as[*corev1.Pod](object))
+	case *corev1.Node:
+		o.sawNode(as[*corev1.Node](old), as[*corev1.Node](object))
+	case *storagev1.VolumeAttachment:
+		o.sawVolumeAttachment(as[*storagev1.VolumeAttachment](old), as[*storagev1.VolumeAttachment](object))
+	case *unstructured.Unstructured:
+		o.sawDriverObject(as[*unstructured.Unstructured](old), as[*unstructured.Unstructured](object))
+	}
+}
+
+// as is the object, or nil.
+func as[T any](object any) T {
+	typed, _ := object.(T)
+	return typed
+}
+
+func (o *observer) sawPod(old, pod *corev1.Pod) {
+	if pod == nil {
+		o.add(timeline.Kubernetes, "kubernetes", "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
+		return
+	}
+	detail := fmt.Sprintf("pod %s, UID %s", pod.Name, pod.UID)
+	if old == nil {
+		o.add(timeline.Kubernetes, "kubernetes", detail, "new pod is made")
+		old = &corev1.Pod{}
+	}
+	if old.Spec.NodeName == "" && pod.Spec.NodeName != "" {
+		o.add(timeline.Kubernetes, "kubernetes", detail, "scheduled to %s", pod.Spec.NodeName)
+	}
+	if old.DeletionTimestamp == nil && pod.DeletionTimestamp != nil {
+		o.add(timeline.Kubernetes, "kubernetes", detail, "pod on %s is to end", pod.Spec.NodeName)
+	}
+	if !isRunning(old) && isRunning(pod) {
+		o.add(timeline.Kubernetes, "kubernetes", detail, "pod runs on %s", pod.Spec.NodeName)
+	}
+}
+
+func orNowhere(node string) string {
+	if node == "" {
+		return "no node"
+	}
+	return node
+}
+
+// sawNode reports when a kubelet says that it has stopped using a volume: Kubernetes
+// lets nobody detach it before.
+func (o *observer) sawNode(old, node *corev1.Node) {
+	if old == nil || node == nil {
+		return
+	}
+	inUse := func(n *corev1.Node) []string {
+		var names []string
+		for _, v := range n.Status.VolumesInUse {
+			names = append(names, strings.ToLower(string(v)[strings.LastIndex(string(v), "/")+1:]))
+		}
+		return names
+	}
+	before, now := inUse(old), inUse(node)
+	for _, name := range before {
+		if v, ours := o.volume(name); ours && !slices.Contains(now, name) {
+			o.add(timeline.Kubernetes, "kubernetes", "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "kubelet of %s: not in use", node.Name)
+		}
+	}
+}
+
+func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
+	some := va
+	if some == nil {
+		some = old
+	}
+	if some.Spec.Source.PersistentVolumeName == nil {
+		return
+	}
+	v, ours := o.volume(*some.Spec.Source.PersistentVolumeName)
+	if !ours {
+		return
+	}
+	detail := fmt.Sprintf("VolumeAttachment of %s to %s", v.Claim, some.Spec.NodeName)
+	say := func(format string) { o.add(timeline.Kubernetes, "kubernetes", detail, format, some.Spec.NodeName) }
+	if va == nil {
+		say("detached from %s")
+		return
+	}
+	if old == nil {
+		say("to be attached to %s")
+		old = &storagev1.VolumeAttachment{}
+	}
+	if old.DeletionTimestamp == nil && va.DeletionTimestamp != nil {
+		say("to be detached from %s")
+	}
+	if !old.Status.Attached && va.Status.Attached {
+		say("attached to %s")
+	}
+}
+
+func (o *observer) sawDriverObject(old, object *unstructured.Unstructured) {
+	some := object
+	if some == nil {
+		some = old
+	}
+	switch some.GetKind() {
+	case "AzVolume":
+		o.sawAzVolume(old, object)
+	case "AzVolumeAttachment":
+		o.sawAzAttachment(old, object)
+	case "AzDriverNode":
+		o.sawAzDriverNode(old, object)
+	}
+}
+
+func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
+	if object == nil {
+		return
+	}
+	if _, ours := o.volume(object.GetName()); !ours {
+		return
+	}
+	claim := func(u *unstructured.Unstructured) (string, string) {
+		if u == nil {
+			return "", ""
+		}
+		epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")
+		state, node := text(u, "status", "primary", "state"), text(u, "status", "primary", "nodeName")
+		detail := fmt.Sprintf("AzVolume %s: primary %q, epoch %d, %s", u.GetName(), node, epoch, state)
+		switch state {
+		case "Held":
+			return fmt.Sprintf("epoch %d: held by %s", epoch, node), detail
+		case "Releasing":
+			return fmt.Sprintf("epoch %d: to be released", epoch), detail
+		case "Released":
+			return fmt.Sprintf("epoch %d: released", epoch), detail
+		}
+		return "", detail
+	}
+	before, _ := claim(old)
+	if now, detail := claim(object); now != "" && now != before {
+		o.add(timeline.Controller, "kubernetes", detail, "%s", now)
+	}
+}
+
+func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
+	some := object
+	if some == nil {
+		some = old
+	}
+	now := readAttachment(some)
+	if _, ours := o.volume(now.Volume); !ours {
+		return
+	}
+	detail := fmt.Sprintf("AzVolumeAttachment %s: %s, %s", now.Name, now.Role, now.State)
+	if object == nil {
+		o.add(timeline.Controller, "kubernetes", detail, "%s: no attachment", now.Node)
+		return
+	}
+	var before attachment
+	if old != nil {
+		before = readAttachment(old)
+	}
+	if now.State != "" && (now.Role != before.Role || now.State != before.State) {
+		o.add(timeline.Controller, "kubernetes", detail, "%s: %s, %s", now.Node, strings.ToLower(now.Role), now.State)
+	}
+}
+
+// sawAzDriverNode reports the phases in which the node says a volume is.
+func (o *observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
+	if object == nil {
+		return
+	}
+	before, now := stagedPhases(old), stagedPhases(object)
+	lane := timeline.Node(object.GetName())
+	for name, phase := range now {
+		if _, ours := o.volume(name); ours && before[name] != phase {
+			o.add(lane, "kubernetes", "AzDriverNode "+object.GetName()+", status.stagedVolumes", "reports %s", phase)
+		}
+	}
+	for name := range before {
+		if _, ours := o.volume(name); ours && now[name] == "" {
+			o.add(lane, "kubernetes", "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume", "reports unstaged")
+		}
+	}
+}
+
+func stagedPhases(u *unstructured.Unstructured) map[string]string {
+	phases := map[string]string{}
+	if u == nil {
+		return phases
+	}
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "stagedVolumes")
+	for _, item := range list {
+		if entry, ok := item.(map[string]any); ok {
+			name, _ := entry["volumeName"].(string)
+			phases[name], _ = entry["phase"].(string)
+		}
+	}
+	return phases
+}
+
+func isRunning(pod *corev1.Pod) bool {
+	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// describePod says in a few words how a pod is.
+func describePod(pod *corev1.Pod) string {
+	parts := []string{string(pod.Status.Phase), "on " + orNowhere(pod.Spec.NodeName)}
+	for _, c := range pod.Status.Conditions {
+		if c.Status != corev1.ConditionTrue && c.Message != "" {
+			parts = append(parts, c.Message)
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			parts = append(parts, w.Reason+" "+w.Message)
+		}
+		if t := c.State.Terminated; t != nil {
+			parts = append(parts, fmt.Sprintf("ended with exit code %d %s", t.ExitCode, t.Message))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

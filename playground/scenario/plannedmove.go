@@ -1,0 +1,200 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/history"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// What planned-move measures, and the bounds that it holds the measures to.
+const (
+	replicatedMoves       = 5
+	unreplicatedMoves     = 3
+	maxReplicatedSeconds  = 10
+	maxDriverShareSeconds = 0.5
+)
+
+// plannedMove moves the same workload on a disk with a replica and on one without,
+// one after the other, so that neither disturbs what is measured of the other.
+func plannedMove(ctx context.Context, e *Environment) error {
+	replicated := Workload{Name: "replicated", MaxShares: 2, Replicas: 1}
+	unreplicated := Workload{Name: "unreplicated", MaxShares: 1}
+	e.Progress("making two pods that write: one on a disk with a replica, one on a disk without")
+	volumes, err := e.start(ctx, replicated, unreplicated)
+	if err != nil {
+		return err
+	}
+	fast, err := e.moveTimes(ctx, replicated, volumes[0], replicatedMoves)
+	if err != nil {
+		return err
+	}
+	slow, err := e.moveTimes(ctx, unreplicated, volumes[1], unreplicatedMoves)
+	if err != nil {
+		return err
+	}
+	e.Progress("reading the disks back and comparing them with what was acknowledged")
+	var judged []history.Result
+	for _, w := range []Workload{replicated, unreplicated} {
+		result, err := e.judgeHistory(ctx, w)
+		if err != nil {
+			return err
+		}
+		judged = append(judged, result)
+	}
+	found, err := e.gather(ctx, e.Report.Started)
+	if err != nil {
+		return err
+	}
+	with, without := measure(fast, found), measure(slow, found)
+	e.events.Add(found.events(volumes...)...)
+	for _, m := range slices.Concat(fast, slow) {
+		e.events.Add(m.writes()...)
+	}
+	e.recordMoves(with, without)
+	e.recordHistory(judged...)
+	e.draw(with, without)
+	e.summarize(with, without)
+	return nil
+}
+
+// start makes the workloads and waits until each writes and has its replicas. They
+// come up at the same time.
+func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volume, error) {
+	for _, w := range workloads {
+		if err := e.create(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	var volumes []volume
+	for _, w := range workloads {
+		v, err := e.awaitReady(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		volumes = append(volumes, v)
+	}
+	return volumes, nil
+}
+
+func (e *Environment) moveTimes(ctx context.Context, w Workload, v volume, times int) ([]Move, error) {
+	var moves []Move
+	for i := range times {
+		m, err := e.move(ctx, w, v)
+		if err != nil {
+			return moves, fmt.Errorf("move %d of %s: %w", i+1, w.Name, err)
+		}
+		e.Progress("%s, move %d of %d: %s to %s in %s", w.Name, i+1, times, m.From, m.To, timeline.Round(m.Took()))
+		moves = append(moves, m)
+		if err := e.awaitReplicas(ctx, w, v); err != nil {
+			return moves, err
+		}
+	}
+	return moves, nil
+}
+
+func (e *Environment) recordMoves(with, without Series) {
+	fast, slow := timeline.Median(with.Seconds), timeline.Median(without.Seconds)
+	share := timeline.Median(with.DriverSeconds)
+	e.metric("move_replicated_seconds", fast)
+	e.metric("move_replicated_all", with.Seconds)
+	e.metric("move_unreplicated_seconds", slow)
+	e.metric("move_unreplicated_all", without.Seconds)
+	e.metric("write_pause_replicated_seconds", timeline.Median(with.PauseSeconds))
+	e.metric("write_pause_replicated_all", with.PauseSeconds)
+	e.metric("write_pause_unreplicated_seconds", timeline.Median(without.PauseSeconds))
+	e.metric("write_pause_unreplicated_all", without.PauseSeconds)
+	e.metric("driver_share_replicated_seconds", share)
+	e.metric("driver_share_replicated_all", with.DriverSeconds)
+	e.metric("driver_share_unreplicated_seconds", timeline.Median(without.DriverSeconds))
+	e.metric("driver_share_unreplicated_all", without.DriverSeconds)
+	e.metric("azure_writes_on_replicated_path", with.totalAzureWrites())
+	e.metric("azure_writes_on_unreplicated_path", without.totalAzureWrites())
+
+	e.check(fmt.Sprintf("a move with a replica takes at most %d s", maxReplicatedSeconds), fast <= maxReplicatedSeconds,
+		"median %.2f s of %s", fast, list(with.Seconds))
+	e.check("it takes at most half of a move without", fast <= slow/2,
+		"%.2f s against %.2f s: %.1f times as fast", fast, slow, slow/fast)
+	e.check(fmt.Sprintf("the driver's share of it is at most %.1f s", maxDriverShareSeconds), share <= maxDriverShareSeconds && share > 0,
+		"median %.3f s of %s in Unpublish, Publish and Stage", share, list(with.DriverSeconds))
+	e.check("nothing is written to Azure during it", with.totalAzureWrites() == 0,
+		"%d writes in %d moves; %d in the %d moves without a replica", with.totalAzureWrites(), len(with.Moves), without.totalAzureWrites(), len(without.Moves))
+	onto := 0
+	for _, m := range with.Moves {
+		if m.OntoReplica {
+			onto++
+		}
+	}
+	e.metric("moves_onto_a_replica", onto)
+	e.check("the pod goes to the node with the replica", onto == len(with.Moves), "%d of %d moves", onto, len(with.Moves))
+}
+
+func list(values []float64) string {
+	var parts []string
+	for _, v := range values {
+		parts = append(parts, fmt.Sprintf("%.3g", v))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// draw makes the figures; the typical move of each kind comes first.
+func (e *Environment) draw(with, without Series) {
+	e.Report.Comparison = &timeline.Comparison{
+		Title: "From the deletion of the pod until it runs elsewhere",
+		Groups: []timeline.Group{
+			{Title: "With a replica", Seconds: with.Seconds, Good: true},
+			{Title: "Without a replica", Seconds: without.Seconds},
+		},
+	}
+	var headlines, others []timeline.Figure
+	for _, kind := range []struct {
+		title  string
+		series Series
+	}{{"with a replica", with}, {"without a replica", without}} {
+		typical := kind.series.typical()
+		for i, m := range kind.series.Moves {
+			figure := m.figure(fmt.Sprintf("Move %d of %d %s", i+1, len(kind.series.Moves), kind.title), e.eventsOf(m), i == typical)
+			if i == typical {
+				headlines = append(headlines, figure)
+			} else {
+				others = append(others, figure)
+			}
+		}
+	}
+	e.Report.Figures = slices.Concat(headlines, others)
+	e.Report.Notes = []string{
+		"Kubernetes, its kubelets, containerd and the driver are the real programs; each node is a set of namespaces on one machine. Azure is played by azuresim, whose attach and detach take 10 to 13 seconds with a tail, as users of Azure report.",
+		"The time of a move runs from the request to delete the pod until a watch showed the next pod Running and Ready on another node.",
+		"Most of a replicated move is Kubernetes': the kubelet of the old node says only with its periodic status that it does not use the volume any more, and nobody may detach it before.",
+		"The driver's share is the sum of what its own log gives as the durations of ControllerUnpublishVolume, ControllerPublishVolume and NodeStageVolume, failed attempts included.",
+		"The pod appends numbered records with fsync and tells each number to a witness outside the nodes only afterwards. At the end the disk is read around the page cache and compared with what the witness knows.",
+	}
+}
+
+// eventsOf are the events of the move: those during it that do not belong to a node
+// that has no part in it.
+func (e *Environment) eventsOf(m Move) []timeline.Event {
+	const afterwards = 50 * time.Millisecond
+	end := m.Running
+	if m.FirstWrite.After(end) {
+		end = m.FirstWrite
+	}
+	return slices.DeleteFunc(e.events.Between(m.Requested, end.Add(afterwards)), func(ev timeline.Event) bool {
+		node, isNode := strings.CutPrefix(string(ev.Lane), "node/")
+		return isNode && node != m.From && node != m.To
+	})
+}
+
+func (e *Environment) summarize(with, without Series) {
+	fast, slow := timeline.Median(with.Seconds), timeline.Median(without.Seconds)
+	metric := func(name string) any { return e.Report.Metrics[name] }
+	e.Report.Summary = fmt.Sprintf(
+		"A pod that writes to a disk was moved to another node %d times. With a replica of the disk attached to another node it ran again after %.1f s, of which the driver took %.2f s, and Azure was asked for %d changes. "+
+			"Without a replica, when the disk has to be detached and attached again, it took %.1f s. Of %v records that the pods were told are safe, %v are lost.",
+		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), with.totalAzureWrites(), slow,
+		metric("acknowledged_records"), metric("lost_records"))
+}

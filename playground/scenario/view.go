@@ -1,0 +1,185 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// driverNamespace holds the driver's custom resources.
+const driverNamespace = "azure-disk-csi"
+
+var (
+	azVolumes     = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azvolumes"}
+	azAttachments = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azvolumeattachments"}
+	azDriverNodes = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azdrivernodes"}
+)
+
+// view is the cluster as the watches show it. Conditions are awaited on it: they are
+// evaluated whenever something has changed, so nothing is polled.
+type view struct {
+	namespace string
+	typed     informers.SharedInformerFactory
+	own       informers.SharedInformerFactory
+	driver    dynamicinformer.DynamicSharedInformerFactory
+	observer  *observer
+
+	mu      sync.Mutex
+	changed chan struct{}
+}
+
+// newView starts the watches and returns when they have caught up.
+func newView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, namespace string, o *observer) (*view, error) {
+	v := &view{
+		namespace: namespace,
+		typed:     informers.NewSharedInformerFactory(kube, 0),
+		own:       informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace)),
+		driver:    dynamicinformer.NewFilteredDynamicSharedInformerFactory(dyn, 0, driverNamespace, nil),
+		observer:  o,
+		changed:   make(chan struct{}),
+	}
+	o.view = v
+	all := []cache.SharedIndexInformer{
+		v.own.Core().V1().Pods().Informer(), v.own.Core().V1().PersistentVolumeClaims().Informer(),
+		v.typed.Core().V1().PersistentVolumes().Informer(), v.typed.Core().V1().Nodes().Informer(),
+		v.typed.Storage().V1().VolumeAttachments().Informer(),
+		v.driver.ForResource(azVolumes).Informer(), v.driver.ForResource(azAttachments).Informer(),
+		v.driver.ForResource(azDriverNodes).Informer(),
+	}
+	var synced []cache.InformerSynced
+	for _, informer := range all {
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { o.saw(nil, object); v.notify() },
+			UpdateFunc: func(old, object any) { o.saw(old, object); v.notify() },
+			DeleteFunc: func(object any) { o.saw(object, nil); v.notify() },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	v.typed.Start(ctx.Done())
+	v.own.Start(ctx.Done())
+	v.driver.Start(ctx.Done())
+	ready, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
+	if !cache.WaitForCacheSync(ready.Done(), synced...) {
+		return nil, fmt.Errorf("watch the cluster: nothing was seen for %s; is the driver installed?", setUpTimeout)
+	}
+	return v, nil
+}
+
+func (v *view) notify() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// await blocks until the condition holds or the time is over; the error then names
+// what was awaited.
+func (v *view) await(ctx context.Context, limit time.Duration, what string, condition func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		v.mu.Lock()
+		changed := v.changed
+		v.mu.Unlock()
+		if condition() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w", what, ctx.Err())
+		}
+	}
+}
+
+func (v *view) pod(name string) *corev1.Pod {
+	pod, err := v.own.Core().V1().Pods().Lister().Pods(v.namespace).Get(name)
+	if err != nil {
+		return nil
+	}
+	return pod
+}
+
+func (v *view) allPods() []*corev1.Pod {
+	// A lister's List fails never: it reads memory.
+	pods, _ := v.own.Core().V1().Pods().Lister().List(labels.Everything())
+	return pods
+}
+
+// volumeOfClaim returns the PersistentVolume that is bound to the claim, or nil.
+func (v *view) volumeOfClaim(claim string) *corev1.PersistentVolume {
+	c, err := v.own.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(v.namespace).Get(claim)
+	if err != nil || c.Spec.VolumeName == "" {
+		return nil
+	}
+	pv, err := v.typed.Core().V1().PersistentVolumes().Lister().Get(c.Spec.VolumeName)
+	if err != nil {
+		return nil
+	}
+	return pv
+}
+
+// volumeAttachments are Kubernetes' attachments of the PersistentVolume.
+func (v *view) volumeAttachments(pv string) []*storagev1.VolumeAttachment {
+	all, _ := v.typed.Storage().V1().VolumeAttachments().Lister().List(labels.Everything())
+	var found []*storagev1.VolumeAttachment
+	for _, a := range all {
+		if source := a.Spec.Source.PersistentVolumeName; source != nil && *source == pv {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// attachment is an AzVolumeAttachment, as far as scenarios look at it.
+type attachment struct {
+	Name, Volume, Node, Role, State string
+	Deleting                        bool
+}
+
+// attachments are the driver's attachments of the volume, by node.
+func (v *view) attachments(volume string) map[string]attachment {
+	objects, _ := v.driver.ForResource(azAttachments).Lister().List(labels.Everything())
+	found := map[string]attachment{}
+	for _, object := range objects {
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			if a := readAttachment(u); a.Volume == volume {
+				found[a.Node] = a
+			}
+		}
+	}
+	return found
+}
+
+func readAttachment(u *unstructured.Unstructured) attachment {
+	return attachment{
+		Name:     u.GetName(),
+		Volume:   text(u, "spec", "volumeName"),
+		Node:     text(u, "spec", "nodeName"),
+		Role:     text(u, "spec", "role"),
+		State:    text(u, "status", "state"),
+		Deleting: u.GetDeletionTimestamp() != nil,
+	}
+}
+
+// text is the string at the path, "" if there is none.
+func text(u *unstructured.Unstructured, path ...string) string {
+	s, _, _ := unstructured.NestedString(u.Object, path...)
+	return s
+}

@@ -1,0 +1,145 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	provisioner = "disk.csi.azure.com"
+	// diskSize is the smallest that mkfs makes quickly and that Azure lets be shared.
+	diskSize = "8Gi"
+	// startTimeout covers a disk's creation and a slow attach.
+	startTimeout = 4 * time.Minute
+)
+
+// Workload is a StatefulSet of one pod that writes records to a volume of its own.
+type Workload struct {
+	// Name is that of the StatefulSet and of the workload at the Collector.
+	Name string
+	// MaxShares and Replicas are the StorageClass parameters maxShares and
+	// maxMountReplicaCount.
+	MaxShares, Replicas int
+}
+
+func (w Workload) pod() string   { return w.Name + "-0" }
+func (w Workload) claim() string { return "data-" + w.pod() }
+
+// storageClass is made once and shared by all runs: its name says all that is in it.
+func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   fmt.Sprintf("scenario-shares-%d-replicas-%d", w.MaxShares, w.Replicas),
+			Labels: map[string]string{scenarioLabel: scenario},
+		},
+		Provisioner: provisioner,
+		Parameters: map[string]string{
+			"skuName": "Premium_LRS", "cachingMode": "None",
+			"maxShares": fmt.Sprint(w.MaxShares), "maxMountReplicaCount": fmt.Sprint(w.Replicas),
+		},
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		ReclaimPolicy:     ptr.To(corev1.PersistentVolumeReclaimDelete),
+	}
+}
+
+func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet {
+	labels := map[string]string{"app": w.Name}
+	meta := metav1.ObjectMeta{Name: w.Name, Labels: maps.Clone(labels)}
+	meta.Labels[scenarioLabel] = e.Report.Scenario
+	container := corev1.Container{
+		Name: "recorder", Image: e.RecorderRef, ImagePullPolicy: corev1.PullNever,
+		Args:         []string{"write", "--dir=/data", "--collector=" + e.collectorURL + "/" + w.Name},
+		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+		Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
+		}}},
+	}
+	return &appsv1.StatefulSet{
+		ObjectMeta: meta,
+		Spec: appsv1.StatefulSetSpec{
+			ServiceName: w.Name,
+			Replicas:    ptr.To[int32](1),
+			Selector:    &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					TerminationGracePeriodSeconds: ptr.To[int64](1),
+					Containers:                    []corev1.Container{container},
+				},
+			},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					StorageClassName: &class,
+					Resources: corev1.VolumeResourceRequirements{
+						Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(diskSize)},
+					},
+				},
+			}},
+		},
+	}
+}
+
+// create makes the workload and does not wait.
+func (e *Environment) create(ctx context.Context, w Workload) error {
+	class := w.storageClass(e.Report.Scenario)
+	if _, err := e.kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make storage class %s: %w", class.Name, err)
+	}
+	set := w.statefulSet(e, class.Name)
+	if _, err := e.kube.AppsV1().StatefulSets(e.Namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make stateful set %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// awaitReady blocks until the workload's pod runs and writes, and its volume has all
+// its replicas attached.
+func (e *Environment) awaitReady(ctx context.Context, w Workload) (volume, error) {
+	err := e.view.await(ctx, startTimeout, w.pod()+" runs", func() bool {
+		pod := e.view.pod(w.pod())
+		return pod != nil && isRunning(pod) && e.view.volumeOfClaim(w.claim()) != nil
+	})
+	if err != nil {
+		return volume{}, err
+	}
+	pod := e.view.pod(w.pod())
+	v := newVolume(e.view.volumeOfClaim(w.claim()))
+	e.Progress("%s runs on %s with disk %s", w.pod(), pod.Spec.NodeName, v.Name)
+	if _, err := e.awaitWriter(ctx, w, string(pod.UID)); err != nil {
+		return volume{}, err
+	}
+	if err := e.awaitReplicas(ctx, w, v); err != nil {
+		return volume{}, err
+	}
+	return v, nil
+}
+
+// awaitReplicas blocks until the volume has its primary and all its replicas
+// attached, and nothing else.
+func (e *Environment) awaitReplicas(ctx context.Context, w Workload, v volume) error {
+	what := fmt.Sprintf("the disk of %s is attached to its node and to %d more", w.pod(), w.Replicas)
+	return e.view.await(ctx, startTimeout, what, func() bool {
+		attachments := e.view.attachments(v.Name)
+		if len(attachments) != w.Replicas+1 {
+			return false
+		}
+		for _, a := range attachments {
+			if a.State != "Attached" || a.Deleting {
+				return false
+			}
+		}
+		return true
+	})
+}
