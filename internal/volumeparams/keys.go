@@ -196,3 +196,9 @@ func editDistance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// Known says whether Parse knows a parameter. The attributes of a PersistentVolume hold others besides.
+func Known(name string) bool {
+	_, ok := lookup(name)
+	return ok
+}

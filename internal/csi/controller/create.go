@@ -1,0 +1,300 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// CreateVolume makes an AzVolume and waits until its disk is created. A call that is repeated finds the AzVolume of the
+// first; one that asks for something else under the same name is AlreadyExists.
+func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if request.GetName() == "" {
+		return nil, invalidArgument("name: missing")
+	}
+	wanted, parameters, err := s.wanted(ctx, request)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	unlock, err := s.lock(wanted.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	v, err := s.ensureVolume(ctx, wanted, request)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	v, err = s.awaitCreated(ctx, v)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
+		VolumeId:           v.Status.DiskURI,
+		CapacityBytes:      v.Status.SizeBytes,
+		VolumeContext:      volumeContext(request.GetParameters(), v, parameters),
+		AccessibleTopology: s.accessible(v.Spec.Disk),
+	}}, nil
+}
+
+// statusOf adds to the kinds of package status the one that only sizes have.
+func statusOf(err error) error {
+	var size *volumeparams.OutOfRangeError
+	if errors.As(err, &size) {
+		return grpcstatus.Error(codes.OutOfRange, size.Error())
+	}
+	return status.From(err)
+}
+
+// wanted returns the AzVolume that a request asks for.
+func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters, error) {
+	p, err := volumeparams.Parse(request.GetParameters())
+	if err != nil {
+		return nil, p, err
+	}
+	access, fault, err := accessOf(request.GetVolumeCapabilities(), p.Shares())
+	if err != nil {
+		return nil, p, err
+	}
+	if fault != "" {
+		return nil, p, invalidArgument("%s", fault)
+	}
+	if request.GetVolumeContentSource() != nil {
+		return nil, p, invalidArgument("volume content source: not supported")
+	}
+	size, err := p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
+	if err != nil {
+		return nil, p, err
+	}
+	if err := p.CheckSize(size); err != nil {
+		return nil, p, err
+	}
+	replicas, err := p.Replicas(access.pattern == apiv1.AccessMultiNode)
+	if err != nil {
+		return nil, p, err
+	}
+	where, err := s.choose(request.GetAccessibilityRequirements(), p.Location)
+	if err != nil {
+		return nil, p, err
+	}
+	if len(p.WithoutEffect) > 0 {
+		logr.FromContextOrDiscard(ctx).Info("parameters have no effect", "parameters", p.WithoutEffect)
+	}
+	disk := s.diskParameters(p, p.NameDisk(request.GetName()), size, where)
+	if disk.FSType, err = fsType(p, access); err != nil {
+		return nil, p, err
+	}
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: apiv1.VolumeName(disk.Name), Finalizers: []string{apiv1.Finalizer}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned, Access: access.pattern, CapacityBytes: size, MaxMountReplicaCount: replicas, Disk: disk,
+		},
+	}
+	if p.ClaimName != "" && p.ClaimNamespace != "" {
+		v.Spec.Claim = &apiv1.ClaimReference{Namespace: p.ClaimNamespace, Name: p.ClaimName}
+	}
+	return v, p, nil
+}
+
+const defaultFSType = "ext4"
+
+// fsType returns the filesystem to make: the StorageClass' over the capability's, as the V1 driver has it.
+func fsType(p volumeparams.Parameters, a access) (string, error) {
+	switch {
+	case a.block:
+		return "", nil
+	case p.FSType != "":
+		return p.FSType, nil
+	case a.fsType == "":
+		return defaultFSType, nil
+	}
+	checked, err := volumeparams.Parse(map[string]string{"fsType": a.fsType})
+	return checked.FSType, err
+}
+
+func (s *Server) diskParameters(p volumeparams.Parameters, name string, size int64, where place) apiv1.DiskParameters {
+	disk := apiv1.DiskParameters{
+		SubscriptionID: first(p.SubscriptionID, s.SubscriptionID), ResourceGroup: first(p.ResourceGroup, s.ResourceGroup), Name: name,
+		Location: where.location, Zone: where.zone, SKUName: p.SKU(), MaxShares: p.Shares(), CachingMode: p.Caching(size),
+		DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
+		NetworkAccessPolicy: first(p.NetworkAccessPolicy, "DenyAll"), PublicNetworkAccess: first(p.PublicNetworkAccess, "Disabled"),
+		DiskAccessID: p.DiskAccessID, DiskEncryptionSetID: p.DiskEncryptionSetID, DiskEncryptionType: p.DiskEncryptionType,
+		EnableBursting: p.EnableBursting, EnablePerformancePlus: p.EnablePerformancePlus,
+		OptimizedForFrequentAttach: p.OptimizedForFrequentAttach, WriteAcceleratorEnabled: p.WriteAcceleratorEnabled, Tags: p.Tags,
+	}
+	if zoneRedundant(disk.SKUName) {
+		disk.Zone = ""
+	}
+	return disk
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// ensureVolume creates the AzVolume, or returns the one that is there if it is what is wanted.
+func (s *Server) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
+	v := wanted.DeepCopy()
+	err := s.Client.Create(ctx, v)
+	if err == nil {
+		return v, nil
+	}
+	if apierrors.IsInvalid(err) {
+		return nil, invalidArgument("%s", err)
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	if err := s.Reader.Get(ctx, s.key(wanted.Name), v); apierrors.IsNotFound(err) {
+		return nil, grpcstatus.Errorf(codes.Aborted, "volume %s of an earlier call has just gone", wanted.Name)
+	} else if err != nil {
+		return nil, err
+	}
+	if v.DeletionTimestamp != nil {
+		return nil, grpcstatus.Errorf(codes.Aborted, "volume %s of an earlier call is being deleted", v.Name)
+	}
+	if differs := s.difference(v, wanted, request); differs != "" {
+		return nil, grpcstatus.Errorf(codes.AlreadyExists, "volume %s exists with another %s", v.Name, differs)
+	}
+	return v, nil
+}
+
+// difference names what sets an AzVolume that exists apart from what is asked for, or returns "".
+func (s *Server) difference(v, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) string {
+	have, want := v.Spec.DeepCopy(), wanted.Spec.DeepCopy()
+	limit := request.GetCapacityRange().GetLimitBytes()
+	if have.CapacityBytes < request.GetCapacityRange().GetRequiredBytes() || (limit > 0 && have.CapacityBytes > limit) {
+		return "size"
+	}
+	if !s.fits(have.Disk, request.GetAccessibilityRequirements()) {
+		return "zone"
+	}
+	switch {
+	case have.Origin != want.Origin:
+		return "origin"
+	case have.Access != want.Access:
+		return "access mode"
+	case have.MaxMountReplicaCount != want.MaxMountReplicaCount:
+		return "maxMountReplicaCount"
+	case !equality.Semantic.DeepEqual(have.Source, want.Source):
+		return "content source"
+	}
+	// Where it is has been compared above, and need not be where a new one would be.
+	want.Disk.Zone, want.Disk.Location = have.Disk.Zone, have.Disk.Location
+	if !strings.EqualFold(have.Disk.Name, want.Disk.Name) {
+		return "disk name"
+	}
+	want.Disk.Name = have.Disk.Name
+	if !equality.Semantic.DeepEqual(have.Disk, want.Disk) {
+		return "set of parameters"
+	}
+	return ""
+}
+
+// awaitCreated waits until the disk is created. When Azure will never create it, the AzVolume goes again, because the
+// caller will not ask for its deletion.
+func (s *Server) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
+	var refused *apiv1.Error
+	current := &apiv1.AzVolume{}
+	err := s.Watch.until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.key(v.Name), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
+			return false, nil // the cache does not know it yet
+		}
+		if err != nil {
+			return false, err
+		}
+		switch current.Status.State {
+		case apiv1.VolumeCreated, apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed:
+			return true, nil
+		case apiv1.VolumeCreationFailed:
+			if e := current.Status.Error; e != nil && final(provisioner.Kind(e.Kind)) {
+				refused = e
+				return true, nil
+			}
+		case apiv1.VolumePending, apiv1.VolumeCreating, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed:
+		}
+		return false, nil
+	}, watched{kindVolume, v.Name})
+	if err == nil && refused == nil {
+		return current, nil
+	}
+	if refused != nil {
+		if err := s.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		if err := s.awaitVolumeGone(ctx, current); err != nil {
+			return nil, err
+		}
+		return nil, failureOf(refused)
+	}
+	if e := current.Status.Error; e != nil {
+		return nil, failureOf(e)
+	}
+	return nil, err
+}
+
+// final says that the same request will fail again.
+func final(kind provisioner.Kind) bool {
+	switch kind {
+	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
+		provisioner.InsufficientCapacity, provisioner.Unauthorized:
+		return true
+	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
+		return false
+	}
+	return false
+}
+
+// volumeContext returns the parameters as the V1 driver hands them on, so that a
+// PersistentVolume works with either.
+func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumeparams.Parameters) map[string]string {
+	values := map[string]string{}
+	for key, value := range parameters {
+		values[key] = value
+	}
+	set := func(key, value string) {
+		for k := range values {
+			if strings.EqualFold(k, key) {
+				delete(values, k)
+			}
+		}
+		values[key] = value
+	}
+	set("kind", "Managed")
+	set("cachingMode", v.Spec.Disk.CachingMode)
+	set("requestedsizegib", strconv.FormatInt(v.Spec.CapacityBytes/volumeparams.GiB, 10))
+	if p.MaxShares > 0 {
+		set("maxShares", strconv.Itoa(int(p.MaxShares)))
+	}
+	if v.Spec.Disk.FSType != "" {
+		set("fsType", v.Spec.Disk.FSType)
+	}
+	return values
+}
+
+// handleOf returns the handle of an AzVolume.
+func handleOf(v *apiv1.AzVolume) volumehandle.Handle { return volumehandle.Of(v.Spec.Disk) }

@@ -1,0 +1,272 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// ControllerPublishVolume makes a node primary and its attachment so. It returns when the disk is attached or Azure has
+// accepted to attach it; the node waits for the rest. On a node that has a
+// replica it costs one read and two writes, and no wait.
+func (s *Server) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	nodeName := request.GetNodeId()
+	switch {
+	case request.GetVolumeId() == "":
+		return nil, invalidArgument("volume ID: missing")
+	case nodeName == "":
+		return nil, invalidArgument("node ID: missing")
+	case request.GetVolumeCapability() == nil:
+		return nil, invalidArgument("volume capability: missing")
+	}
+	handle, err := volumehandle.Parse(request.GetVolumeId())
+	if err != nil {
+		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	}
+	unlock, err := s.lock(handle.VolumeName() + " on node " + nodeName)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := s.publish(ctx, handle, request); err != nil {
+		return nil, statusOf(err)
+	}
+	return &csi.ControllerPublishVolumeResponse{}, nil
+}
+
+func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) error {
+	node, err := s.node(ctx, request.GetNodeId())
+	if err != nil {
+		return err
+	}
+	v, err := s.usable(ctx, handle, request)
+	if err != nil {
+		return err
+	}
+	epoch := int64(plan.MultiNodeEpoch)
+	if v.Spec.Access == apiv1.AccessSingleNode {
+		claim, err := s.claim(ctx, handle, v, node.Name)
+		if err != nil {
+			return err
+		}
+		epoch = claim.Epoch
+	}
+	a, changed, err := s.promote(ctx, v, node, epoch)
+	if err != nil {
+		return err
+	}
+	warm := a.Status.State == apiv1.AttachmentAttached
+	if changed {
+		s.metrics.promotions.WithLabelValues(strconv.FormatBool(warm)).Inc()
+	}
+	if warm {
+		return nil
+	}
+	return s.awaitAccepted(ctx, a)
+}
+
+// node returns the AzDriverNode. The cache is good enough for one that is there.
+func (s *Server) node(ctx context.Context, name string) (*apiv1.AzDriverNode, error) {
+	d := &apiv1.AzDriverNode{}
+	err := s.Client.Get(ctx, s.key(name), d)
+	if apierrors.IsNotFound(err) {
+		err = s.Reader.Get(ctx, s.key(name), d)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, grpcstatus.Errorf(codes.NotFound, "there is no node %s with the node plug-in", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get AzDriverNode: %w", err)
+	}
+	return d, nil
+}
+
+// usable returns the AzVolume, adopted if need be, if it can be used as the request asks.
+func (s *Server) usable(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) (*apiv1.AzVolume, error) {
+	v, err := s.volume(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	capabilities := []*csi.VolumeCapability{request.GetVolumeCapability()}
+	if v == nil {
+		// Whether the disk has the shares is known only when it has been read.
+		a, _, err := accessOf(capabilities, 2)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = s.adopt(ctx, handle, request.GetVolumeContext(), a); err != nil {
+			return nil, err
+		}
+	}
+	if v.DeletionTimestamp != nil {
+		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
+	}
+	a, fault, err := accessOf(capabilities, v.Spec.Disk.MaxShares)
+	if err != nil {
+		return nil, err
+	}
+	if fault != "" {
+		return nil, invalidArgument("%s", fault)
+	}
+	if a.pattern == apiv1.AccessMultiNode && v.Spec.Access != apiv1.AccessMultiNode {
+		return nil, invalidArgument("access mode %s: volume %s is for one node at a time", request.GetVolumeCapability().GetAccessMode().GetMode(), v.Name)
+	}
+	return v, nil
+}
+
+// maxTries bounds the rounds of a compare-and-swap. Each lost round is somebody else's success.
+const maxTries = 10
+
+// claim writes the node's claim to be primary (law 1). v has just been read from the API server.
+func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (apiv1.PrimaryClaim, error) {
+	for range maxTries {
+		claim, changed, err := plan.Claim(v.Status.Primary, node, s.Clock.Now())
+		if err != nil || !changed {
+			return claim, err
+		}
+		err = s.writeClaim(ctx, v, claim, nil)
+		if !apierrors.IsConflict(err) {
+			return claim, err
+		}
+		if v, err = s.volume(ctx, handle); err != nil {
+			return claim, err
+		}
+		if v == nil || v.DeletionTimestamp != nil {
+			return claim, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", handle.VolumeName())
+		}
+	}
+	return apiv1.PrimaryClaim{}, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", v.Name)
+}
+
+// writeClaim writes a claim if nothing of the AzVolume has changed since v was read, and updates v.
+func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.PrimaryClaim, released *metav1.Time) error {
+	before := v.DeepCopy()
+	v.Status.Primary = &claim
+	if released != nil {
+		v.Status.LastReleasedTime = released
+	}
+	if err := s.Client.Status().Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write claim of node %q: %w", claim.NodeName, err)
+	}
+	return nil
+}
+
+// promote makes the node's attachment a primary of the epoch, and says whether it was not. The first look is at the cache: the write
+// succeeds only if it showed the truth.
+func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzDriverNode, epoch int64) (*apiv1.AzVolumeAttachment, bool, error) {
+	name := apiv1.AttachmentName(v.Name, node.Name)
+	var reader client.Reader = s.Client
+	for range maxTries {
+		a := &apiv1.AzVolumeAttachment{}
+		err := reader.Get(ctx, s.key(name), a)
+		reader = s.Reader
+		switch {
+		case apierrors.IsNotFound(err):
+			a = newPrimary(v, node.Name, name, epoch)
+			if err = s.Client.Create(ctx, a); err == nil {
+				return a, true, nil
+			}
+			if !apierrors.IsAlreadyExists(err) {
+				return nil, false, fmt.Errorf("create attachment: %w", err)
+			}
+			continue
+		case err != nil:
+			return nil, false, fmt.Errorf("get attachment: %w", err)
+		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == epoch && !void(a):
+			// Somebody deleted the object of a primary. It stays until the release.
+			return a, false, nil
+		case a.DeletionTimestamp != nil:
+			if err := s.awaitAttachmentGone(ctx, a); err != nil {
+				return nil, false, err
+			}
+			continue
+		case a.Status.VMID != "" && a.Status.VMID != node.Spec.VMID:
+			// The node came back as another VM: this attachment is the old one's.
+			if err := s.remove(ctx, a); err != nil && !apierrors.IsConflict(err) {
+				return nil, false, err
+			}
+			continue
+		}
+		changed, err := s.makePrimary(ctx, a, epoch)
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return a, changed, err
+		}
+	}
+	return nil, false, grpcstatus.Errorf(codes.Aborted, "attachment %s changes too often", name)
+}
+
+func newPrimary(v *apiv1.AzVolume, node, name string, epoch int64) *apiv1.AzVolumeAttachment {
+	return &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: name, Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: epoch},
+	}
+}
+
+// void says that a proof of release covers the attachment's epoch.
+func void(a *apiv1.AzVolumeAttachment) bool {
+	return a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch
+}
+
+func (s *Server) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, epoch int64) (bool, error) {
+	if a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == epoch {
+		if !void(a) {
+			return false, nil
+		}
+		// The node of a multi-node volume comes back under the same epoch: the
+		// proof of the last time must not count for this one.
+		before := a.DeepCopy()
+		a.Status.Proof = nil
+		return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	}
+	before := a.DeepCopy()
+	a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, epoch
+	return true, s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// awaitAccepted waits until Azure has accepted to attach the disk, or refused.
+func (s *Server) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAttachment) error {
+	reason := "the attachment has not been looked at yet"
+	err := s.Watch.until(ctx, func() (bool, error) {
+		a := &apiv1.AzVolumeAttachment{}
+		err := s.Client.Get(ctx, s.key(written.Name), a)
+		if apierrors.IsNotFound(err) || (err == nil && a.UID != written.UID) {
+			return false, nil // the cache does not know it yet
+		}
+		if err != nil {
+			return false, err
+		}
+		switch a.Status.State {
+		case apiv1.AttachmentAttached:
+			return true, nil
+		case apiv1.AttachmentAttaching:
+			return a.Status.Operation != nil, nil
+		case apiv1.AttachmentFailed:
+			if a.Status.ObservedGeneration >= written.Generation && a.Status.Error != nil {
+				return true, failureOf(a.Status.Error)
+			}
+		case apiv1.AttachmentPending, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
+		}
+		for _, c := range a.Status.Conditions {
+			reason = c.Reason + ": " + c.Message
+		}
+		return false, nil
+	}, watched{kindAttachment, written.Name})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return grpcstatus.Errorf(codes.Aborted, "the disk is not yet being attached (%s)", reason)
+	}
+	return err
+}

@@ -1,0 +1,357 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// attachmentVolume is the index, and the selectable field, of attachments by volume.
+const attachmentVolume = "spec.volumeName"
+
+// ControllerUnpublishVolume takes the volume back from a node, or from all nodes if it names none. It returns when there is proof that the node
+// let go, and the node's attachment is a replica or gone. What is not there is
+// unpublished already.
+func (s *Server) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if request.GetVolumeId() == "" {
+		return nil, invalidArgument("volume ID: missing")
+	}
+	handle, err := volumehandle.Parse(request.GetVolumeId())
+	if err != nil {
+		return &csi.ControllerUnpublishVolumeResponse{}, nil //nolint:nilerr // a volume that cannot be was never published
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	nodes := []string{request.GetNodeId()}
+	if request.GetNodeId() == "" {
+		if nodes, err = s.publishedTo(ctx, handle); err != nil {
+			return nil, statusOf(err)
+		}
+	}
+	for _, node := range nodes {
+		if err := s.unpublishLocked(ctx, handle, node); err != nil {
+			return nil, statusOf(err)
+		}
+	}
+	return &csi.ControllerUnpublishVolumeResponse{}, nil
+}
+
+// publishedTo returns the nodes that hold the volume as primaries, from the API server.
+func (s *Server) publishedTo(ctx context.Context, handle volumehandle.Handle) ([]string, error) {
+	var list apiv1.AzVolumeAttachmentList
+	err := s.Reader.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingFields{attachmentVolume: handle.VolumeName()})
+	if err != nil {
+		return nil, fmt.Errorf("list attachments: %w", err)
+	}
+	var nodes []string
+	for i := range list.Items {
+		if list.Items[i].Spec.Role == apiv1.RolePrimary {
+			nodes = append(nodes, list.Items[i].Spec.NodeName)
+		}
+	}
+	v, err := s.volume(ctx, handle)
+	if err != nil || v == nil {
+		return nodes, err
+	}
+	if c := v.Status.Primary; c != nil && c.State != apiv1.ClaimReleased && !slices.Contains(nodes, c.NodeName) {
+		nodes = append(nodes, c.NodeName)
+	}
+	return nodes, nil
+}
+
+func (s *Server) unpublishLocked(ctx context.Context, handle volumehandle.Handle, node string) error {
+	unlock, err := s.lock(handle.VolumeName() + " on node " + node)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	v, err := s.volume(ctx, handle)
+	if err != nil {
+		return err
+	}
+	if v == nil {
+		return nil
+	}
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		return s.unpublishMultiNode(ctx, v, node)
+	}
+	holder, err := s.startRelease(ctx, handle, v, node)
+	if err != nil {
+		return err
+	}
+	a, err := s.attachment(ctx, s.Client, v.Name, node)
+	if err != nil {
+		return err
+	}
+	if holder {
+		if a, err = s.finishRelease(ctx, handle, v, node, a); err != nil {
+			return err
+		}
+	}
+	return s.lookAfter(ctx, v, a)
+}
+
+// startRelease writes the node's claim as Releasing, and says whether the node holds it at all.
+func (s *Server) startRelease(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (bool, error) {
+	for range maxTries {
+		claim, holder, changed := plan.Releasing(v.Status.Primary, node, s.Clock.Now())
+		if !holder || !changed {
+			return holder, nil
+		}
+		err := s.writeClaim(ctx, v, claim, nil)
+		if !apierrors.IsConflict(err) {
+			return true, err
+		}
+		if err := s.refresh(ctx, handle, v); err != nil {
+			return false, err
+		}
+	}
+	return false, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", v.Name)
+}
+
+func (s *Server) refresh(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume) error {
+	current, err := s.volume(ctx, handle)
+	if err != nil {
+		return err
+	}
+	if current == nil {
+		return grpcstatus.Errorf(codes.NotFound, "volume %s has just gone", v.Name)
+	}
+	*v = *current
+	return nil
+}
+
+// finishRelease waits for the proof, records it, and writes the claim as Released. It returns the attachment as it is then.
+func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
+	releasing := *v.Status.Primary
+	proof, err := s.awaitProof(ctx, v, node, releasing.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.recordProof(ctx, v.Name, node, a, proof); err != nil {
+		return nil, err
+	}
+	for range maxTries {
+		now := s.Clock.Now()
+		at := metav1.NewTime(now)
+		err := s.writeClaim(ctx, v, plan.Released(releasing, now), &at)
+		if err == nil {
+			s.metrics.releases.WithLabelValues(string(proof.Kind)).Inc()
+			return a, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return nil, err
+		}
+		if err := s.refresh(ctx, handle, v); err != nil {
+			return nil, err
+		}
+		c := v.Status.Primary
+		if c == nil || c.NodeName != node || c.Epoch != releasing.Epoch || c.State != apiv1.ClaimReleasing {
+			return nil, grpcstatus.Errorf(codes.Aborted, "the claim of node %s changed while it was being released", node)
+		}
+	}
+	return nil, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", v.Name)
+}
+
+// awaitProof waits for the proof that a node let go of a volume (law 3): its own report, read from the API server after the
+// claim was written, or what the attachment reconciler got from Azure.
+func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
+	var proof *apiv1.ReleaseProof
+	why := ""
+	name := apiv1.AttachmentName(v.Name, node)
+	err := s.Watch.until(ctx, func() (bool, error) {
+		d := &apiv1.AzDriverNode{}
+		err := s.Reader.Get(ctx, s.key(node), d)
+		if apierrors.IsNotFound(err) {
+			d, err = nil, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read AzDriverNode: %w", err)
+		}
+		if proof, why = plan.Unstaged(d, v.Name, epoch, s.Clock.Now()); proof != nil {
+			return true, nil
+		}
+		a, err := s.attachment(ctx, s.Reader, v.Name, node)
+		if err != nil {
+			return false, err
+		}
+		if a == nil && d == nil {
+			proof, why, err = s.proofFromAzure(ctx, v, epoch)
+			return proof != nil, err
+		}
+		if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
+			proof = a.Status.Proof
+		}
+		return proof != nil, nil
+	}, watched{kindNode, node}, watched{kindAttachment, name})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s let go of the volume: %s", node, why)
+	}
+	return proof, err
+}
+
+// proofFromAzure is for a node of which nothing is left: neither its report nor
+// an attachment that names its VM. Then the disk must not be attached to any VM but those of other attachments.
+func (s *Server) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, epoch int64) (*apiv1.ReleaseProof, string, error) {
+	disk, err := s.Disks.Get(ctx, handleOf(v).String())
+	if err != nil && !errors.Is(err, provisioner.NotFound) {
+		return nil, "", fmt.Errorf("read disk: %w", err)
+	}
+	others, err := s.ofVolume(ctx, v.Name)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, vm := range disk.AttachedTo {
+		if !slices.ContainsFunc(others, func(a *apiv1.AzVolumeAttachment) bool { return strings.EqualFold(a.Status.VMID, vm) }) {
+			return nil, "node and attachment are gone, and the disk is attached to " + vm, nil
+		}
+	}
+	return &apiv1.ReleaseProof{
+		Kind: apiv1.ProofDetached, Epoch: epoch, Time: metav1.NewTime(s.Clock.Now()),
+		Message: "Azure says that the disk is attached to no VM that could be this node's",
+	}, "", nil
+}
+
+// recordProof writes the proof to the attachment, if there is one, and returns it as it is then.
+func (s *Server) recordProof(ctx context.Context, volume, node string, a *apiv1.AzVolumeAttachment, proof *apiv1.ReleaseProof) (*apiv1.AzVolumeAttachment, error) {
+	var err error
+	for range maxTries {
+		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) {
+			return a, nil
+		}
+		before := a.DeepCopy()
+		a.Status.Proof = proof
+		err = s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			return a, nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("record proof: %w", err)
+		}
+		if a, err = s.attachment(ctx, s.Reader, volume, node); err != nil {
+			return nil, err
+		}
+	}
+	return nil, grpcstatus.Errorf(codes.Aborted, "the attachment of %s to node %s changes too often", volume, node)
+}
+
+// lookAfter makes the attachment of a node that let go a replica, or removes it and waits until it is gone.
+func (s *Server) lookAfter(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
+	for range maxTries {
+		if a == nil || (a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil) {
+			return nil
+		}
+		if a.DeletionTimestamp != nil {
+			return s.awaitAttachmentGone(ctx, a)
+		}
+		if !plan.Proven(v, a) {
+			return grpcstatus.Errorf(codes.Aborted, "no proof that node %s let go of epoch %d", a.Spec.NodeName, a.Spec.Epoch)
+		}
+		all, err := s.ofVolume(ctx, v.Name)
+		if err != nil {
+			return err
+		}
+		if plan.Demotion(v, a, all) == plan.Demote {
+			before := a.DeepCopy()
+			a.Spec.Role = apiv1.RoleReplica
+			err = s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		} else {
+			err = s.remove(ctx, a)
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if a, err = s.attachment(ctx, s.Reader, v.Name, a.Spec.NodeName); err != nil {
+			return err
+		}
+	}
+	return grpcstatus.Errorf(codes.Aborted, "attachment %s changes too often", a.Name)
+}
+
+// unpublishMultiNode takes a volume without a claim back from one of its nodes.
+func (s *Server) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node string) error {
+	a, err := s.attachment(ctx, s.Reader, v.Name, node)
+	if err != nil || a == nil {
+		return err
+	}
+	if !plan.Proven(v, a) {
+		proof, err := s.awaitProof(ctx, v, node, a.Spec.Epoch)
+		if err != nil {
+			return err
+		}
+		if a, err = s.recordProof(ctx, v.Name, node, a, proof); err != nil {
+			return err
+		}
+		s.metrics.releases.WithLabelValues(string(proof.Kind)).Inc()
+	}
+	return s.lookAfter(ctx, v, a)
+}
+
+// attachment returns an attachment, or nil if there is none.
+func (s *Server) attachment(ctx context.Context, reader client.Reader, volume, node string) (*apiv1.AzVolumeAttachment, error) {
+	a := &apiv1.AzVolumeAttachment{}
+	err := reader.Get(ctx, s.key(apiv1.AttachmentName(volume, node)), a)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get attachment: %w", err)
+	}
+	return a, nil
+}
+
+// ofVolume returns the attachments of a volume, from the cache.
+func (s *Server) ofVolume(ctx context.Context, volume string) ([]*apiv1.AzVolumeAttachment, error) {
+	var list apiv1.AzVolumeAttachmentList
+	if err := s.Client.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingFields{attachmentVolume: volume}); err != nil {
+		return nil, fmt.Errorf("list attachments: %w", err)
+	}
+	found := make([]*apiv1.AzVolumeAttachment, 0, len(list.Items))
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, nil
+}
+
+// remove deletes an attachment, if it has not changed since it was read, and waits until it is gone.
+func (s *Server) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
+	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+	if err != nil {
+		return fmt.Errorf("delete attachment: %w", err)
+	}
+	return s.awaitAttachmentGone(ctx, a)
+}
+
+func (s *Server) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
+	var failed *apiv1.Error
+	err := s.Watch.until(ctx, func() (bool, error) {
+		current := &apiv1.AzVolumeAttachment{}
+		err := s.Reader.Get(ctx, s.key(a.Name), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.UID != a.UID) {
+			return true, nil
+		}
+		failed = current.Status.Error
+		return false, err
+	}, watched{kindAttachment, a.Name})
+	if errors.Is(err, context.DeadlineExceeded) {
+		if failed != nil {
+			return failureOf(failed)
+		}
+		return grpcstatus.Errorf(codes.Aborted, "the disk is still being detached from node %s", a.Spec.NodeName)
+	}
+	return err
+}
