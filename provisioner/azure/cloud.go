@@ -25,7 +25,7 @@ import (
 type Options struct {
 	// Credential for Azure Resource Manager; Config.Credential makes one.
 	Credential azcore.TokenCredential
-	// Cloud with the endpoint; Config.Cloud makes one. An endpoint over plain http is
+	// Cloud with the endpoint; Config.CloudConfiguration makes one. An endpoint over plain http is
 	// taken, and gets bearer tokens too: it is meant for a simulator.
 	Cloud cloud.Configuration
 	// SubscriptionID for what has no resource ID of its own, which is the SKU list.
@@ -82,9 +82,9 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 	if options.SubscriptionID == "" {
 		faults = append(faults, errors.New("a subscription is missing"))
 	}
-	endpoint, err := url.Parse(options.Cloud.Services[cloud.ResourceManager].Endpoint)
+	endpoint, err := url.Parse(endpointOf(options.Cloud))
 	if err != nil || endpoint.Host == "" {
-		faults = append(faults, fmt.Errorf("the cloud's endpoint for resource manager is %q", options.Cloud.Services[cloud.ResourceManager].Endpoint))
+		faults = append(faults, fmt.Errorf("the cloud's endpoint for resource manager is %q", endpointOf(options.Cloud)))
 	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("make a client of Azure: %w", errors.Join(faults...))

@@ -174,6 +174,9 @@ func (e *engine) fly(t turn, vmID string) {
 	var err error
 	var seen view
 	if f.vm, err = e.cloud.vm(vmID); err == nil {
+		err = e.awaitQuota(t)
+	}
+	if err == nil {
 		seen, err = f.vm.get(e.cloud.ctx, false)
 	}
 	if err == nil && !seen.gone && !t.forced {
@@ -206,6 +209,12 @@ func (e *engine) fly(t turn, vmID string) {
 	}
 	e.dispatcher.end(t, entries)
 	e.depart()
+}
+
+// awaitQuota waits until the VM may be updated. Whoever comes meanwhile gets on, which would be too late once the call is made up.
+func (e *engine) awaitQuota(t turn) error {
+	c := e.cloud
+	return c.sleep(c.ctx, c.pacer.wait(c.clock.Now(), scope{policy: policyUpdateVM, resource: t.vm}))
 }
 
 // slotsOf returns how many data disks the VM can have, 0 if that is not known; then the platform's refusal counts.

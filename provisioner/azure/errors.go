@@ -113,6 +113,10 @@ func translate(err error, now time.Time, doing string, args ...any) error {
 	if errors.As(err, &failed) && failed.RawResponse != nil && failed.RawResponse.StatusCode < 500 {
 		kind = provisioner.Unauthorized
 	}
+	var noToken refusedToken
+	if errors.As(err, &noToken) && noToken.status < 500 {
+		kind = provisioner.Unauthorized
+	}
 	return &provisioner.Error{Kind: kind, Message: what + ": " + err.Error(), Err: err}
 }
 

@@ -123,6 +123,21 @@ func (p *pacer) take(now time.Time, s scope) time.Duration {
 	return found.take(now)
 }
 
+// wait returns how long a request in the scope would have to wait, without taking a token.
+func (p *pacer) wait(now time.Time, s scope) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, ok := p.buckets[s]
+	if !ok {
+		return 0
+	}
+	b.refill(now)
+	if b.tokens >= 1 {
+		return 0
+	}
+	return time.Duration((1 - b.tokens) / b.perMinute * float64(time.Minute))
+}
+
 func (p *pacer) forgetFull(now time.Time) {
 	for s, b := range p.buckets {
 		if b.full(now) {

@@ -136,9 +136,9 @@ func shared(n int32) func(*provisioner.DiskSpec) {
 func (r *run) sharedDisk(n int32) string {
 	r.Helper()
 	return r.disk(func(spec *provisioner.DiskSpec) {
-		spec.MaxShares, spec.SKUName, spec.SizeBytes = n, "PremiumV2_LRS", 16*GiB
-		if n <= 3 {
-			spec.SKUName = "Premium_LRS"
+		spec.MaxShares, spec.SizeBytes = n, 16*GiB
+		if n > 3 {
+			spec.SizeBytes = 1024 * GiB // the smallest tier with 5 shares
 		}
 	})
 }

@@ -1,0 +1,297 @@
+package azure_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
+)
+
+const (
+	subscription = "00000000-0000-0000-0000-000000000001"
+	group        = "default"
+)
+
+// simulator is a whole azuresim in this process, with a client of its own to make VMs with.
+type simulator struct {
+	url, admin string
+	vms        *armcompute.VirtualMachinesClient
+	sets       *armcompute.VirtualMachineScaleSetsClient
+	serial     atomic.Int64
+}
+
+// startSimulator runs azuresim with quotas, and with tokens that must be its own.
+func startSimulator(t *testing.T) *simulator {
+	t.Helper()
+	o := server.Defaults()
+	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
+	o.Latency, o.Throttle, o.Auth, o.LogLevel, o.Clients = "fast", "on", "on", "error", []string{"driver=secret"}
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := server.Run(ctx, o, w, io.Discard)
+		_ = w.CloseWithError(err)
+		ended <- err
+	}()
+	var at, admin, rest string
+	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s admin=%s %s", &at, &admin, &rest); err != nil {
+		t.Fatalf("azuresim did not start: %v", err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("azuresim ended with %v", err)
+		}
+	})
+	s := &simulator{url: "http://" + at, admin: "http://" + admin}
+	config := s.config(t)
+	credential, err := config.Credential()
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory, err := armcompute.NewClientFactory(subscription, credential, &arm.ClientOptions{
+		DisableRPRegistration: true,
+		ClientOptions: policy.ClientOptions{
+			Cloud: config.CloudConfiguration(), InsecureAllowCredentialWithHTTP: true, Telemetry: policy.TelemetryOptions{ApplicationID: "suite"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.vms, s.sets = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient()
+	return s
+}
+
+// config is an azure.json for the simulator.
+func (s *simulator) config(t *testing.T) azure.Config {
+	t.Helper()
+	c, err := azure.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
+		"resourceManagerEndpoint": %q, "aadClientId": "driver", "aadClientSecret": "secret"}`, subscription, group, s.url)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// open makes a driver's client of the simulator that lives until close.
+func (s *simulator) open(t *testing.T) (cloud *azure.Cloud, closeIt func()) {
+	t.Helper()
+	config := s.config(t)
+	credential, err := config.Credential()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cloud, err = azure.New(ctx, azure.Options{
+		Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: config.SubscriptionID, UserAgent: "azuredisk",
+	})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	return cloud, cancel
+}
+
+func (s *simulator) call(t *testing.T, method, path string, in, out any) {
+	t.Helper()
+	raw, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequest(method, s.admin+path, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode >= 300 {
+		body, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s %s: %s: %s", method, path, resp.Status, body)
+	}
+	if out != nil {
+		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+			t.Fatalf("%s %s: %v", method, path, err)
+		}
+	}
+}
+
+// fault puts a rule in force until remove is called, which may be more than once and from any goroutine.
+func (s *simulator) fault(t *testing.T, rule map[string]any) (remove func()) {
+	t.Helper()
+	var added struct{ ID string }
+	s.call(t, "POST", "/admin/faults", rule, &added)
+	return sync.OnceFunc(func() {
+		req, err := http.NewRequest("DELETE", s.admin+"/admin/faults/"+added.ID, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = resp.Body.Close() // 404 if it has struck as often as it may
+	})
+}
+
+// requests are the calls that the simulator has seen from the driver since a sequence number.
+func (s *simulator) requests(t *testing.T, since uint64) (calls []seenCall, last uint64) {
+	t.Helper()
+	var log struct {
+		Last    uint64
+		Records []seenCall
+	}
+	s.call(t, "GET", fmt.Sprintf("/admin/requests?since=%d", since), nil, &log)
+	for _, c := range log.Records {
+		if strings.Contains(c.UserAgent, "azuredisk") {
+			calls = append(calls, c)
+		}
+	}
+	return calls, log.Last
+}
+
+type seenCall struct {
+	Method, Path, API, Name, Code, UserAgent string
+	Status                                   int
+}
+
+func count(calls []seenCall, which func(seenCall) bool) int {
+	n := 0
+	for _, c := range calls {
+		if which(c) {
+			n++
+		}
+	}
+	return n
+}
+
+func vmUpdates(calls []seenCall) int {
+	return count(calls, func(c seenCall) bool { return strings.HasSuffix(c.API, ".AttachDetachDataDisks") })
+}
+
+func (s *simulator) newVM(t *testing.T, size, zone string) string {
+	t.Helper()
+	name := fmt.Sprintf("vm-%d", s.serial.Add(1))
+	vm := armcompute.VirtualMachine{
+		Location: to.Ptr("eastus"),
+		Properties: &armcompute.VirtualMachineProperties{
+			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(size))},
+			OSProfile:       &armcompute.OSProfile{ComputerName: &name},
+			StorageProfile:  &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage)}},
+		},
+	}
+	if zone != "" {
+		vm.Zones = []*string{&zone}
+	}
+	p, err := s.vms.BeginCreateOrUpdate(t.Context(), group, name, vm, nil)
+	return *finish(t, p, err).ID
+}
+
+func (s *simulator) newScaleSetVM(t *testing.T, size, zone string) string {
+	t.Helper()
+	name := fmt.Sprintf("set-%d", s.serial.Add(1))
+	set := armcompute.VirtualMachineScaleSet{
+		Location: to.Ptr("eastus"), SKU: &armcompute.SKU{Name: &size, Capacity: to.Ptr[int64](1)},
+		Properties: &armcompute.VirtualMachineScaleSetProperties{
+			OrchestrationMode: to.Ptr(armcompute.OrchestrationModeUniform),
+			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetVMProfile{
+				OSProfile: &armcompute.VirtualMachineScaleSetOSProfile{ComputerNamePrefix: &name},
+			},
+		},
+	}
+	if zone != "" {
+		set.Zones = []*string{&zone}
+	}
+	p, err := s.sets.BeginCreateOrUpdate(t.Context(), group, name, set, nil)
+	return *finish(t, p, err).ID + "/virtualMachines/0"
+}
+
+func finish[T any](t *testing.T, p *runtime.Poller[T], err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: 2 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func nameOf(id string) string { return id[strings.LastIndex(id, "/")+1:] }
+
+func (s *simulator) deleteVM(t *testing.T, id string) {
+	t.Helper()
+	p, err := s.vms.BeginDelete(t.Context(), group, nameOf(id), nil)
+	finish(t, p, err)
+}
+
+func (s *simulator) setPower(t *testing.T, id string, power provisioner.PowerState) {
+	t.Helper()
+	switch power {
+	case provisioner.PowerStopped:
+		p, err := s.vms.BeginPowerOff(t.Context(), group, nameOf(id), nil)
+		finish(t, p, err)
+	case provisioner.PowerDeallocated:
+		p, err := s.vms.BeginDeallocate(t.Context(), group, nameOf(id), nil)
+		finish(t, p, err)
+	default:
+		p, err := s.vms.BeginStart(t.Context(), group, nameOf(id), nil)
+		finish(t, p, err)
+	}
+}
+
+func (s *simulator) harness(t *testing.T) conformance.Harness {
+	cloud, closeIt := s.open(t)
+	t.Cleanup(closeIt)
+	return conformance.Harness{
+		Cloud: cloud,
+		Reopen: func() provisioner.Cloud {
+			other, closeIt := s.open(t)
+			t.Cleanup(closeIt)
+			return other
+		},
+		Scope:    provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group},
+		Location: "eastus", SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
+		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, DeleteVM: s.deleteVM, SetPower: s.setPower,
+		Slow: func(t *testing.T, operation conformance.Operation) func() {
+			kinds := map[conformance.Operation]string{
+				conformance.CreateDisk: "disk.create", conformance.CreateSnapshot: "snapshot.create",
+				conformance.Attach: "vm.disks", conformance.Detach: "vm.disks",
+			}
+			return s.fault(t, map[string]any{"stage": "operation", "operation": kinds[operation], "delay": "900ms", "times": 1})
+		},
+		Refuse: func(t *testing.T, kind provisioner.Kind) func() {
+			return s.fault(t, map[string]map[string]any{
+				"Unauthorized": {"status": 403, "code": "AuthorizationFailed"},
+				"RateLimited":  {"status": 429, "code": "TooManyRequests", "retryAfter": "1s"},
+				"Unavailable":  {"status": 503, "code": "ServerBusy"},
+			}[string(kind)])
+		},
+		PollInterval: 50 * time.Millisecond,
+	}
+}
