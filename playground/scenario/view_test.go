@@ -1,0 +1,206 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// playground is an API server in memory with one of a scenario's volumes in it.
+type playground struct {
+	kube   *fake.Clientset
+	driver *dynamicfake.FakeDynamicClient
+	view   *view
+	events *timeline.Log
+}
+
+func newPlayground(t *testing.T) playground {
+	t.Helper()
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{VolumeHandle: handle}
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: "data-w-0"}
+	foreign := pv.DeepCopy()
+	foreign.Name, foreign.Spec.ClaimRef.Namespace, foreign.Spec.CSI.VolumeHandle = "pvc-2", "other", handle+"2"
+	kube := fake.NewClientset(pv, foreign)
+	driver := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		azVolumes: "AzVolumeList", azAttachments: "AzVolumeAttachmentList", azDriverNodes: "AzDriverNodeList",
+	})
+	log := &timeline.Log{}
+	view, err := newView(t.Context(), kube, driver, "ns", &observer{events: log, clock: clock.RealClock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return playground{kube, driver, view, log}
+}
+
+func (p playground) await(t *testing.T, condition func() bool) {
+	t.Helper()
+	if err := p.view.await(t.Context(), 10*time.Second, "it is so", condition); err != nil {
+		t.Fatalf("%v; events are %+v", err, p.events.All())
+	}
+}
+
+func (p playground) awaitStep(t *testing.T, step string) timeline.Event {
+	t.Helper()
+	var found timeline.Event
+	p.await(t, func() bool {
+		for _, e := range p.events.All() {
+			if e.Step == step {
+				found = e
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func TestAConditionIsAwaitedAndATimeoutNamesIt(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	go func() {
+		_, _ = p.kube.CoreV1().Pods("ns").Create(context.Background(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w-0"}}, metav1.CreateOptions{})
+	}()
+	p.await(t, func() bool { return p.view.pod("w-0") != nil })
+	err := p.view.await(t.Context(), time.Millisecond, "pigs fly", func() bool { return false })
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pigs fly") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestTheLifeOfAPodBecomesEvents(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	pods := p.kube.CoreV1().Pods("ns")
+	pod, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w-0", UID: "u"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.awaitStep(t, "new pod is made")
+	pod.Spec.NodeName = "node-3"
+	pod.Status.Phase = corev1.PodRunning
+	if _, err := pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitStep(t, "scheduled to node-3")
+	if isRunning(pod) {
+		t.Error("a pod that is not Ready passes for running")
+	}
+	pod = pod.DeepCopy()
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	if _, err := pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if e := p.awaitStep(t, "pod runs on node-3"); e.Lane != timeline.Kubernetes {
+		t.Errorf("in lane %s", e.Lane)
+	}
+	if err := pods.Delete(t.Context(), "w-0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitStep(t, "pod on node-3 is gone")
+}
+
+func attachmentOf(pv, node string, attached bool) *storagev1.VolumeAttachment {
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "va-" + pv + node},
+		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv)}},
+		Status:     storagev1.VolumeAttachmentStatus{Attached: attached},
+	}
+}
+
+func TestOnlyTheScenariosOwnVolumesBecomeEvents(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	for _, va := range []*storagev1.VolumeAttachment{attachmentOf("pvc-2", "node-9", true), attachmentOf("pvc-1", "node-3", true)} {
+		if _, err := p.kube.StorageV1().VolumeAttachments().Create(t.Context(), va, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.awaitStep(t, "attached to node-3")
+	for _, e := range p.events.All() {
+		if strings.Contains(e.Step, "node-9") {
+			t.Errorf("another namespace's volume became %q", e.Step)
+		}
+	}
+	if got := p.view.volumeAttachments("pvc-1"); len(got) != 1 || got[0].Spec.NodeName != "node-3" {
+		t.Errorf("attachments of pvc-1: %v", got)
+	}
+}
+
+func TestAKubeletThatLetsGoBecomesAnEvent(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/disk.csi.azure.com^" + handle, "kubernetes.io/csi/disk.csi.azure.com^" + handle + "2"}
+	node, err := p.kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node = node.DeepCopy()
+	node.Status.VolumesInUse = nil
+	if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitStep(t, "kubelet of node-1: not in use")
+}
+
+func driverObject(kind, name string, spec, status map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "disk.csi.azure.com/v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": driverNamespace},
+		"spec": spec, "status": status,
+	}}
+}
+
+func TestTheDriversObjectsBecomeEvents(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	put := func(resource schema.GroupVersionResource, object *unstructured.Unstructured) {
+		t.Helper()
+		client := p.driver.Resource(resource).Namespace(driverNamespace)
+		_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
+		if err != nil {
+			_, err = client.Update(t.Context(), object, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	primary := func(node, state string, epoch int64) map[string]any {
+		return map[string]any{"primary": map[string]any{"nodeName": node, "state": state, "epoch": epoch}}
+	}
+	put(azVolumes, driverObject("AzVolume", "pvc-1", nil, primary("node-1", "Held", 3)))
+	p.awaitStep(t, "epoch 3: held by node-1")
+	put(azVolumes, driverObject("AzVolume", "pvc-1", nil, primary("node-1", "Releasing", 3)))
+	p.awaitStep(t, "epoch 3: to be released")
+	put(azAttachments, driverObject("AzVolumeAttachment", "pvc-1-node-1",
+		map[string]any{"volumeName": "pvc-1", "nodeName": "node-1", "role": "Replica"}, map[string]any{"state": "Attached"}))
+	p.awaitStep(t, "node-1: replica, Attached")
+	want := attachment{Name: "pvc-1-node-1", Volume: "pvc-1", Node: "node-1", Role: "Replica", State: "Attached"}
+	if got := p.view.attachments("pvc-1")["node-1"]; got != want {
+		t.Errorf("attachment is %+v", got)
+	}
+	staged := func(phase string) map[string]any {
+		return map[string]any{"stagedVolumes": []any{map[string]any{"volumeName": "pvc-1", "phase": phase}}}
+	}
+	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, staged("Staged")))
+	p.awaitStep(t, "reports Staged")
+	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, map[string]any{}))
+	if e := p.awaitStep(t, "reports unstaged"); e.Lane != timeline.Node("node-1") {
+		t.Errorf("in lane %s", e.Lane)
+	}
+}
