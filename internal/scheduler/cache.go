@@ -122,6 +122,8 @@ func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(apiv1.GroupVersion.WithKind("AzDriverNode"), meta.RESTScopeNamespace)
 	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachment"), meta.RESTScopeNamespace)
+	// A cache that is limited to a namespace asks for the scope of the list's kind as well.
+	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachmentList"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolume"), meta.RESTScopeRoot)
 	m.Add(storagev1.SchemeGroupVersion.WithKind("StorageClass"), meta.RESTScopeRoot)

@@ -41,7 +41,7 @@ func TestHeartbeats(t *testing.T) {
 		"a node that promises nothing is judged by the default": {node("a", beating(epoch, 0)), 181 * time.Second, true},
 		"a clock that is years behind does not make it stale":   {node("a", beating(epoch.AddDate(-5, 0, 0), 10)), 30 * time.Second, false},
 		"a clock that is years ahead does not keep it fresh":    {node("a", beating(epoch.AddDate(5, 0, 0), 10)), 31 * time.Second, true},
-		"a node that never sent a heartbeat becomes stale too": {node("a", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }), 31 * time.Second, true},
+		"a node that never sent a heartbeat becomes stale too":  {node("a", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }), 31 * time.Second, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

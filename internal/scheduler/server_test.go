@@ -1,0 +1,203 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// knows is an Observer that knows one volume: primary at node-a, replica at node-b; node-c has no plug-in.
+type knows struct{ err error }
+
+func (k knows) Volumes(_ context.Context, p *corev1.Pod) ([]Volume, error) {
+	if len(p.Spec.Volumes) == 0 {
+		return nil, k.err
+	}
+	return []Volume{{Name: "data", Nodes: map[string]Presence{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, k.err
+}
+
+func (k knows) Health(_ context.Context, node string) (Health, error) {
+	if node == "node-c" {
+		return Health{FaultNoPlugin, "the node plug-in has not registered on this node"}, k.err
+	}
+	return Health{}, k.err
+}
+
+func yes() bool { return true }
+func no() bool  { return false }
+
+func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
+	registry := prometheus.NewRegistry()
+	e := &Extender{
+		Observer: knows{}, Ready: yes, Accepting: yes, MaxRequestBytes: 1 << 20,
+		Metrics: NewMetrics(registry, yes, no), Clock: clock.RealClock{},
+	}
+	if change != nil {
+		change(e)
+	}
+	return e.Handler(), registry
+}
+
+func names(list ...string) *[]string { return &list }
+
+func wholeNodes(list ...string) *corev1.NodeList {
+	nodes := &corev1.NodeList{}
+	for _, name := range list {
+		nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kept": "yes"}}})
+	}
+	return nodes
+}
+
+func post(t *testing.T, handler http.Handler, path string, body []byte) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body)))
+	return w
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	all := []string{"node-a", "node-b", "node-c", "node-d"}
+	cases := map[string]struct {
+		verb   string
+		args   extenderv1.ExtenderArgs
+		change func(*Extender)
+	}{
+		"filter-names":                       {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
+		"filter-whole-nodes":                 {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
+		"filter-without-our-volumes":         {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
+		"filter-no-nodes":                    {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: &[]string{}}, nil},
+		"filter-not-ready":                   {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, func(e *Extender) { e.Ready = no }},
+		"filter-broken-cache":                {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, func(e *Extender) { e.Observer = knows{errBroken} }},
+		"prioritize-names":                   {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
+		"prioritize-whole-nodes":             {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
+		"prioritize-without-our-volumes":     {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
+		"prioritize-not-ready":               {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, func(e *Extender) { e.Ready = no }},
+		"prioritize-neither-names-nor-nodes": {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data")}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body, err := json.Marshal(c.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			handler, _ := newExtender(c.change)
+			w := post(t, handler, "/"+c.verb, body)
+			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
+				t.Fatalf("status %d, type %s: %s", w.Code, w.Header().Get("Content-Type"), w.Body)
+			}
+			var pretty bytes.Buffer
+			if err := json.Indent(&pretty, w.Body.Bytes(), "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, filepath.Join("testdata", name+".json"), pretty.Bytes())
+		})
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s (write it anew with -update): got\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		method, path, body string
+		want               int
+	}{
+		"not JSON":                  {http.MethodPost, "/filter", "{", http.StatusBadRequest},
+		"a pod of the wrong type":   {http.MethodPost, "/filter", `{"Pod": 7}`, http.StatusBadRequest},
+		"no pod":                    {http.MethodPost, "/prioritize", "{}", http.StatusBadRequest},
+		"an empty body":             {http.MethodPost, "/filter", "", http.StatusBadRequest},
+		"a body over the limit":     {http.MethodPost, "/filter", `{"NodeNames": ["` + strings.Repeat("x", 2<<20) + `"]}`, http.StatusRequestEntityTooLarge},
+		"the wrong method":          {http.MethodGet, "/filter", "", http.StatusMethodNotAllowed},
+		"a verb that is not served": {http.MethodPost, "/bind", "{}", http.StatusNotFound},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handler, _ := newExtender(nil)
+			server := httptest.NewServer(handler)
+			defer server.Close()
+			request, err := http.NewRequestWithContext(context.Background(), c.method, server.URL+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := server.Client().Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			text, _ := io.ReadAll(response.Body)
+			if response.StatusCode != c.want {
+				t.Errorf("status %d, want %d: %s", response.StatusCode, c.want, text)
+			}
+		})
+	}
+}
+
+func TestReadyz(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		accepting func() bool
+		want      int
+	}{"ready": {yes, http.StatusOK}, "not ready": {no, http.StatusServiceUnavailable}} {
+		handler, _ := newExtender(func(e *Extender) { e.Accepting = c.accepting })
+		for path, want := range map[string]int{"/readyz": c.want, "/healthz": http.StatusOK} {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if w.Code != want {
+				t.Errorf("%s: %s answers %d, want %d", name, path, w.Code, want)
+			}
+		}
+	}
+}
+
+func TestMetricsCountFaults(t *testing.T) {
+	t.Parallel()
+	handler, registry := newExtender(nil)
+	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a", "node-c")})
+	post(t, handler, "/filter", body)
+	post(t, handler, "/filter", []byte("{"))
+	want := `# HELP azuredisk_scheduler_extender_nodes_filtered_total Nodes that were filtered out for a pod with volumes of the driver, by fault.
+# TYPE azuredisk_scheduler_extender_nodes_filtered_total counter
+azuredisk_scheduler_extender_nodes_filtered_total{fault="no-node-plug-in"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "azuredisk_scheduler_extender_nodes_filtered_total"); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(registry, "azuredisk_scheduler_extender_request_duration_seconds"); err != nil || n != 2 {
+		t.Errorf("%d series of request durations, want one for each status code: %v", n, err)
+	}
+}

@@ -1,0 +1,231 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// startView fills a View from an API server that holds the objects.
+func startView(t testing.TB, config *rest.Config) *observation {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	seen, err := observe(ctx, config, &View{
+		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: testingclock.NewFakePassiveClock(epoch), Factor: 3, Interval: time.Minute}),
+		Namespace:  apiv1.DefaultNamespace,
+		DriverName: driver,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- seen.start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the caches are full", seen.full.Load)
+	return seen
+}
+
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited 30 s and still not: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestVolumesOfAPod(t *testing.T) {
+	t.Parallel()
+	deleting := attachment("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached)
+	deleting.DeletionTimestamp, deleting.Finalizers = ptr.To(metav1.NewTime(epoch)), []string{apiv1.Finalizer}
+	nameless := attachment("data", "node-x", apiv1.RoleReplica, apiv1.AttachmentAttached)
+	nameless.Name, nameless.Spec.NodeName = "nameless", ""
+	ephemeral := claim("web-0-scratch", "pv-scratch", "ours")
+	ephemeral.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "pod-uid", Controller: ptr.To(true)}}
+	inTree := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-old"}}
+	inTree.Spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("Old")}
+
+	_, config := startAPI(t,
+		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("Data")),
+		claim("logs", "pv-logs", "ours"), volume("pv-logs", driver, diskURI("logs")),
+		claim("foreign", "pv-foreign", "theirs"), volume("pv-foreign", "file.csi.azure.com", "x#y"),
+		claim("waiting", "", "ours"), claim("waiting-foreign", "", "theirs"), claim("lost", "pv-gone", "ours"),
+		claim("local", "pv-local", ""), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-local"}},
+		claim("old", "pv-old", "ours"), inTree,
+		ephemeral, volume("pv-scratch", driver, diskURI("scratch")),
+		claim("web-0-stolen", "pv-data", "ours"),
+		claim("no-handle", "pv-no-handle", "ours"), volume("pv-no-handle", driver, ""),
+		class("ours", driver), class("theirs", "file.csi.azure.com"),
+		attachment("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		attachment("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		attachment("data", "node-d", apiv1.RoleReplica, apiv1.AttachmentAttaching),
+		attachment("data", "node-e", apiv1.RoleReplica, apiv1.AttachmentFailed),
+		attachment("data", "node-f", apiv1.RoleReplica, apiv1.AttachmentDetaching),
+		attachment("data", "node-g", apiv1.RoleReplica, "SomethingNew"),
+		attachment("logs", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		deleting, nameless,
+	)
+	view := startView(t, config)
+
+	ephemeralPod := pod()
+	ephemeralPod.Spec.Volumes = []corev1.Volume{
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		{Name: "stolen", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+	}
+	inline := pod()
+	inline.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("data")}}}}
+
+	data := map[string]Presence{
+		"node-a": Primary, "node-b": Replica, "node-c": Absent, "node-d": Attaching,
+		"node-e": Absent, "node-f": Absent, "node-g": Absent, "": Replica,
+	}
+	logs := map[string]Presence{"node-b": Replica}
+	cases := map[string]struct {
+		pod  *corev1.Pod
+		want []Volume
+	}{
+		"a pod without volumes":                                {pod(), nil},
+		"a claim with a primary, replicas and failures":        {pod("data"), []Volume{{"data", data}}},
+		"all of the volumes count":                             {pod("data", "logs"), []Volume{{"data", data}, {"logs", logs}}},
+		"a claim that is mounted twice counts once":            {pod("logs", "logs"), []Volume{{"logs", logs}}},
+		"a volume of another driver does not count":            {pod("foreign", "logs"), []Volume{{"logs", logs}}},
+		"a claim that waits for its first consumer":            {pod("waiting"), []Volume{{}}},
+		"a claim that waits for another driver":                {pod("waiting-foreign"), nil},
+		"a claim that does not exist":                          {pod("missing"), nil},
+		"a claim whose volume does not exist":                  {pod("lost"), nil},
+		"a volume that is no CSI volume":                       {pod("local"), nil},
+		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{"old", map[string]Presence{}}}},
+		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{"data", data}}},
+		"an ephemeral claim, and one that somebody else made":  {ephemeralPod, []Volume{{"scratch", map[string]Presence{}}}},
+		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
+		"a pod of another namespace does not see these claims": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := view.Volumes(context.Background(), c.pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %v\nwant %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHealthOfANode(t *testing.T) {
+	t.Parallel()
+	notReady := node("not-ready")
+	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason, notReady.Status.Conditions[0].Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
+	stub, config := startAPI(t, node("good"), notReady,
+		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
+		node("no-heartbeat", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }))
+	view := startView(t, config)
+	cases := map[string]Fault{
+		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone, "unknown": FaultNoPlugin,
+	}
+	for name, want := range cases {
+		h, err := view.Health(context.Background(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Fault != want || (h.Message == "") != h.Usable() {
+			t.Errorf("%s: %+v, want fault %q and a message that explains it", name, h, want)
+		}
+	}
+
+	clock := view.Heartbeats.clock.(*testingclock.FakePassiveClock)
+	clock.SetTime(epoch.Add(31 * time.Second))
+	stub.put(node("new", beating(epoch.Add(31*time.Second), 10)))
+	faultOf := func(name string) Fault {
+		h, err := view.Health(context.Background(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Fault
+	}
+	eventually(t, "a new node is usable", func() bool { return faultOf("new") == FaultNone })
+	eventually(t, "a node without heartbeats is stale", func() bool { return faultOf("good") == FaultStale })
+	stub.remove(node("good"))
+	eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
+}
+
+func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
+	t.Parallel()
+	replica := attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttaching)
+	stub, config := startAPI(t, claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")), replica)
+	view := startView(t, config)
+	at := func() Presence {
+		volumes, err := view.Volumes(context.Background(), pod("data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return volumes[0].Nodes["node-a"]
+	}
+	for _, step := range []struct {
+		next *apiv1.AzVolumeAttachment
+		want Presence
+	}{
+		{nil, Attaching},
+		{attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
+		{attachment("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached), Primary},
+		{attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
+	} {
+		if step.next != nil {
+			stub.put(step.next)
+		}
+		eventually(t, "the new presence is seen", func() bool { return at() == step.want })
+	}
+	stub.remove(replica)
+	eventually(t, "the attachment is gone", func() bool { return at() == Absent })
+}
+
+// brokenReader fails as a cache does that was stopped.
+type brokenReader struct{ client.Reader }
+
+var errBroken = errors.New("broken")
+
+func (brokenReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errBroken
+}
+
+func (brokenReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errBroken
+}
+
+func TestErrorsOfTheCacheComeThrough(t *testing.T) {
+	t.Parallel()
+	view := &View{Reader: brokenReader{}, DriverName: driver}
+	if _, err := view.Volumes(context.Background(), pod("data")); !errors.Is(err, errBroken) {
+		t.Errorf("volumes: %v", err)
+	}
+	if _, err := view.Health(context.Background(), "a"); !errors.Is(err, errBroken) {
+		t.Errorf("health: %v", err)
+	}
+	if _, err := view.nodes(context.Background(), "data"); !errors.Is(err, errBroken) {
+		t.Errorf("nodes: %v", err)
+	}
+}
