@@ -1,0 +1,71 @@
+package scheduler
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// BenchmarkRequest asks about 100 nodes for a pod with 2 volumes, in clusters of
+// growing size. The cost of a request should not grow with the cluster.
+func BenchmarkRequest(b *testing.B) {
+	for _, size := range []struct{ nodes, volumes int }{{100, 400}, {1000, 2000}, {5000, 10000}} {
+		attachments := 2 * size.volumes
+		b.Run(fmt.Sprintf("nodes=%d/attachments=%d", size.nodes, attachments), func(b *testing.B) {
+			_, config := startAPI(b, clusterOf(size.nodes, size.volumes)...)
+			view := startView(b, config)
+			handler, _ := newExtender(func(e *Extender) { e.Observer = view })
+			asked := make([]string, 100)
+			for i := range asked {
+				asked[i] = nodeName(i)
+			}
+			body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("claim-0", "claim-1"), NodeNames: &asked})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, verb := range []string{"filter", "prioritize"} {
+				b.Run(verb, func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if w := ask(handler, "/"+verb, body); w != http.StatusOK {
+							b.Fatal("status", w)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+
+// clusterOf has a claim, a volume, a primary and a replica for each volume.
+func clusterOf(nodes, volumes int) []client.Object {
+	objects := []client.Object{class("ours", driver)}
+	for i := range nodes {
+		objects = append(objects, node(nodeName(i)))
+	}
+	for i := range volumes {
+		disk := fmt.Sprintf("disk-%d", i)
+		objects = append(objects,
+			claim(fmt.Sprintf("claim-%d", i), "pv-"+disk, "ours"), volume("pv-"+disk, driver, diskURI(disk)),
+			attachment(disk, nodeName(i%nodes), apiv1.RolePrimary, apiv1.AttachmentAttached),
+			attachment(disk, nodeName((i+1)%nodes), apiv1.RoleReplica, apiv1.AttachmentAttached))
+	}
+	return objects
+}
+
+func ask(handler http.Handler, path string, body []byte) int {
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body)))
+	return w.Code
+}
