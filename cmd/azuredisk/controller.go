@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
+	"github.com/azuredisk-csi/azuredisk/internal/version"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=get;list;watch;create;update;patch;delete
+
+// leaseName is the name of the lease of the controller's leader.
+const leaseName = "azuredisk-controller"
+
+func newControllerCommand() *cobra.Command {
+	settings := &config.Controller{}
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Serve CSI controller calls, and reconcile volumes, attachments and nodes",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
+				return err
+			}
+			cloud, err := newAzure(cmd.Context(), settings)
+			if err != nil {
+				return err
+			}
+			return runController(cmd.Context(), settings, cloud)
+		},
+	}
+	settings.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// newAzure makes the client of Azure, and fills settings from azure.json where the flags are silent.
+func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, error) {
+	raw, err := os.ReadFile(settings.CloudConfig)
+	if err != nil {
+		return nil, fmt.Errorf("read cloud configuration: %w", err)
+	}
+	file, err := azure.LoadConfig(raw, config.Environment)
+	if err != nil {
+		return nil, fmt.Errorf("bad configuration: cloud-config %s: %w", settings.CloudConfig, err)
+	}
+	credential, err := file.Credential()
+	if err != nil {
+		return nil, fmt.Errorf("make credential: %w", err)
+	}
+	for setting, value := range map[*string]string{
+		&settings.SubscriptionID: file.SubscriptionID, &settings.ResourceGroup: file.ResourceGroup, &settings.Location: file.Location,
+	} {
+		if *setting == "" {
+			*setting = value
+		}
+	}
+	return azure.New(ctx, azure.Options{
+		Credential: credential, Cloud: file.CloudConfiguration(), SubscriptionID: settings.SubscriptionID,
+		Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("azure"), UserAgent: "azuredisk/" + version.Version,
+	})
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(apiv1.AddToScheme(scheme))
+	return scheme
+}
+
+func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
+	kube, err := restConfig(&settings.Common)
+	if err != nil {
+		return nil, err
+	}
+	leases := settings.LeaderElectionNamespace
+	if leases == "" {
+		leases, _ = config.Environment("POD_NAMESPACE")
+	}
+	if leases == "" {
+		leases = settings.Namespace
+	}
+	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Logger: ctrl.Log,
+		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress},
+		HealthProbeBindAddress: settings.HealthAddress,
+		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: leases,
+		// Nothing is left running when the manager has stopped, and the state is in the API: the next leader can start at once.
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &settings.LeaseDuration, RenewDeadline: &settings.RenewDeadline, RetryPeriod: &settings.RetryPeriod,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// runController wires the controller plug-in and runs it until ctx ends.
+func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud) error {
+	mgr, err := newControllerManager(settings)
+	if err != nil {
+		return err
+	}
+	now := clock.RealClock{}
+	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
+		return err
+	}
+	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, settings.HeartbeatStaleAfter)
+	driverNodes, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
+	if err != nil {
+		return fmt.Errorf("get informer of nodes: %w", err)
+	}
+	if _, err := driverNodes.AddEventHandler(nodes.Handler()); err != nil {
+		return fmt.Errorf("watch heartbeats: %w", err)
+	}
+	volumes, err := volume.New(volume.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
+		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,
+		CleanUpAfter: settings.CleanUpDelay, ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.VolumeWorkers, Metrics: ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	attachments, err := attachment.New(attachment.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
+		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-attachment"),
+		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, Metrics: ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	driverNodeReconciler := drivernode.New(drivernode.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: settings.NodeWorkers,
+	})
+	for _, r := range []interface {
+		SetUp(ctrl.Manager, string) error
+	}{volumes, attachments, driverNodeReconciler} {
+		if err := r.SetUp(mgr, settings.Namespace); err != nil {
+			return err
+		}
+	}
+	if err := addControllerServer(ctx, mgr, settings, cloud); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// addControllerServer adds the CSI endpoint, which every replica serves.
+func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) error {
+	watch := csicontroller.NewWatch()
+	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	controllerServer, err := csicontroller.New(csicontroller.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Clock: clock.RealClock{},
+		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
+		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	ready := func(ctx context.Context) error {
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return fmt.Errorf("the cache is not filled yet")
+		}
+		return nil
+	}
+	identityServer := identity.New(identity.Options{
+		DriverName: settings.DriverName, Version: version.Version, Ready: ready,
+		Expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE, csi.PluginCapability_VolumeExpansion_ONLINE},
+	})
+	endpoint, err := server.New(server.Options{
+		Endpoint: settings.Endpoint, Log: ctrl.Log.WithName("csi"), Metrics: ctrlmetrics.Registry,
+		Register: func(r grpc.ServiceRegistrar) {
+			csi.RegisterIdentityServer(r, identityServer)
+			csi.RegisterControllerServer(r, controllerServer)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add readiness check: %w", err)
+	}
+	return mgr.Add(endpoint)
+}

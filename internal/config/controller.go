@@ -1,0 +1,97 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Controller are the settings of `azuredisk controller`.
+type Controller struct {
+	Common
+	// Endpoint is the CSI socket.
+	Endpoint string
+	// CloudConfig is the path of azure.json.
+	CloudConfig string
+	// SubscriptionID, ResourceGroup and Location win over those of azure.json.
+	SubscriptionID string
+	ResourceGroup  string
+	Location       string
+	// LeaderElection lets one of several replicas reconcile.
+	LeaderElection bool
+	// LeaderElectionNamespace holds the lease; "" for the pod's own.
+	LeaderElectionNamespace string
+	// LeaseDuration, RenewDeadline and RetryPeriod of the lease.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// VolumeWorkers, AttachmentWorkers and NodeWorkers are how many objects are reconciled at once.
+	VolumeWorkers, AttachmentWorkers, NodeWorkers int
+	// CloudOperations is how many operations at Azure are followed at once.
+	CloudOperations int
+	// CleanUpDelay is how long after its release a volume keeps its replicas.
+	CleanUpDelay time.Duration
+	// HeartbeatStaleAfter is the least age at which a node's heartbeat is stale.
+	HeartbeatStaleAfter time.Duration
+	// ReplicaReservedSlots of each node are left to primaries.
+	ReplicaReservedSlots int32
+	// WaitTimeout bounds CSI calls that come without a deadline.
+	WaitTimeout time.Duration
+}
+
+// AddFlags registers the settings with their defaults.
+func (c *Controller) AddFlags(flags *pflag.FlagSet) {
+	c.Common.AddFlags(flags)
+	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
+	flags.StringVar(&c.CloudConfig, "cloud-config", "/etc/kubernetes/azure.json", "`path` of azure.json")
+	flags.StringVar(&c.SubscriptionID, "subscription-id", "", "subscription of new disks; empty for azure.json's")
+	flags.StringVar(&c.ResourceGroup, "resource-group", "", "resource group of new disks; empty for azure.json's")
+	flags.StringVar(&c.Location, "location", "", "region of new disks; empty for azure.json's")
+	flags.BoolVar(&c.LeaderElection, "leader-election", true, "let one of several replicas reconcile; every replica answers CSI calls")
+	flags.StringVar(&c.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; empty for the pod's own")
+	flags.DurationVar(&c.LeaseDuration, "lease-duration", 15*time.Second, "how long a leader that does not renew keeps others waiting")
+	flags.DurationVar(&c.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew before it gives up")
+	flags.DurationVar(&c.RetryPeriod, "retry-period", 2*time.Second, "time between tries to get or renew the lease")
+	flags.IntVar(&c.VolumeWorkers, "volume-workers", 20, "volumes that are reconciled at once")
+	flags.IntVar(&c.AttachmentWorkers, "attachment-workers", 40, "attachments that are reconciled at once")
+	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
+	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
+	flags.DurationVar(&c.CleanUpDelay, "gc-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
+	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 40*time.Second, "least age at which a heartbeat is stale; never less than three times what the node promised")
+	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1, "attach slots of each node that replicas leave free for primaries")
+	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")
+}
+
+// Validate returns all faults.
+func (c *Controller) Validate() error {
+	faults := []error{c.Common.Validate()}
+	if c.Endpoint == "" {
+		faults = append(faults, errors.New("endpoint: must not be empty"))
+	}
+	if c.CloudConfig == "" {
+		faults = append(faults, errors.New("cloud-config: must not be empty"))
+	}
+	for name, n := range map[string]int{
+		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers, "cloud-operations": c.CloudOperations,
+	} {
+		if n < 1 {
+			faults = append(faults, fmt.Errorf("%s: %d must be at least 1", name, n))
+		}
+	}
+	if c.CleanUpDelay < 0 {
+		faults = append(faults, fmt.Errorf("gc-delay: %s must not be negative", c.CleanUpDelay))
+	}
+	for name, d := range map[string]time.Duration{"heartbeat-stale-after": c.HeartbeatStaleAfter, "wait-timeout": c.WaitTimeout} {
+		if d <= 0 {
+			faults = append(faults, fmt.Errorf("%s: %s must be above 0", name, d))
+		}
+	}
+	if c.ReplicaReservedSlots < 0 {
+		faults = append(faults, fmt.Errorf("replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots))
+	}
+	if !(c.LeaseDuration > c.RenewDeadline && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
+		faults = append(faults, fmt.Errorf("lease-duration %s, renew-deadline %s, retry-period %s: each must be above the next, and the last above 0",
+			c.LeaseDuration, c.RenewDeadline, c.RetryPeriod))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,154 @@
+// Package apiserver starts a real kube-apiserver over a real etcd for the tests of
+// one package, with the driver's CRDs installed. The programs come from the project's program
+// cache, which `make programs` fills.
+//
+// Use it from TestMain:
+//
+//	func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+//
+// and in each test take a namespace of one's own with Namespace.
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// config of the server that Run started.
+var config *rest.Config
+
+// Run starts the server, runs the tests, stops the server, and returns the exit code.
+func Run(m *testing.M) int {
+	assets, err := os.MkdirTemp("", "azuredisk-apiserver-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apiserver:", err)
+		return 1
+	}
+	defer os.RemoveAll(assets)
+	if err := collect(assets); err != nil {
+		fmt.Fprintln(os.Stderr, "apiserver:", err)
+		return 1
+	}
+	environment := &envtest.Environment{
+		BinaryAssetsDirectory: assets,
+		CRDDirectoryPaths:     []string{filepath.Join(root(), "charts", "azuredisk", "crds")},
+		ErrorIfCRDPathMissing: true,
+	}
+	config, err = environment.Start()
+	defer func() {
+		if err := environment.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "apiserver: stop:", err)
+		}
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apiserver: start:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// collect links the programs from the cache into one directory.
+func collect(into string) error {
+	for program, set := range map[string]string{"kube-apiserver": "kubernetes", "kubectl": "kubernetes", "etcd": "etcd"} {
+		path, err := find(set, program)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(path, filepath.Join(into, program)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func find(set, program string) (string, error) {
+	cache := os.Getenv("AZUREDISK_CACHE")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		cache = filepath.Join(home, ".cache", "azuredisk")
+	}
+	pattern := filepath.Join(cache, "programs", set+"-*", "bin", program)
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("%s is not in the program cache (%s): run `make programs` first", program, pattern)
+	}
+	// The newest build is the one that the tree pins now.
+	return slices.MaxFunc(found, func(a, b string) int { return compareModTime(a, b) }), nil
+}
+
+func compareModTime(a, b string) int {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	if errA != nil || errB != nil {
+		return strings.Compare(a, b)
+	}
+	return infoA.ModTime().Compare(infoB.ModTime())
+}
+
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..")
+}
+
+// Config returns a copy of the configuration for the server, with all rights.
+func Config(t testing.TB) *rest.Config {
+	t.Helper()
+	if config == nil {
+		t.Fatal("the server was not started: TestMain must call apiserver.Run")
+	}
+	return rest.CopyConfig(config)
+}
+
+// Scheme has Kubernetes' types and the driver's.
+func Scheme(t testing.TB) *k8sruntime.Scheme {
+	t.Helper()
+	scheme := k8sruntime.NewScheme()
+	for _, add := range []func(*k8sruntime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scheme
+}
+
+// Client returns a client that reads from the server.
+func Client(t testing.TB) client.WithWatch {
+	t.Helper()
+	c, err := client.NewWithWatch(Config(t), client.Options{Scheme: Scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Namespace makes a namespace for the test and returns its name.
+func Namespace(t testing.TB) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := Client(t).Create(context.Background(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
