@@ -30,6 +30,7 @@ func newRootCommand() *cobra.Command {
 		newControllerCommand(),
 		newNodeCommand(),
 		newSchedulerExtenderCommand(),
+		newUninstallGuardCommand(),
 		&cobra.Command{
 			Use:   "version",
 			Short: "Print the version",

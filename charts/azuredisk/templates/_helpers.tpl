@@ -150,23 +150,18 @@ readinessProbe:
   timeoutSeconds: 2
 {{- end -}}
 
-{{/* Name of the Secret with azure.json; empty where there is none. */}}
+{{/* Name of the Secret with azure.json; empty where the host has it. */}}
 {{- define "azuredisk.cloudSecret" -}}
 {{- if .Values.cloud.inline -}}
 {{ include "azuredisk.fullname" . }}-cloud
-{{- else -}}
+{{- else if not .Values.cloud.hostPath -}}
 {{ .Values.cloud.secretName }}
 {{- end -}}
 {{- end -}}
 
+{{/* Path of azure.json in the controller. */}}
 {{- define "azuredisk.cloudFile" -}}
-{{- if .Values.cloud.inline -}}
-/etc/azuredisk/cloud/azure.json
-{{- else if .Values.cloud.secretName -}}
-/etc/azuredisk/cloud/{{ .Values.cloud.secretKey }}
-{{- else if .Values.cloud.hostPath -}}
-/etc/azuredisk/cloud/{{ base .Values.cloud.hostPath }}
-{{- end -}}
+/etc/azuredisk/cloud/{{ if .Values.cloud.inline }}azure.json{{ else if .Values.cloud.hostPath }}{{ base .Values.cloud.hostPath }}{{ else }}{{ .Values.cloud.secretKey }}{{ end }}
 {{- end -}}
 
 {{/* The stanza of a KubeSchedulerConfiguration that calls the extender. Input: dict root, address. */}}

@@ -16,9 +16,9 @@
     - --kube-api-burst={{ .root.Values.sidecars.kubeAPIBurst }}
     - --leader-election
     - --leader-election-namespace={{ .root.Release.Namespace }}
-    - --leader-election-lease-duration={{ .root.Values.sidecars.leaderElection.leaseDuration }}
-    - --leader-election-renew-deadline={{ .root.Values.sidecars.leaderElection.renewDeadline }}
-    - --leader-election-retry-period={{ .root.Values.sidecars.leaderElection.retryPeriod }}
+    - --leader-election-lease-duration={{ .root.Values.leaderElection.leaseDuration }}
+    - --leader-election-renew-deadline={{ .root.Values.leaderElection.renewDeadline }}
+    - --leader-election-retry-period={{ .root.Values.leaderElection.retryPeriod }}
 {{- end -}}
 
 {{- define "azuredisk.sidecars" -}}
