@@ -34,6 +34,8 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		return c.Plane.DeleteDisk(ctx, d.UID)
 	case opSnapshotCreate, opSnapshotDelete:
 		return c.applySnapshot(ctx, op, id)
+	case opScaleSetDelete:
+		return c.awaitEmpty(id)
 	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart:
 		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
 	}

@@ -261,21 +261,29 @@ func instanceNumber(vm *VM) int {
 	return n
 }
 
+// awaitEmpty returns operations.ErrNotYet as long as the scale set has instances; each goes by an operation of its own.
+func (c *Cloud) awaitEmpty(id ID) error {
+	return c.Store.View(func(tx *store.Tx) error {
+		ss, err := scaleSetTable.Get(tx, id.Key())
+		if err != nil || ss == nil {
+			return err
+		}
+		all, err := values(vmTable.All(tx, ss.memberPrefix()))
+		for _, vm := range all {
+			if ss.owns(vm) {
+				return operations.ErrNotYet
+			}
+		}
+		return err
+	})
+}
+
 func (c *Cloud) completeScaleSet(tx *store.Tx, op *operations.Operation, id ID) error {
 	ss, err := scaleSetTable.Get(tx, id.Key())
 	if err != nil || ss == nil {
 		return err
 	}
 	if op.Kind == opScaleSetDelete {
-		members, err := values(vmTable.All(tx, ss.memberPrefix()))
-		if err != nil {
-			return err
-		}
-		for _, vm := range members {
-			if ss.owns(vm) {
-				return armerror.NotAllowed("Scale set '%s' still has instances.", ss.ID.Name)
-			}
-		}
 		return scaleSetTable.Delete(tx, id.Key())
 	}
 	if err := c.shrink(tx, ss); err != nil {

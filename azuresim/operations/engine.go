@@ -177,7 +177,9 @@ func (e *Engine) attempt(ctx context.Context, id string, p *entry) (retryIn time
 	}
 	refusal := p.fault
 	if refusal == nil {
-		if err := e.Executor.Apply(ctx, op); err != nil {
+		if err := e.Executor.Apply(ctx, op); errors.Is(err, ErrNotYet) {
+			return applyRetry, true
+		} else if err != nil {
 			if e.Clock.Since(op.Due) < applyGiveUp {
 				e.Log.Warn("operation effects failed, will retry", "operation", id, "kind", op.Kind, "target", op.Target, "error", err)
 				return applyRetry, true

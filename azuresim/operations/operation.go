@@ -16,6 +16,7 @@ package operations
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
@@ -57,9 +58,13 @@ type Operation struct {
 // Done says whether the state is final.
 func (o *Operation) Done() bool { return o.State != Queued && o.State != Running }
 
+// ErrNotYet is what Apply returns while the operation waits for something else.
+var ErrNotYet = errors.New("not yet")
+
 // Executor knows what the kinds of operations mean.
 type Executor interface {
-	// Apply makes the operation's effects outside the store. It is repeated, possibly by another process, until it succeeds.
+	// Apply makes the operation's effects outside the store. It is repeated, possibly by another process, until it succeeds. ErrNotYet says that
+	// something else has to end first; the operation then waits for as long as that takes.
 	Apply(ctx context.Context, op *Operation) error
 	// Complete changes the model to what the operation was for. An *armerror.Error makes the operation fail instead.
 	Complete(tx *store.Tx, op *Operation) error

@@ -130,6 +130,17 @@ func (s *simulator) settle() {
 	}
 }
 
+// eventually waits for a condition.
+func (s *simulator) eventually(what string, condition func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("waited in vain until %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
 func (s *simulator) adminCall(method, path string, in, out any) int {
 	s.t.Helper()
 	var body io.Reader

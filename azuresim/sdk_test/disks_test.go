@@ -1,0 +1,220 @@
+package sdk_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+)
+
+const (
+	premiumV2 = armcompute.DiskStorageAccountTypesPremiumV2LRS
+	ultra     = armcompute.DiskStorageAccountTypesUltraSSDLRS
+	standard  = armcompute.DiskStorageAccountTypesStandardLRS
+	ssd       = armcompute.DiskStorageAccountTypesStandardSSDLRS
+)
+
+func with(change func(*armcompute.DiskProperties)) func(*armcompute.Disk) {
+	return func(d *armcompute.Disk) { change(d.Properties) }
+}
+
+func TestDiskRules(t *testing.T) {
+	s := start(t)
+	type changes = []func(*armcompute.Disk)
+	tier := func(name string) func(*armcompute.Disk) {
+		return with(func(p *armcompute.DiskProperties) { p.Tier = &name })
+	}
+	bursting := with(func(p *armcompute.DiskProperties) { p.BurstingEnabled = to.Ptr(true) })
+	iops := func(n int64) func(*armcompute.Disk) {
+		return with(func(p *armcompute.DiskProperties) { p.DiskIOPSReadWrite = &n })
+	}
+	for name, tc := range map[string]struct {
+		changes changes
+		code    string // empty: accepted
+	}{
+		"three shares at 512 GiB":               {changes{sizeGB(512), shares(3)}, ""},
+		"four shares at 512 GiB":                {changes{sizeGB(512), shares(4)}, "InvalidParameter"},
+		"five shares at 1 TiB":                  {changes{sizeGB(1024), shares(5)}, ""},
+		"ten shares at 8 TiB":                   {changes{sizeGB(8192), shares(10)}, ""},
+		"eleven shares at 8 TiB":                {changes{sizeGB(8192), shares(11)}, "InvalidParameter"},
+		"shares of a standard SSD":              {changes{sku(ssd), sizeGB(64), shares(3)}, ""},
+		"shares of a hard disk":                 {changes{sku(standard), shares(2)}, "InvalidParameter"},
+		"fifteen shares of Premium v2":          {changes{sku(premiumV2), zone("1"), shares(15)}, ""},
+		"no shares at all":                      {changes{shares(0)}, "InvalidParameter"},
+		"no size":                               {changes{func(d *armcompute.Disk) { d.Properties.DiskSizeGB = nil }}, "InvalidParameter"},
+		"size zero":                             {changes{sizeGB(0)}, "InvalidParameter"},
+		"the largest premium disk":              {changes{sizeGB(32767)}, ""},
+		"one more than the largest":             {changes{sizeGB(32768)}, "InvalidParameter"},
+		"the largest ultra disk":                {changes{sku(ultra), zone("1"), sizeGB(65536), iops(100000)}, ""},
+		"an unknown SKU":                        {changes{sku("Golden_LRS")}, "InvalidParameter"},
+		"an unknown location":                   {changes{func(d *armcompute.Disk) { d.Location = to.Ptr("atlantis") }}, "LocationNotAvailableForResourceType"},
+		"no location":                           {changes{func(d *armcompute.Disk) { d.Location = nil }}, "LocationRequired"},
+		"a zone that is not there":              {changes{zone("4")}, "InvalidAvailabilityZone"},
+		"two zones":                             {changes{func(d *armcompute.Disk) { d.Zones = []*string{to.Ptr("1"), to.Ptr("2")} }}, "InvalidAvailabilityZone"},
+		"a zone for a zone-redundant disk":      {changes{sku(armcompute.DiskStorageAccountTypesPremiumZRS), zone("1")}, "InvalidParameter"},
+		"Premium v2 without a zone":             {changes{sku(premiumV2)}, "InvalidParameter"},
+		"IOPS for Premium v1":                   {changes{iops(5000)}, "InvalidParameter"},
+		"IOPS of Premium v2 within bounds":      {changes{sku(premiumV2), zone("1"), iops(8000)}, ""},
+		"IOPS of Premium v2 beyond 500 per GiB": {changes{sku(premiumV2), zone("1"), iops(8001)}, "InvalidParameter"},
+		"a higher tier":                         {changes{sizeGB(128), tier("P30")}, ""},
+		"a lower tier":                          {changes{sizeGB(128), tier("P6")}, "InvalidParameter"},
+		"a tier that is not there":              {changes{tier("P7")}, "InvalidParameter"},
+		"a tier for a standard SSD":             {changes{sku(ssd), tier("E20")}, "InvalidParameter"},
+		"bursting above 512 GiB":                {changes{sizeGB(1024), bursting}, ""},
+		"bursting at 512 GiB":                   {changes{sizeGB(512), bursting}, "InvalidParameter"},
+		"bursting of a shared disk":             {changes{sizeGB(1024), shares(2), bursting}, "InvalidParameter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "d", diskParams(tc.changes...), nil)
+			if tc.code != "" {
+				expectCode(t, failure(t, p, err), 400, tc.code)
+				return
+			}
+			finish(t, p, err)
+			del, err := s.disks.BeginDelete(t.Context(), group, "d", nil)
+			finish(t, del, err)
+		})
+	}
+}
+
+func (s *simulator) beginResize(name string, change func(*armcompute.DiskUpdateProperties)) (armcompute.Disk, error) {
+	u := armcompute.DiskUpdate{Properties: &armcompute.DiskUpdateProperties{}}
+	change(u.Properties)
+	p, err := s.disks.BeginUpdate(s.t.Context(), group, name, u, nil)
+	if err != nil {
+		return armcompute.Disk{}, err
+	}
+	return finish(s.t, p, nil).Disk, nil
+}
+
+func TestDiskGrowsButNeverShrinks(t *testing.T) {
+	s := start(t)
+	s.disk("a")
+	grow := func(n int32) func(*armcompute.DiskUpdateProperties) {
+		return func(p *armcompute.DiskUpdateProperties) { p.DiskSizeGB = &n }
+	}
+	d, err := s.beginResize("a", grow(64))
+	if err != nil || *d.Properties.DiskSizeGB != 64 || *d.Properties.DiskSizeBytes != 64<<30 || *d.Properties.Tier != "P6" {
+		t.Errorf("grown disk: %+v, %v", d.Properties, err)
+	}
+	_, err = s.beginResize("a", grow(32))
+	expectCode(t, responseError(t, err), 400, "ResizeDiskError")
+	if _, err = s.beginResize("nowhere", grow(32)); err == nil {
+		t.Error("a disk that is not there grew")
+	} else {
+		expectCode(t, responseError(t, err), 404, "ResourceNotFound")
+	}
+}
+
+func TestAttachedDisksChangeOnlyWhereAzureLetsThem(t *testing.T) {
+	s := start(t)
+	s.disk("plain")
+	s.disk("shared", shares(2))
+	s.disk("big", sizeGB(4096))
+	s.vm("node", "Standard_D4s_v5")
+	s.attach("node", "plain", "shared", "big")
+	grow := func(n int32) func(*armcompute.DiskUpdateProperties) {
+		return func(p *armcompute.DiskUpdateProperties) { p.DiskSizeGB = &n }
+	}
+	if _, err := s.beginResize("plain", grow(32)); err != nil {
+		t.Errorf("a disk of one VM grows online: %v", err)
+	}
+	for name, size := range map[string]int32{"shared": 32, "big": 8192} {
+		_, err := s.beginResize(name, grow(size))
+		expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
+	}
+	_, err := s.beginResize("shared", func(p *armcompute.DiskUpdateProperties) { p.MaxShares = to.Ptr[int32](3) })
+	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
+
+	p, err := s.vms.BeginDeallocate(t.Context(), group, "node", nil)
+	finish(t, p, err)
+	if _, err := s.beginResize("shared", grow(32)); err != nil {
+		t.Errorf("a shared disk of a deallocated VM grows: %v", err)
+	}
+}
+
+func TestDiskKeepsWhatItWasGiven(t *testing.T) {
+	s := start(t)
+	d := s.disk("a", func(d *armcompute.Disk) {
+		d.Tags = map[string]*string{"owner": to.Ptr("me")}
+		d.Properties.NetworkAccessPolicy = to.Ptr(armcompute.NetworkAccessPolicyDenyAll)
+		d.Properties.OptimizedForFrequentAttach = to.Ptr(true)
+		d.Properties.Encryption = &armcompute.Encryption{DiskEncryptionSetID: to.Ptr("/x"), Type: to.Ptr(armcompute.EncryptionTypeEncryptionAtRestWithCustomerKey)}
+	})
+	p := d.Properties
+	if *d.Tags["owner"] != "me" || *p.NetworkAccessPolicy != "DenyAll" || !*p.OptimizedForFrequentAttach || *p.Encryption.DiskEncryptionSetID != "/x" || *p.UniqueID == "" || p.TimeCreated == nil {
+		t.Errorf("disk is %+v", p)
+	}
+	// The whole disk sent back is no change.
+	again, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "a", d, nil)
+	if got := finish(t, again, err); *got.Properties.UniqueID != *p.UniqueID {
+		t.Error("an update made another disk")
+	}
+}
+
+func TestListsComeInPages(t *testing.T) {
+	s := start(t, func(o *server.Options) {
+		o.PageSize = 3
+		o.ResourceGroups = []string{group, "other"}
+	})
+	for i := range 7 {
+		s.disk(fmt.Sprintf("d%d", i))
+	}
+	p, err := s.disks.BeginCreateOrUpdate(t.Context(), "other", "elsewhere", diskParams(), nil)
+	finish(t, p, err)
+
+	pages, names := 0, map[string]bool{}
+	for pager := s.disks.NewListByResourceGroupPager(group, nil); pager.More(); pages++ {
+		page, err := pager.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range page.Value {
+			names[*d.Name] = true
+		}
+	}
+	if pages != 3 || len(names) != 7 || names["elsewhere"] {
+		t.Errorf("%d pages with %v", pages, names)
+	}
+	all := 0
+	for pager := s.disks.NewListPager(nil); pager.More(); {
+		page, err := pager.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += len(page.Value)
+	}
+	if all != 8 {
+		t.Errorf("subscription has %d disks, want 8", all)
+	}
+}
+
+func TestWritesToADiskAtWorkConflict(t *testing.T) {
+	s := start(t)
+	s.hold("disk.create", "a")
+	first, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "a", diskParams(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.disks.BeginCreateOrUpdate(t.Context(), group, "a", diskParams(), nil)
+	expectCode(t, responseError(t, err), 409, "Conflict")
+	s.vm("node", "Standard_D4s_v5")
+	_, err = s.begin("node", attachments("a"))
+	expectCode(t, responseError(t, err), 409, "Conflict")
+	finish(t, first, nil)
+}
+
+func TestUnknownResourceGroupAndSubscription(t *testing.T) {
+	s := start(t)
+	_, err := s.disks.BeginCreateOrUpdate(t.Context(), "nowhere", "a", diskParams(), nil)
+	expectCode(t, responseError(t, err), 404, "ResourceGroupNotFound")
+	f, err := armcompute.NewClientFactory("11111111-0000-0000-0000-000000000000", anyToken{}, clientOptions(s.url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.NewDisksClient().Get(t.Context(), group, "a", nil)
+	expectCode(t, responseError(t, err), 404, "SubscriptionNotFound")
+}
