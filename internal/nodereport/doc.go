@@ -1,0 +1,18 @@
+// Package nodereport keeps this node's AzDriverNode: the heartbeat, and the report of the
+// volumes that are staged here, which is the node's half of laws 2 to 4.
+//
+// The report is a write-ahead log. An entry is written before the first effect on a
+// device and removed after the last, so it always names at least the volumes that are in use. The controller
+// takes a volume's absence from it for the proof that the node let go (law 3a), and
+// therefore an entry must never be missing:
+//
+//   - Only this package writes the report, one write at a time, each a compare-and-swap.
+//   - Whatever the first write of a process is, it carries the result of a scan of the node's mounts, and only
+//     such a write sets status.mountsScannedTime.
+//   - When the AzDriverNode was deleted behind the plug-in's back, the next write makes it again with all entries.
+//
+// What the mounts do not show, raw block volumes and formats that were cut short,
+// is kept in one small file for each volume on the node (Records).
+//
+// Callers: internal/csi/node for the entries, cmd for the heartbeat.
+package nodereport

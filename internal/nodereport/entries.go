@@ -1,0 +1,76 @@
+package nodereport
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Announce writes that the node is going to use a volume under an epoch. Only after it has returned nil
+// may the claim be read, and only after that the device be touched. A volume that is
+// staged already under that epoch stays so.
+func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, stagingPath string) error {
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		entry := entryOf(status, volume)
+		if entry.Epoch == epoch && entry.Phase == apiv1.PhaseStaged {
+			return
+		}
+		entry.Epoch, entry.Phase, entry.StagingPath = epoch, apiv1.PhaseStaging, stagingPath
+	})
+	if err != nil {
+		return fmt.Errorf("announce the staging of volume %s: %w", volume, err)
+	}
+	return nil
+}
+
+// Confirm writes that the volume is staged as the entry says.
+func (r *Reporter) Confirm(ctx context.Context, staged apiv1.StagedVolume) error {
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		staged.Phase = apiv1.PhaseStaged
+		*entryOf(status, staged.VolumeName) = *staged.DeepCopy()
+	})
+	if err != nil {
+		return fmt.Errorf("report volume %s staged: %w", staged.VolumeName, err)
+	}
+	return nil
+}
+
+// BeginUnstage writes that the node is letting go of a volume. A volume that has no entry gets none.
+func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		if slices.ContainsFunc(status.StagedVolumes, named(volume)) {
+			entryOf(status, volume).Phase = apiv1.PhaseUnstaging
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("report volume %s as being unstaged: %w", volume, err)
+	}
+	return nil
+}
+
+// Forget removes the entry of a volume: the proof that the node let go. It is called after the last effect.
+func (r *Reporter) Forget(ctx context.Context, volume string) error {
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		status.StagedVolumes = slices.DeleteFunc(status.StagedVolumes, named(volume))
+	})
+	if err != nil {
+		return fmt.Errorf("report volume %s unstaged: %w", volume, err)
+	}
+	return nil
+}
+
+func named(volume string) func(apiv1.StagedVolume) bool {
+	return func(entry apiv1.StagedVolume) bool { return entry.VolumeName == volume }
+}
+
+// entryOf returns the entry of a volume, after adding one if there is none.
+func entryOf(status *apiv1.AzDriverNodeStatus, volume string) *apiv1.StagedVolume {
+	i := slices.IndexFunc(status.StagedVolumes, named(volume))
+	if i < 0 {
+		status.StagedVolumes = append(status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume})
+		i = len(status.StagedVolumes) - 1
+	}
+	return &status.StagedVolumes[i]
+}

@@ -1,0 +1,159 @@
+package nodereport
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+const (
+	firstRetry = 250 * time.Millisecond
+	// callTimeout bounds one heartbeat; a call that hangs must not silence the node.
+	callTimeout = 10 * time.Second
+	// replicationAge is how long an AzVolume's number of replicas is believed; it may be changed while the volume is staged.
+	replicationAge = 5 * time.Minute
+)
+
+// replication is whether a volume has replicas, and when that was read.
+type replication struct {
+	wanted bool
+	read   time.Time
+}
+
+// Start writes heartbeats until ctx ends. The first one makes the AzDriverNode and carries the scan of the mounts.
+func (r *Reporter) Start(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx)
+	retry := firstRetry
+	for {
+		interval, err := r.beat(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			log.Error(err, "heartbeat failed", "retryIn", retry.String())
+			interval = min(retry, interval)
+			retry = min(2*retry, r.options.SlowInterval)
+		default:
+			retry = firstRetry
+		}
+		timer := r.options.Clock.NewTimer(interval)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		case <-r.wake:
+			timer.Stop()
+		}
+	}
+}
+
+// NeedLeaderElection tells the manager that every node reports.
+func (r *Reporter) NeedLeaderElection() bool { return false }
+
+// SetReady sets the condition Ready, which the next heartbeat writes. reason is one word in CamelCase.
+func (r *Reporter) SetReady(ready bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if ready {
+		status = metav1.ConditionTrue
+	}
+	r.mu.Lock()
+	r.ready = metav1.Condition{Type: apiv1.NodeConditionReady, Status: status, Reason: reason, Message: message}
+	r.mu.Unlock()
+	r.wakeUp()
+}
+
+// Observe tells the reporter of an AzVolume that was read anyway.
+func (r *Reporter) Observe(volume *apiv1.AzVolume) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replicated[volume.Name] = replication{wanted: volume.Spec.MaxMountReplicaCount > 0, read: r.options.Clock.Now()}
+}
+
+func (r *Reporter) wakeUp() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// beat writes one heartbeat and returns when the next one is due.
+func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r.mu.Lock()
+	ready := r.ready
+	r.mu.Unlock()
+	r.lookUpReplication(ctx)
+	interval := r.options.SlowInterval
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		r.promise(status)
+		interval = time.Duration(status.HeartbeatSeconds) * time.Second
+		meta.SetStatusCondition(&status.Conditions, r.stamped(ready))
+	})
+	return interval, err
+}
+
+// promise sets the time of the heartbeat and the interval to the next one. It is part of every write; one that
+// makes the interval shorter wakes the loop, so that the promise is kept.
+func (r *Reporter) promise(status *apiv1.AzDriverNodeStatus) {
+	interval := r.options.SlowInterval
+	r.mu.Lock()
+	for _, entry := range status.StagedVolumes {
+		// A volume that could not be read yet counts as replicated: a heartbeat too many does no harm.
+		if known, found := r.replicated[entry.VolumeName]; !found || known.wanted {
+			interval = r.options.FastInterval
+		}
+	}
+	r.mu.Unlock()
+	seconds := int32(max(1, interval/time.Second))
+	if seconds < status.HeartbeatSeconds {
+		r.wakeUp()
+	}
+	status.HeartbeatSeconds = seconds
+	status.HeartbeatTime = &metav1.MicroTime{Time: r.options.Clock.Now()}
+}
+
+func (r *Reporter) stamped(condition metav1.Condition) metav1.Condition {
+	condition.LastTransitionTime = metav1.NewTime(r.options.Clock.Now())
+	return condition
+}
+
+// lookUpReplication reads the staged volumes whose number of replicas is not known, or was read long ago.
+func (r *Reporter) lookUpReplication(ctx context.Context) {
+	for _, name := range r.stagedVolumes(ctx) {
+		r.mu.Lock()
+		known, found := r.replicated[name]
+		r.mu.Unlock()
+		if found && r.options.Clock.Since(known.read) <= replicationAge {
+			continue
+		}
+		var volume apiv1.AzVolume
+		err := r.options.Client.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: name}, &volume)
+		if client.IgnoreNotFound(err) != nil {
+			continue
+		}
+		volume.Name = name
+		r.Observe(&volume)
+	}
+}
+
+func (r *Reporter) stagedVolumes(ctx context.Context) []string {
+	select {
+	case r.writing <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() { <-r.writing }()
+	volumes := make([]string, 0, len(r.staged))
+	for _, entry := range r.staged {
+		volumes = append(volumes, entry.VolumeName)
+	}
+	return volumes
+}

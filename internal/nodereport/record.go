@@ -1,0 +1,138 @@
+package nodereport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Record is what the node keeps on its own disk of a volume that it stages, because
+// neither the report nor the mounts tell it after a restart.
+type Record struct {
+	VolumeName string `json:"volumeName"`
+	VolumeID   string `json:"volumeID"`
+	// Epoch under which the volume was staged.
+	Epoch int64 `json:"epoch"`
+	// BootID of the kernel then.
+	BootID      string `json:"bootID"`
+	StagingPath string `json:"stagingPath"`
+	// Device path then; it may mean another device later.
+	Device string `json:"device"`
+	LUN    int32  `json:"lun"`
+	// Block says that the volume is staged as a raw block device: nothing is mounted.
+	Block bool `json:"block,omitempty"`
+	// Formatting is set while a filesystem is being made: the device was blank, and what
+	// it carries now is the work of this node under this epoch.
+	Formatting *provisioner.Filesystem `json:"formatting,omitempty"`
+}
+
+const recordSuffix = ".json"
+
+// Records is a directory of Records, one file for each volume. Writes are atomic
+// and durable when they return. Calls for one volume must not overlap.
+type Records struct {
+	// Dir is made at the first write.
+	Dir string
+}
+
+// Get returns the record of a volume.
+func (r Records) Get(volume string) (record Record, found bool, err error) {
+	raw, err := os.ReadFile(r.path(volume))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, fmt.Errorf("read record of volume: %w", err)
+	}
+	if err := json.Unmarshal(raw, &record); err != nil {
+		return Record{}, false, fmt.Errorf("parse record %s: %w", r.path(volume), err)
+	}
+	return record, true, nil
+}
+
+// List returns all records.
+func (r Records) List() (map[string]Record, error) {
+	entries, err := os.ReadDir(r.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list records of volumes: %w", err)
+	}
+	records := map[string]Record{}
+	for _, entry := range entries {
+		volume, isRecord := strings.CutSuffix(entry.Name(), recordSuffix)
+		if !isRecord {
+			continue
+		}
+		record, found, err := r.Get(volume)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			records[volume] = record
+		}
+	}
+	return records, nil
+}
+
+// Put writes a record in the place of the one before.
+func (r Records) Put(record Record) error {
+	raw, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("encode record of volume: %w", err)
+	}
+	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
+		return fmt.Errorf("make directory of records: %w", err)
+	}
+	path := r.path(record.VolumeName)
+	if err := writeDurably(path+".new", raw); err != nil {
+		return fmt.Errorf("write record of volume: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("put record of volume in place: %w", err)
+	}
+	return r.syncDir()
+}
+
+// Delete removes a record; one that is not there is a success.
+func (r Records) Delete(volume string) error {
+	err := os.Remove(r.path(volume))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove record of volume: %w", err)
+	}
+	return r.syncDir()
+}
+
+// path is safe: the name of an AzVolume holds neither slashes nor a leading dot.
+func (r Records) path(volume string) string { return filepath.Join(r.Dir, volume+recordSuffix) }
+
+func (r Records) syncDir() error {
+	dir, err := os.Open(r.Dir)
+	if err != nil {
+		return fmt.Errorf("open directory of records: %w", err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("sync directory of records: %w", err)
+	}
+	return nil
+}
+
+func writeDurably(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Sync(), file.Close())
+}

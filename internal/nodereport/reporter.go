@@ -1,0 +1,212 @@
+package nodereport
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Options of a Reporter.
+type Options struct {
+	// Client reads and writes at the API server, never through a cache.
+	Client client.Client
+	// Namespace of the custom resources.
+	Namespace string
+	// NodeName is the Node's and the AzDriverNode's name.
+	NodeName string
+	// Spec identifies the VM.
+	Spec apiv1.AzDriverNodeSpec
+	// DriverVersion is reported.
+	DriverVersion string
+	// Scanner looks at what is staged here.
+	Scanner Scanner
+	// SlowInterval and FastInterval between heartbeats; fast while a replicated volume is staged here.
+	SlowInterval, FastInterval time.Duration
+	// Clock of the heartbeat; nil for the real one.
+	Clock clock.WithTicker
+}
+
+// Reporter keeps this node's AzDriverNode. It is safe for concurrent use.
+type Reporter struct {
+	options Options
+	// writing is the right to write, and to use last: held over a call, so it is a channel that can be waited for with a context.
+	writing chan struct{}
+	// last is the object as the API server returned it; nil if it must be read.
+	last *apiv1.AzDriverNode
+	// compared says that this process has written the result of its scan, and object to which object.
+	compared bool
+	object   types.UID
+	// staged are the entries as they were last known, to make the object again.
+	staged []apiv1.StagedVolume
+	wake   chan struct{}
+
+	mu         sync.Mutex
+	ready      metav1.Condition
+	isScanned  bool
+	replicated map[string]replication
+}
+
+// New returns a Reporter that has done nothing yet.
+func New(options Options) *Reporter {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	r := &Reporter{
+		options:    options,
+		writing:    make(chan struct{}, 1),
+		wake:       make(chan struct{}, 1),
+		replicated: map[string]replication{},
+	}
+	r.SetReady(false, "Starting", "the node plug-in is starting")
+	return r
+}
+
+// Scanned returns nil once the report of this process has been compared with the node's mounts and
+// written, which is when volumes can be staged.
+func (r *Reporter) Scanned() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.isScanned {
+		return provisioner.Errorf(provisioner.Unavailable, "the mounts of this node have not been compared with its report yet")
+	}
+	return nil
+}
+
+// Capacity returns how many data disks the VM can take, or 0 while the controller has not looked it
+// up. It reads at the API server.
+func (r *Reporter) Capacity(ctx context.Context) (int32, error) {
+	var node apiv1.AzDriverNode
+	if err := r.options.Client.Get(ctx, r.key(), &node); client.IgnoreNotFound(err) != nil {
+		return 0, fmt.Errorf("read capacity of node: %w", err)
+	}
+	if node.Status.Capacity == nil {
+		return 0, nil
+	}
+	return node.Status.Capacity.MaxDataDisks, nil
+}
+
+func (r *Reporter) key() client.ObjectKey {
+	return client.ObjectKey{Namespace: r.options.Namespace, Name: r.options.NodeName}
+}
+
+// update changes the status by mutate and returns when the API server has it. mutate may be called several
+// times, always with the newest status, and must not call the Reporter. A status that mutate leaves
+// alone is not written, but it is read, so that nothing is concluded from an object that is gone.
+func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeStatus)) error {
+	select {
+	case r.writing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another write of the report: %w", ctx.Err())
+	}
+	defer func() { <-r.writing }()
+	for fresh := false; ; {
+		if r.last == nil {
+			if err := r.load(ctx); err != nil {
+				return err
+			}
+			fresh = true
+		}
+		next := r.last.DeepCopy()
+		if err := r.applyScan(ctx, next); err != nil {
+			return err
+		}
+		mutate(&next.Status)
+		if apiequality.Semantic.DeepEqual(next.Status, r.last.Status) {
+			if fresh {
+				return nil
+			}
+			r.last = nil
+			continue
+		}
+		done, err := r.write(ctx, next)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// write returns done = false if the object is not what it was taken for, and has to be read again.
+func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode) (done bool, err error) {
+	r.promise(&next.Status)
+	err = r.options.Client.Status().Update(ctx, next)
+	if err != nil {
+		// Also after an error that leaves open whether the write took place.
+		r.last = nil
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("write report of node: %w", err)
+	}
+	r.last = next
+	r.compared, r.object = true, next.UID
+	r.staged = next.DeepCopy().Status.StagedVolumes
+	r.mu.Lock()
+	r.isScanned = true
+	r.mu.Unlock()
+	return true, nil
+}
+
+// load reads the object, makes it if it is missing, and brings its spec up to date.
+func (r *Reporter) load(ctx context.Context) error {
+	node := &apiv1.AzDriverNode{}
+	err := r.options.Client.Get(ctx, r.key(), node)
+	if apierrors.IsNotFound(err) {
+		node = &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: r.options.NodeName},
+			Spec:       r.options.Spec,
+		}
+		err = r.options.Client.Create(ctx, node)
+	}
+	if err != nil {
+		return fmt.Errorf("load AzDriverNode: %w", err)
+	}
+	if node.Spec != r.options.Spec {
+		node.Spec = r.options.Spec
+		if err := r.options.Client.Update(ctx, node); err != nil {
+			return fmt.Errorf("write spec of AzDriverNode: %w", err)
+		}
+	}
+	r.last = node
+	return nil
+}
+
+// applyScan makes the first status that this process writes to an object carry the result of a scan.
+func (r *Reporter) applyScan(ctx context.Context, node *apiv1.AzDriverNode) error {
+	if r.compared && r.object == node.UID {
+		return nil
+	}
+	status := &node.Status
+	now := metav1.MicroTime{Time: r.options.Clock.Now()}
+	if r.compared {
+		// The object was made again behind our back. What this process knows is
+		// newer than any scan: calls may be at work just now.
+		status.StagedVolumes = append([]apiv1.StagedVolume(nil), r.staged...)
+	} else {
+		found, err := r.options.Scanner.scan(ctx)
+		if err != nil {
+			return fmt.Errorf("scan mounts: %w", err)
+		}
+		entries, obsolete := compare(status.StagedVolumes, found)
+		for _, volume := range obsolete {
+			if err := r.options.Scanner.Records.Delete(volume); err != nil {
+				return err
+			}
+		}
+		status.StagedVolumes = entries
+	}
+	status.MountsScannedTime = &now
+	status.BootID = r.options.Scanner.BootID
+	status.DriverVersion = r.options.DriverVersion
+	return nil
+}

@@ -1,0 +1,317 @@
+package nodereport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	namespace = "azure-disk-csi"
+	nodeName  = "node-a"
+)
+
+func newAPI(t *testing.T, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := apiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}).Build()
+	// An API server gives every object a UID of its own.
+	return interceptor.NewClient(base, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			obj.SetUID(uuid.NewUUID())
+			return c.Create(ctx, obj, opts...)
+		},
+	})
+}
+
+func newReporter(t *testing.T, api client.Client, scanner Scanner) (*Reporter, *clocktesting.FakeClock) {
+	t.Helper()
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC))
+	return New(Options{
+		Client: api, Namespace: namespace, NodeName: nodeName,
+		Spec:    apiv1.AzDriverNodeSpec{VMID: "/subscriptions/s/vm", VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "1"},
+		Scanner: scanner, SlowInterval: 30 * time.Second, FastInterval: 2 * time.Second, Clock: clock, DriverVersion: "v2",
+	}), clock
+}
+
+func get(t *testing.T, api client.Client) *apiv1.AzDriverNode {
+	t.Helper()
+	var node apiv1.AzDriverNode
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: nodeName}, &node); err != nil {
+		t.Fatal(err)
+	}
+	return &node
+}
+
+func TestTheFirstWriteMakesTheNodeAndCarriesTheScan(t *testing.T) {
+	api := newAPI(t)
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	mounts.points = []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/staging"}}
+	if err := scanner.Records.Put(Record{VolumeName: "left-over", Epoch: 4, StagingPath: "/staging", BootID: bootID}); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := newReporter(t, api, scanner)
+	if r.Scanned() == nil {
+		t.Error("the report counts as scanned before the first write")
+	}
+	if err := r.Announce(t.Context(), "new", 1, "/new"); err != nil {
+		t.Fatal(err)
+	}
+	node := get(t, api)
+	if node.Spec.VMID != "/subscriptions/s/vm" || node.Status.MountsScannedTime == nil || node.Status.BootID != bootID || node.Status.HeartbeatTime == nil {
+		t.Errorf("node = %+v", node)
+	}
+	if got := describe(node); got != "left-over:4:Staged new:1:Staging" {
+		t.Errorf("entries = %q", got)
+	}
+	if err := r.Scanned(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEntryIsStagedUnstagedAndForgotten(t *testing.T) {
+	api := newAPI(t)
+	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
+	ctx := t.Context()
+	steps := []struct {
+		name string
+		do   func() error
+		want string
+	}{
+		{"letting go of what is not there", func() error { return r.BeginUnstage(ctx, "v") }, ""},
+		{"announce", func() error { return r.Announce(ctx, "v", 1, "/p") }, "v:1:Staging"},
+		{"confirm", func() error {
+			return r.Confirm(ctx, apiv1.StagedVolume{VolumeName: "v", Epoch: 1, Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: "u"}})
+		}, "v:1:Staged"},
+		{"announce again under the same epoch", func() error { return r.Announce(ctx, "v", 1, "/p") }, "v:1:Staged"},
+		{"announce under the next epoch", func() error { return r.Announce(ctx, "v", 2, "/p") }, "v:2:Staging"},
+		{"begin to let go", func() error { return r.BeginUnstage(ctx, "v") }, "v:2:Unstaging"},
+		{"announce while letting go", func() error { return r.Announce(ctx, "v", 2, "/p") }, "v:2:Staging"},
+		{"forget", func() error { return r.Forget(ctx, "v") }, ""},
+		{"forget again", func() error { return r.Forget(ctx, "v") }, ""},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if step.want == "" && step.name == "letting go of what is not there" {
+			continue
+		}
+		if got := describe(get(t, api)); got != step.want {
+			t.Errorf("after %s: %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
+func TestWritesOfOthersAndOfManyCallersAreNotLost(t *testing.T) {
+	api := newAPI(t)
+	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
+	var calls sync.WaitGroup
+	errs := make(chan error, 40)
+	for i := range 20 {
+		calls.Go(func() { errs <- r.Announce(t.Context(), fmt.Sprintf("v%02d", i), 1, "/p") })
+		// The controller writes the capacity into the same status.
+		calls.Go(func() { errs <- writeCapacity(t.Context(), api, int32(i+1)) })
+	}
+	calls.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	node := get(t, api)
+	if len(node.Status.StagedVolumes) != 20 {
+		t.Errorf("%d entries, want 20", len(node.Status.StagedVolumes))
+	}
+	if err := writeCapacity(t.Context(), api, 16); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Forget(t.Context(), "v00"); err != nil {
+		t.Fatal(err)
+	}
+	if node := get(t, api); node.Status.Capacity == nil || node.Status.Capacity.MaxDataDisks != 16 {
+		t.Error("the report overwrote the capacity")
+	}
+	if got, err := r.Capacity(t.Context()); got != 16 || err != nil {
+		t.Errorf("Capacity = %d, %v", got, err)
+	}
+}
+
+func writeCapacity(ctx context.Context, api client.Client, disks int32) error {
+	for {
+		var node apiv1.AzDriverNode
+		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: nodeName}, &node); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		node.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: disks}
+		if err := api.Status().Update(ctx, &node); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func TestANodeThatWasDeletedIsMadeAgainWithAllEntries(t *testing.T) {
+	api := newAPI(t)
+	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
+	for _, volume := range []string{"v", "w"} {
+		if err := r.Announce(t.Context(), volume, 1, "/p"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := api.Delete(t.Context(), get(t, api)); err != nil {
+		t.Fatal(err)
+	}
+	// An announcement that changes nothing must notice too.
+	if err := r.Announce(t.Context(), "w", 1, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	if got := describe(get(t, api)); got != "v:1:Staging w:1:Staging" {
+		t.Errorf("entries = %q", got)
+	}
+	if get(t, api).Status.MountsScannedTime == nil {
+		t.Error("the new object does not count as scanned")
+	}
+}
+
+func TestAWriteOfUnknownOutcomeIsReadBackBeforeTheNext(t *testing.T) {
+	base := newAPI(t)
+	fail := false
+	api := interceptor.NewClient(base, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := c.Status().Update(ctx, obj, opts...); err != nil || !fail {
+				return err
+			}
+			fail = false
+			return errors.New("the answer was lost")
+		},
+	})
+	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
+	if err := r.Announce(t.Context(), "v", 1, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	fail = true
+	if err := r.Forget(t.Context(), "v"); err == nil {
+		t.Error("the lost answer was taken for a success")
+	}
+	if err := r.Announce(t.Context(), "w", 1, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	if got := describe(get(t, base)); got != "w:1:Staging" {
+		t.Errorf("entries = %q", got)
+	}
+}
+
+func TestAFailedScanLeavesMountsScannedTimeUnset(t *testing.T) {
+	api := newAPI(t)
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	mounts.points = []provisioner.MountPoint{{Source: "/dev/sdc", Target: stagingPath(scanner)}}
+	r, _ := newReporter(t, api, scanner)
+	if err := r.Announce(t.Context(), "v", 1, "/p"); err == nil {
+		t.Error("a volume was announced though the report is not complete")
+	}
+	if get(t, api).Status.MountsScannedTime != nil {
+		t.Error("an incomplete report proves something")
+	}
+}
+
+func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
+	replicated := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "replicated"}, Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1}}
+	plain := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plain"}}
+	api := newAPI(t, replicated, plain)
+	r, clock := newReporter(t, api, newScanner(t, &mountList{}))
+	r.SetReady(true, "Serving", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	first := awaitHeartbeat(t, api, clock, time.Time{}, 0)
+	if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
+		t.Errorf("first heartbeat = %+v", first.Status)
+	}
+	next := awaitHeartbeat(t, api, clock, first.Status.HeartbeatTime.Time, 30*time.Second)
+	r.Observe(plain)
+	if err := r.Announce(ctx, "plain", 1, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, api).Status.HeartbeatSeconds; got != 30 {
+		t.Errorf("with a volume without replicas: every %d s, want 30", got)
+	}
+	// A volume that nobody told of counts as replicated, and the loop finds out.
+	if err := r.Announce(ctx, "replicated", 1, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, api).Status.HeartbeatSeconds; got != 2 {
+		t.Errorf("with a replicated volume: every %d s, want 2", got)
+	}
+	next = awaitHeartbeat(t, api, clock, next.Status.HeartbeatTime.Time, 2*time.Second)
+	if err := r.Forget(ctx, "replicated"); err != nil {
+		t.Fatal(err)
+	}
+	next = awaitHeartbeat(t, api, clock, next.Status.HeartbeatTime.Time, 2*time.Second)
+	if next.Status.HeartbeatSeconds != 30 {
+		t.Errorf("after the replicated volume left: every %d s, want 30", next.Status.HeartbeatSeconds)
+	}
+}
+
+// awaitHeartbeat lets step pass, once the loop waits for it, and waits for a heartbeat after the given one.
+func awaitHeartbeat(t *testing.T, api client.Client, clock *clocktesting.FakeClock, after time.Time, step time.Duration) *apiv1.AzDriverNode {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	stepped := step == 0
+	for {
+		var node apiv1.AzDriverNode
+		err := api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: nodeName}, &node)
+		if err == nil && stepped && node.Status.HeartbeatTime != nil && node.Status.HeartbeatTime.After(after) {
+			return &node
+		}
+		if !stepped && clock.HasWaiters() {
+			clock.Step(step)
+			stepped = true
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("no heartbeat after %s: %v", after, err)
+		}
+	}
+}
+
+func describe(node *apiv1.AzDriverNode) string {
+	text := ""
+	for i, entry := range node.Status.StagedVolumes {
+		if i > 0 {
+			text += " "
+		}
+		text += fmt.Sprintf("%s:%d:%s", entry.VolumeName, entry.Epoch, entry.Phase)
+	}
+	return text
+}

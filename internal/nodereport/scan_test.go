@@ -1,0 +1,206 @@
+package nodereport
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	bootID    = "boot-2"
+	oldBootID = "boot-1"
+	volumeID  = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/PVC-1"
+)
+
+func TestCompare(t *testing.T) {
+	fs := &provisioner.Filesystem{Type: "ext4", UUID: "u"}
+	staged := apiv1.StagedVolume{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}
+	staging := apiv1.StagedVolume{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaging, StagingPath: "/staging"}
+	mount := provisioner.MountPoint{Source: "/dev/sdc", Target: "/staging", FSType: "ext4"}
+	record := func(edit func(*Record)) map[string]Record {
+		r := Record{VolumeName: "v", Epoch: 3, BootID: bootID, StagingPath: "/staging", Device: "/dev/sdc"}
+		edit(&r)
+		return map[string]Record{"v": r}
+	}
+	plain := record(func(*Record) {})
+	tests := map[string]struct {
+		report   []apiv1.StagedVolume
+		records  map[string]Record
+		mounted  bool
+		held     bool
+		want     []apiv1.StagedVolume
+		obsolete []string
+	}{
+		"nothing anywhere":                                         {},
+		"a mount that is reported stays as it is":                  {report: []apiv1.StagedVolume{staged}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
+		"a mount that is not reported is added":                    {records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
+		"a mount without a record is added with no epoch":          {mounted: true, want: []apiv1.StagedVolume{{VolumeName: "v", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}}},
+		"an entry whose mount is gone is removed":                  {report: []apiv1.StagedVolume{staged}, records: plain, obsolete: []string{"v"}},
+		"an announcement that was never followed by anything goes": {report: []apiv1.StagedVolume{staging}},
+		"a device that something still holds keeps its entry":      {report: []apiv1.StagedVolume{staging}, records: plain, held: true, want: []apiv1.StagedVolume{staging}},
+		"a raw block device of this boot stays": {
+			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block = true }), want: []apiv1.StagedVolume{staged},
+		},
+		"a raw block device of this boot is added": {
+			records: record(func(r *Record) { r.Block = true }), want: []apiv1.StagedVolume{staged},
+		},
+		"a raw block device of before the reboot goes": {
+			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block, r.BootID = true, oldBootID }), obsolete: []string{"v"},
+		},
+		"a format that was cut short stays, also over a reboot": {
+			report: []apiv1.StagedVolume{staging}, records: record(func(r *Record) { r.Formatting, r.BootID = fs, oldBootID }), want: []apiv1.StagedVolume{staging},
+		},
+		"a format that was cut short is added": {
+			records: record(func(r *Record) { r.Formatting = fs }),
+			want:    []apiv1.StagedVolume{{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaging, Device: "/dev/sdc", StagingPath: "/staging"}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			found := findings{bootID: bootID, records: test.records, mounted: map[string]provisioner.MountPoint{}, held: map[string]bool{"v": test.held}}
+			if test.mounted {
+				found.mounted["v"] = mount
+			}
+			entries, obsolete := compare(test.report, found)
+			if diff := cmp.Diff(test.want, entries); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.obsolete, obsolete); diff != "" {
+				t.Errorf("obsolete records (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// mountList is a node's mounts, and the devices that something holds.
+type mountList struct {
+	provisioner.Mounts
+	provisioner.Devices
+	points []provisioner.MountPoint
+	held   map[string]bool
+}
+
+func (m *mountList) List(context.Context) ([]provisioner.MountPoint, error) { return m.points, nil }
+
+func (m *mountList) Flush(_ context.Context, device string) error {
+	if m.held[device] {
+		return provisioner.Conflict
+	}
+	return nil
+}
+
+func newScanner(t *testing.T, mounts *mountList) Scanner {
+	t.Helper()
+	return Scanner{
+		KubeletDir: t.TempDir(), DriverName: "disk.csi.azure.com", BootID: bootID,
+		Records: Records{Dir: filepath.Join(t.TempDir(), "staged")}, Mounts: mounts, Devices: mounts,
+	}
+}
+
+func stagingPath(s Scanner) string {
+	return filepath.Join(s.KubeletDir, "plugins/kubernetes.io/csi", s.DriverName, "abc123", "globalmount")
+}
+
+func TestScanNamesStagingMountsByTheKubeletsFile(t *testing.T) {
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	mounts.points = []provisioner.MountPoint{
+		{Source: "proc", Target: "/proc"},
+		{Source: "/dev/sdz", Target: filepath.Join(scanner.KubeletDir, "plugins/kubernetes.io/csi/other.driver/abc/globalmount")},
+		{Source: "/dev/sdc", Target: stagingPath(scanner)},
+	}
+	if _, err := scanner.scan(t.Context()); err == nil {
+		t.Error("a staging mount that nobody can name was passed over")
+	}
+	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": scanner.DriverName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(stagingPath(scanner), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(stagingPath(scanner)), "vol_data.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.scan(t.Context())
+	if err != nil || len(found.mounted) != 1 || found.mounted["pvc-1"].Source != "/dev/sdc" {
+		t.Errorf("mounted = %v, %v", found.mounted, err)
+	}
+}
+
+func TestScanNamesStagingMountsByTheRecord(t *testing.T) {
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	mounts.points = []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/anywhere/else"}}
+	if err := scanner.Records.Put(Record{VolumeName: "v", StagingPath: "/anywhere/else"}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := scanner.scan(t.Context())
+	if err != nil || found.mounted["v"].Target != "/anywhere/else" {
+		t.Errorf("mounted = %v, %v", found.mounted, err)
+	}
+}
+
+func TestScanAsksForTheDeviceOfARecordWithoutAMount(t *testing.T) {
+	tests := map[string]struct {
+		record Record
+		points []provisioner.MountPoint
+		want   bool
+	}{
+		"something holds it":                          {record: Record{BootID: bootID, Device: "/dev/sdc"}, want: true},
+		"it was of another boot":                      {record: Record{BootID: oldBootID, Device: "/dev/sdc"}},
+		"the path means another volume's disk by now": {record: Record{BootID: bootID, Device: "/dev/sdc"}, points: []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/other"}}},
+		"nobody holds it":                             {record: Record{BootID: bootID, Device: "/dev/sdd"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			scanner := newScanner(t, &mountList{points: test.points, held: map[string]bool{"/dev/sdc": true}})
+			test.record.VolumeName, test.record.StagingPath = "v", "/staging"
+			for _, record := range []Record{test.record, {VolumeName: "w", StagingPath: "/other", Device: "/dev/sdc", BootID: bootID}} {
+				if err := scanner.Records.Put(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found, err := scanner.scan(t.Context())
+			if err != nil || found.held["v"] != test.want {
+				t.Errorf("held = %v, %v, want %v", found.held, err, test.want)
+			}
+		})
+	}
+}
+
+func TestRecordsLastAndGo(t *testing.T) {
+	records := Records{Dir: filepath.Join(t.TempDir(), "a", "b")}
+	want := Record{VolumeName: "v", VolumeID: volumeID, Epoch: 7, Block: true, Formatting: &provisioner.Filesystem{Type: "xfs", UUID: "u"}}
+	if _, found, err := records.Get("v"); found || err != nil {
+		t.Errorf("before: found = %v, %v", found, err)
+	}
+	for range 2 {
+		if err := records.Put(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a process leaves behind that is killed while it writes.
+	if err := os.WriteFile(filepath.Join(records.Dir, "v.json.new"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := records.List()
+	if diff := cmp.Diff(map[string]Record{"v": want}, got); diff != "" || err != nil {
+		t.Errorf("List: %v (-want +got):\n%s", err, diff)
+	}
+	for range 2 {
+		if err := records.Delete("v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, found, err := records.Get("v"); found || err != nil {
+		t.Errorf("after Delete: found = %v, %v", found, err)
+	}
+}
