@@ -55,9 +55,9 @@ func TestSilenceLastsAsLongAsWasAsked(t *testing.T) {
 	p := newPacer()
 	p.block(now.Add(30*time.Second), all)
 	p.block(now.Add(10*time.Second), own)
-	for after, want := range map[time.Duration]time.Duration{0: 30 * time.Second, 12 * time.Second: 18 * time.Second, 31 * time.Second: 0} {
-		if got := p.silence(now.Add(after), own, all); got != want {
-			t.Errorf("after %v: %v, want %v", after, got, want)
+	for _, step := range []struct{ after, want time.Duration }{{0, 30 * time.Second}, {12 * time.Second, 18 * time.Second}, {31 * time.Second, 0}} {
+		if got := p.silence(now.Add(step.after), own, all); got != step.want {
+			t.Errorf("after %v: %v, want %v", step.after, got, step.want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func nextPoll(usual, age time.Duration) time.Duration {
 	case age < usual*3/2:
 		return dense
 	default:
-		return min(dense+(age-usual*3/2)/4, 5*time.Second)
+		return min(dense+(age-usual*3/2)/2, 5*time.Second)
 	}
 }
 

@@ -1,0 +1,314 @@
+package azure_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+)
+
+// bed is a simulator with one client of it, a VM and some disks.
+type bed struct {
+	*testing.T
+	*simulator
+	cloud *azure.Cloud
+	vm    string
+	disks []string
+	since uint64 // sequence number of the last call of the preparations
+}
+
+func newBed(t *testing.T, disks int) *bed {
+	t.Helper()
+	s := startSimulator(t)
+	cloud, closeIt := s.open(t)
+	t.Cleanup(closeIt)
+	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_M64s", "")}
+	b.disks = make([]string, disks)
+	b.together(disks, func(i int) error {
+		b.disks[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription, group, i)
+		return b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
+			ID: b.disks[i], Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1,
+		}))
+	})
+	_, b.since = s.requests(t, 0)
+	return b
+}
+
+func (b *bed) outcome(op provisioner.Operation, err error) error {
+	if err != nil {
+		return err
+	}
+	return op.Wait(b.Context())
+}
+
+func (b *bed) together(n int, call func(i int) error) {
+	b.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if err := call(i); err != nil {
+				b.Errorf("call %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if b.Failed() {
+		b.FailNow()
+	}
+}
+
+func (b *bed) attach(i int) (provisioner.Operation, error) {
+	return b.cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: b.vm, DiskID: b.disks[i], CachingMode: "None"})
+}
+
+func (b *bed) attached() map[string]bool {
+	b.Helper()
+	list, err := b.cloud.Attachments().List(b.Context(), b.vm)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for _, a := range list {
+		ids[strings.ToLower(a.DiskID)] = true
+	}
+	return ids
+}
+
+func (b *bed) has(i int) bool { return b.attached()[strings.ToLower(b.disks[i])] }
+
+func (b *bed) calls() []seenCall {
+	calls, _ := b.requests(b.T, b.since)
+	return calls
+}
+
+func TestManyDisksForOneVMTravelInFewCalls(t *testing.T) {
+	b := newBed(t, 40)
+	b.together(40, func(i int) error { return b.outcome(b.attach(i)) })
+	if n := len(b.attached()); n != 40 {
+		t.Fatalf("%d attached", n)
+	}
+	calls := b.calls()
+	if n := vmUpdates(calls); n > 4 {
+		t.Errorf("%d updates of the VM", n)
+	}
+	if n := count(calls, func(c seenCall) bool { return c.Status == 429 }); n > 0 {
+		t.Errorf("%d calls were answered 429", n)
+	}
+	b.together(40, func(i int) error {
+		return b.outcome(b.cloud.Attachments().Detach(t.Context(), b.vm, b.disks[i]))
+	})
+	if n := vmUpdates(b.calls()); n > 8 {
+		t.Errorf("%d updates of the VM for 40 attaches and 40 detaches", n)
+	}
+}
+
+func TestForcedDetachesOfALostNodeTravelTogether(t *testing.T) {
+	b := newBed(t, 6)
+	b.together(6, func(i int) error { return b.outcome(b.attach(i)) })
+	before := vmUpdates(b.calls())
+	b.together(6, func(i int) error {
+		return b.outcome(b.cloud.Attachments().ForceDetach(t.Context(), b.vm, b.disks[i]))
+	})
+	if n := vmUpdates(b.calls()) - before; n > 2 {
+		t.Errorf("%d updates of the VM", n)
+	}
+	if left := b.attached(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestAnAttachThatSomebodyElsePreemptedIsNotMadeAgain(t *testing.T) {
+	b := newBed(t, 2)
+	if err := b.outcome(b.attach(0)); err != nil {
+		t.Fatal(err)
+	}
+	b.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "delay": "2s", "times": 1})
+	op, err := b.attach(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := vmUpdates(b.calls())
+	// Another leader fences the VM off.
+	p, err := b.vms.BeginAttachDetachDataDisks(t.Context(), group, nameOf(b.vm), armcompute.AttachDetachDataDisksRequest{
+		DataDisksToDetach: []*armcompute.DataDisksToDetach{{DiskID: &b.disks[0], DetachOption: to.Ptr(armcompute.DiskDetachOptionTypesForceDetach)}},
+	}, nil)
+	finish(t, p, err)
+	if err := op.Wait(t.Context()); !errors.Is(err, provisioner.Conflict) {
+		t.Errorf("want Conflict, got %v", err)
+	}
+	if n := vmUpdates(b.calls()) - before; n != 0 || b.has(1) {
+		t.Errorf("it was made again: %d updates, attached %v", n, b.has(1))
+	}
+}
+
+func TestAnAnswerThatWasLostIsAskedForAgain(t *testing.T) {
+	b := newBed(t, 1)
+	b.fault(t, map[string]any{"stage": "after", "action": "attachDetachDataDisks", "disconnect": true, "times": 1})
+	if err := b.outcome(b.attach(0)); err != nil || !b.has(0) {
+		t.Errorf("attached %v, %v", b.has(0), err)
+	}
+}
+
+func TestAnOperationThatFailsForOneDiskDoesNotFailItsNeighbours(t *testing.T) {
+	b := newBed(t, 4)
+	// The first operation fails after it was accepted; nobody can tell for whose sake.
+	b.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "status": 400, "code": "BadRequest", "times": 1})
+	b.together(4, func(i int) error { return b.outcome(b.attach(i)) })
+	if n := len(b.attached()); n != 4 {
+		t.Errorf("%d attached", n)
+	}
+}
+
+func TestACallThatIsRefusedWithoutAReasonGoesInHalves(t *testing.T) {
+	b := newBed(t, 4)
+	b.fault(t, map[string]any{"action": "attachDetachDataDisks", "status": 400, "code": "BadRequest", "times": 1})
+	b.together(4, func(i int) error { return b.outcome(b.attach(i)) })
+	if n := len(b.attached()); n != 4 {
+		t.Errorf("%d attached", n)
+	}
+	b.fault(t, map[string]any{"action": "attachDetachDataDisks", "status": 400, "code": "BadRequest"})
+	b.together(4, func(i int) error {
+		if err := b.outcome(b.cloud.Attachments().Detach(t.Context(), b.vm, b.disks[i])); !errors.Is(err, provisioner.InvalidArgument) {
+			return fmt.Errorf("want the platform's InvalidArgument, got %w", err)
+		}
+		return nil
+	})
+}
+
+func TestPollingOutlivesFailuresOfThePlatform(t *testing.T) {
+	b := newBed(t, 1)
+	b.fault(t, map[string]any{"kind": "operations", "status": 503, "code": "ServerBusy", "times": 4})
+	if err := b.outcome(b.attach(0)); err != nil || !b.has(0) {
+		t.Errorf("attached %v, %v", b.has(0), err)
+	}
+}
+
+func TestOneOperationIsPolledOnceHoweverManyWait(t *testing.T) {
+	b := newBed(t, 1)
+	b.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "delay": "400ms", "times": 1})
+	op, err := b.attach(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.together(50, func(int) error {
+		if again, err := b.attach(0); err != nil || again.Wait(t.Context()) != nil {
+			return fmt.Errorf("again: %w", err)
+		}
+		return op.Wait(t.Context())
+	})
+	calls := b.calls()
+	if n := count(calls, func(c seenCall) bool { return strings.Contains(c.Path, "/operations/") }); n > 12 {
+		t.Errorf("%d polls", n)
+	}
+	if n := vmUpdates(calls); n != 1 {
+		t.Errorf("%d updates", n)
+	}
+}
+
+func TestATokenCannotSendTheCredentialElsewhere(t *testing.T) {
+	b := newBed(t, 1)
+	b.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "delay": "300ms", "times": 1})
+	op, err := b.attach(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reached atomic.Int32
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer thief.Close()
+	other, closeIt := b.open(t)
+	defer closeIt()
+	forged := strings.ReplaceAll(op.Token(), b.url, thief.URL)
+	if forged == op.Token() {
+		t.Fatal("the token holds no URL to forge")
+	}
+	resumed, err := other.Attachments().Resume(t.Context(), forged)
+	if err == nil {
+		err = resumed.Wait(t.Context())
+	}
+	if err == nil || reached.Load() != 0 {
+		t.Errorf("error %v, requests to the other host %d", err, reached.Load())
+	}
+	if err := op.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheEndOfTheProcessFreesEverybody(t *testing.T) {
+	s := startSimulator(t)
+	cloud, stop := s.open(t)
+	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_D2s_v3", "")}
+	id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/d", subscription, group)
+	if err := b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1})); err != nil {
+		t.Fatal(err)
+	}
+	s.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "delay": "1s", "times": 1})
+	b.disks = []string{id}
+	op, err := b.attach(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := cloud.Attachments().Detach(t.Context(), b.vm, id)
+		waiting <- err
+	}()
+	stop()
+	for what, err := range map[string]error{"operation": op.Wait(t.Context()), "call": <-waiting} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	next, closeIt := s.open(t)
+	defer closeIt()
+	resumed, err := next.Attachments().Resume(t.Context(), op.Token())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resumed.Wait(t.Context()); err != nil {
+		t.Errorf("the next process: %v", err)
+	}
+}
+
+func TestTheSKUListIsReadOnce(t *testing.T) {
+	b := newBed(t, 0)
+	b.together(20, func(int) error {
+		_, err := b.cloud.SKUs().MaxDataDisks(t.Context(), "East US", "Standard_D2s_v3")
+		return err
+	})
+	n := count(b.calls(), func(c seenCall) bool { return strings.HasSuffix(strings.ToLower(c.Path), "/skus") })
+	_, err := b.cloud.SKUs().Disk(t.Context(), "eastus", "Premium_LRS", 1<<30)
+	if again := count(b.calls(), func(c seenCall) bool { return strings.HasSuffix(strings.ToLower(c.Path), "/skus") }); err != nil || n == 0 || again != n {
+		t.Errorf("%d calls for 20 questions, %d after one more, %v", n, again, err)
+	}
+}
+
+func TestTheWrongSecretIsUnauthorized(t *testing.T) {
+	s := startSimulator(t)
+	config := s.config(t)
+	config.AADClientSecret = "wrong"
+	credential, err := config.Credential()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := azure.New(t.Context(), azure.Options{Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := cloud.Disks().List(ctx, provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group}); !errors.Is(err, provisioner.Unauthorized) {
+		t.Errorf("want Unauthorized, got %v", err)
+	}
+}
