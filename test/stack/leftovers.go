@@ -1,0 +1,221 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+const settleTimeout = 2 * time.Minute
+
+// awaitNodes makes a Node for each VM, without which its AzDriverNode would be
+// cleaned up, and waits until every AzDriverNode is ready.
+func (s *Stack) awaitNodes(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settleTimeout)
+	defer cancel()
+	err := s.await(ctx, &apiv1.AzDriverNodeList{}, func(list client.ObjectList) string {
+		ready := map[string]bool{}
+		for _, node := range list.(*apiv1.AzDriverNodeList).Items {
+			ready[node.Name] = meta.IsStatusConditionTrue(node.Status.Conditions, apiv1.NodeConditionReady) && node.Status.Capacity != nil
+		}
+		for _, node := range s.Nodes {
+			if !ready[node.Name] {
+				return "AzDriverNode " + node.Name + " is not ready or has no capacity"
+			}
+		}
+		return ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeNode makes the Node object of a VM.
+func (s *Stack) makeNode(t *testing.T, name string) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1.LabelTopologyZone: s.Zone, corev1.LabelTopologyRegion: Location, corev1.LabelInstanceTypeStable: vmSize, TopologyKey: s.Zone,
+	}}}
+	if err := s.Kube.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Stack"}}
+	if err := s.Kube.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Kube.Delete(context.WithoutCancel(t.Context()), node); err != nil {
+			t.Log(err)
+		}
+	})
+}
+
+// await waits, by watching, until check finds nothing missing in the list.
+func (s *Stack) await(ctx context.Context, list client.ObjectList, check func(client.ObjectList) string) error {
+	for {
+		if err := s.Kube.List(ctx, list, client.InNamespace(s.Namespace)); err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
+		missing := check(list)
+		if missing == "" {
+			return nil
+		}
+		watcher, err := s.Kube.Watch(ctx, list, client.InNamespace(s.Namespace),
+			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
+		if err != nil {
+			return fmt.Errorf("%s; watch: %w", missing, err)
+		}
+		ok := nextEvent(ctx, watcher)
+		watcher.Stop()
+		if !ok {
+			return fmt.Errorf("%s: %w", missing, ctx.Err())
+		}
+	}
+}
+
+func nextEvent(ctx context.Context, watcher watch.Interface) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-watcher.ResultChan():
+		return true
+	}
+}
+
+// AssertNothingLeft waits until no custom resource of a volume is left, and then looks for disks at
+// Azure, attachments, devices and mounts.
+func (s *Stack) AssertNothingLeft(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settleTimeout)
+	defer cancel()
+	none := func(list client.ObjectList) string {
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return err.Error()
+		}
+		if len(items) == 0 {
+			return ""
+		}
+		raw, _ := json.MarshalIndent(items[0], "", " ")
+		return fmt.Sprintf("%d objects are left, the first: %s", len(items), raw)
+	}
+	for _, list := range []client.ObjectList{&apiv1.AzVolumeAttachmentList{}, &apiv1.AzVolumeList{}} {
+		if err := s.await(ctx, list, none); err != nil {
+			t.Error(err)
+		}
+	}
+	nodes := &apiv1.AzDriverNodeList{}
+	if err := s.Kube.List(ctx, nodes, client.InNamespace(s.Namespace)); err != nil {
+		t.Error(err)
+	}
+	for _, node := range nodes.Items {
+		if len(node.Status.StagedVolumes) > 0 {
+			t.Errorf("node %s still reports %v", node.Name, node.Status.StagedVolumes)
+		}
+	}
+	if disks := s.disksAtAzure(t); len(disks) > 0 {
+		t.Errorf("disks are left at Azure: %v", disks)
+	}
+	for _, device := range s.loopDevices(t) {
+		t.Errorf("loop device %s is left", device)
+	}
+	for _, mount := range s.mounts(t) {
+		if !strings.HasPrefix(mount, filepath.Join(s.Dir, "hv")+"/") {
+			t.Errorf("mount %s is left", mount)
+		}
+	}
+}
+
+func (s *Stack) disksAtAzure(t *testing.T) []string {
+	t.Helper()
+	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks?api-version=%s", s.arm, Subscription, ResourceGroup, disksV)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var list struct {
+		Value []struct {
+			Name string `json:"name"`
+		} `json:"value"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 0, len(list.Value))
+	for _, disk := range list.Value {
+		names = append(names, disk.Name)
+	}
+	return names
+}
+
+// loopDevices returns the loop devices whose backing file is in the stack's directory.
+func (s *Stack) loopDevices(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		backing, err := os.ReadFile(file)
+		if err != nil {
+			continue // the device was cleared meanwhile
+		}
+		if strings.HasPrefix(string(backing), s.Dir+"/") {
+			found = append(found, filepath.Base(filepath.Dir(filepath.Dir(file))))
+		}
+	}
+	return found
+}
+
+// mounts returns the mount points below the stack's directory.
+func (s *Stack) mounts(t *testing.T) []string {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(raw)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[4], s.Dir+"/") {
+			found = append(found, fields[4])
+		}
+	}
+	return found
+}
+
+// sweep runs when all processes have ended. What is left then was leaked; it is
+// reported and removed.
+func (s *Stack) sweep(t *testing.T) {
+	for _, mount := range s.mounts(t) {
+		t.Errorf("mount %s was leaked", mount)
+		unmount(t, mount)
+	}
+	for _, device := range s.loopDevices(t) {
+		t.Errorf("loop device %s was leaked", device)
+	}
+	if err := os.RemoveAll(s.Dir); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,148 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Process is a program that can be killed and started again with the same arguments.
+type Process struct {
+	// Name for logs.
+	Name string
+
+	path  string
+	args  []string
+	env   []string
+	log   string
+	ready func(context.Context) error
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{}
+	starts int
+}
+
+// newProcess describes a process; ready returns nil once the process answers.
+func newProcess(name, logDir, path string, args []string, ready func(context.Context) error) *Process {
+	return &Process{Name: name, path: path, args: args, log: filepath.Join(logDir, name+".log"), ready: ready}
+}
+
+// Start starts the process and waits until it answers.
+func (p *Process) Start(ctx context.Context) error {
+	if err := p.launch(); err != nil {
+		return err
+	}
+	return p.WaitReady(ctx)
+}
+
+func (p *Process) launch() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log of %s: %w", p.Name, err)
+	}
+	defer out.Close()
+	p.starts++
+	fmt.Fprintf(out, "--- start %d: %s %v\n", p.starts, p.path, p.args)
+	cmd := exec.Command(p.path, p.args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the exit status of a process that tests kill says nothing
+		close(exited)
+	}()
+	p.cmd, p.exited = cmd, exited
+	return nil
+}
+
+// WaitReady waits until the process answers; it fails at once when the process has ended.
+func (p *Process) WaitReady(ctx context.Context) error {
+	p.mu.Lock()
+	exited := p.exited
+	p.mu.Unlock()
+	var last error
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if last = p.ready(ctx); last == nil {
+			return nil
+		}
+		select {
+		case <-exited:
+			return fmt.Errorf("%s ended before it was ready (log: %s)", p.Name, p.log)
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w (log: %s)", p.Name, errors.Join(ctx.Err(), last), p.log)
+		case <-tick.C:
+		}
+	}
+}
+
+// Kill ends the process with SIGKILL, as a crash would, and waits until it is gone.
+func (p *Process) Kill() { p.signal(syscall.SIGKILL) }
+
+// Stop ends the process with SIGTERM and waits until it is gone.
+func (p *Process) Stop() { p.signal(syscall.SIGTERM) }
+
+func (p *Process) signal(signal syscall.Signal) {
+	p.mu.Lock()
+	cmd, exited := p.cmd, p.exited
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Signal(signal) // it may be gone already
+	select {
+	case <-exited:
+	case <-time.After(20 * time.Second):
+		_ = cmd.Process.Kill()
+		<-exited
+	}
+}
+
+// Starts returns how often the process was started.
+func (p *Process) Starts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.starts
+}
+
+func (p *Process) mustStart(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.Start(ctx); err != nil {
+		t.Fatalf("%v\n%s", err, tail(p.log))
+	}
+	t.Cleanup(func() {
+		p.Stop()
+		if t.Failed() {
+			t.Logf("the end of %s:\n%s", p.log, tail(p.log))
+		}
+	})
+}
+
+func tail(path string) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	const limit = 6000
+	if len(raw) > limit {
+		raw = raw[len(raw)-limit:]
+	}
+	return string(raw)
+}

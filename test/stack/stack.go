@@ -1,0 +1,355 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+)
+
+// What the simulated Azure and the cluster are called.
+const (
+	Subscription  = "00000000-0000-0000-0000-000000000001"
+	ResourceGroup = "stack"
+	Location      = "eastus"
+	TopologyKey   = "topology.disk.csi.azure.com/zone"
+
+	vmSize   = "Standard_D4s_v5"
+	zone     = "1"
+	computeV = "2025-04-01"
+	disksV   = "2025-01-02"
+)
+
+// Options of a Stack.
+type Options struct {
+	// Nodes is the number of VMs with a node plug-in each.
+	Nodes int
+	// Controllers is the number of controller plug-ins; one of them leads.
+	Controllers int
+	// Extender says whether a scheduler extender runs.
+	Extender bool
+}
+
+// Stack is a running driver.
+type Stack struct {
+	// Dir holds sockets, mounts, disks and logs.
+	Dir string
+	// Zone of every node, as a topology value.
+	Zone string
+	// Namespace of the custom resources.
+	Namespace string
+	Nodes     []*Node
+	// ControllerSocket is the CSI endpoint of the first controller plug-in.
+	ControllerSocket string
+	// Kube reads the API server.
+	Kube client.WithWatch
+
+	controller csi.ControllerClient
+	arm        string
+	bin        string
+	logs       string
+	kubeconfig string
+	hypervisor *Process
+	killable   []*Process
+}
+
+// Node is a simulated VM with its node plug-in.
+type Node struct {
+	Name    string
+	Socket  string
+	dir     string
+	client  csi.NodeClient
+	process *Process
+}
+
+// paths returns where the orchestrator stages and publishes a volume on the node.
+func (n *Node) paths(volumeID string) (staging, target string) {
+	name := filepath.Base(volumeID)
+	return filepath.Join(n.dir, "staging", name, "globalmount"), filepath.Join(n.dir, "pods", name, "mount")
+}
+
+// Start starts a stack that ends with the test.
+func Start(t *testing.T, options Options) *Stack {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test needs root: it mounts real devices")
+	}
+	s := newStack(t)
+	s.startAzure(t)
+	for i := range options.Nodes {
+		s.startNode(t, i)
+	}
+	for i := range options.Controllers {
+		s.startController(t, i)
+	}
+	if options.Extender {
+		s.startExtender(t)
+	}
+	s.awaitNodes(t)
+	conn, err := Connect(s.ControllerSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.controller = csi.NewControllerClient(conn)
+	return s
+}
+
+func newStack(t *testing.T) *Stack {
+	t.Helper()
+	// Unix sockets have short names: t.TempDir is too long for them.
+	dir, err := os.MkdirTemp("", "azd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Stack{
+		Dir: dir, Zone: Location + "-" + zone, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
+		bin: filepath.Join(root(), "bin"), logs: filepath.Join(root(), "out", "test", t.Name()),
+	}
+	t.Cleanup(func() { s.sweep(t) })
+	if err := os.RemoveAll(s.logs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(s.logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.buildPrograms(t)
+	s.kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := writeKubeconfig(apiserver.Config(t), s.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// buildPrograms builds what the stack runs, so that a test never runs yesterday's driver.
+func (s *Stack) buildPrograms(t *testing.T) {
+	t.Helper()
+	build := exec.Command("go", "build", "-o", s.bin+"/", "./cmd/azuredisk", "./cmd/azuresim")
+	build.Dir = root()
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+}
+
+func (s *Stack) startAzure(t *testing.T) {
+	t.Helper()
+	hypervisorDir := filepath.Join(s.Dir, "hv")
+	socket := filepath.Join(s.Dir, "hv.sock")
+	s.hypervisor = newProcess("hypervisor", s.logs, filepath.Join(s.bin, "azuresim"),
+		[]string{"hypervisor", "--state-dir", hypervisorDir, "--socket", socket}, answersAt("unix", socket))
+	s.hypervisor.mustStart(t)
+
+	listen, admin := freeAddress(t), freeAddress(t)
+	s.arm = "http://" + listen
+	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), []string{
+		"serve", "--listen", listen, "--admin-listen", admin, "--state-dir", filepath.Join(s.Dir, "azure"),
+		"--latency", "fast", "--throttle", "off", "--hypervisor", socket,
+		"--subscription", Subscription, "--resource-group", ResourceGroup, "--location", Location,
+	}, answersHTTP("http://"+admin+"/admin/healthz"))
+	azuresim.mustStart(t)
+	s.killable = append(s.killable, azuresim)
+}
+
+func (s *Stack) startNode(t *testing.T, i int) {
+	t.Helper()
+	name := fmt.Sprintf("node-%d", i+1)
+	s.putVM(t, name)
+	s.makeNode(t, name)
+	imdsAddress := freeAddress(t)
+	imds := newProcess("imds-"+name, s.logs, filepath.Join(s.bin, "azuresim"), []string{
+		"imds", "--arm-endpoint", s.arm, "--subscription", Subscription, "--resource-group", ResourceGroup,
+		"--vm", name, "--listen", imdsAddress,
+	}, answersAt("tcp", imdsAddress))
+	imds.mustStart(t)
+
+	dir := filepath.Join(s.Dir, name)
+	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock")}
+	health := freeAddress(t)
+	node.process = newProcess("azuredisk-"+name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
+		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
+		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--log-level", "debug",
+		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
+		"--dev-root", filepath.Join(s.Dir, "hv", "vms", name, "dev"), "--heartbeat-interval", "2s",
+	}, answersHTTP("http://"+health+"/readyz"))
+	node.process.mustStart(t)
+	conn, err := Connect(node.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	node.client = csi.NewNodeClient(conn)
+	s.Nodes = append(s.Nodes, node)
+	s.killable = append(s.killable, node.process)
+}
+
+func (s *Stack) startController(t *testing.T, i int) {
+	t.Helper()
+	name := fmt.Sprintf("controller-%d", i+1)
+	socket := filepath.Join(s.Dir, name+".sock")
+	if i == 0 {
+		s.ControllerSocket = socket
+	}
+	cloudConfig := filepath.Join(s.Dir, "azure.json")
+	raw, err := json.Marshal(map[string]string{
+		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": Subscription, "resourceGroup": ResourceGroup, "location": Location,
+		"resourceManagerEndpoint": s.arm, "aadClientId": "stack", "aadClientSecret": "stack",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cloudConfig, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	health := freeAddress(t)
+	controller := newProcess(name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
+		"controller", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--endpoint", "unix://" + socket,
+		"--cloud-config", cloudConfig, "--health-address", health, "--log-level", "debug",
+		"--leader-election-namespace", s.Namespace, "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms",
+	}, answersHTTP("http://"+health+"/readyz"))
+	controller.mustStart(t)
+	s.killable = append(s.killable, controller)
+}
+
+func (s *Stack) startExtender(t *testing.T) {
+	t.Helper()
+	address := freeAddress(t)
+	extender := newProcess("scheduler-extender", s.logs, filepath.Join(s.bin, "azuredisk"), []string{
+		"scheduler-extender", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--address", address,
+	}, answersHTTP("http://"+address+"/readyz"))
+	extender.mustStart(t)
+	s.killable = append(s.killable, extender)
+}
+
+// putVM makes a VM at the simulated Azure.
+func (s *Stack) putVM(t *testing.T, name string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"location": Location, "zones": []string{zone},
+		"properties": map[string]any{
+			"hardwareProfile": map[string]any{"vmSize": vmSize},
+			"storageProfile":  map[string]any{"dataDisks": []any{}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s?api-version=%s",
+		s.arm, Subscription, ResourceGroup, name, computeV)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= 300 {
+		var answer bytes.Buffer
+		_, _ = answer.ReadFrom(response.Body)
+		t.Fatalf("make VM %s: %s: %s", name, response.Status, answer.String())
+	}
+}
+
+// Killable returns the processes that may die at any time.
+func (s *Stack) Killable() []*Process { return s.killable }
+
+// Restarts returns how often processes were started again.
+func (s *Stack) Restarts() int {
+	n := 0
+	for _, p := range s.killable {
+		n += p.Starts() - 1
+	}
+	return n
+}
+
+// EnsureRunning waits until every process answers.
+func (s *Stack) EnsureRunning(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, p := range s.killable {
+		if err := p.ready(ctx); err == nil {
+			continue
+		}
+		p.Kill()
+		if err := p.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func answersAt(network, address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+}
+
+func answersHTTP(url string) func(context.Context) error {
+	client := &http.Client{Timeout: time.Second}
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode >= 300 {
+			return fmt.Errorf("%s: %s", url, response.Status)
+		}
+		return nil
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+func writeKubeconfig(config *rest.Config, path string) error {
+	return clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"stack": {
+			Server: config.Host, CertificateAuthorityData: config.CAData,
+		}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"stack": {
+			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
+		}},
+		Contexts:       map[string]*clientcmdapi.Context{"stack": {Cluster: "stack", AuthInfo: "stack"}},
+		CurrentContext: "stack",
+	}, path)
+}
