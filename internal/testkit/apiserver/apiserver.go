@@ -47,7 +47,7 @@ func Run(m *testing.M) int {
 	}
 	environment := &envtest.Environment{
 		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{filepath.Join(root(), "charts", "azuredisk", "crds")},
+		CRDDirectoryPaths:     []string{filepath.Join(root(), "charts", "azuredisk", "files", "crds")},
 		ErrorIfCRDPathMissing: true,
 	}
 	config, err = environment.Start()

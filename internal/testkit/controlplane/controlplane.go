@@ -1,0 +1,440 @@
+// Package controlplane runs the controller plug-in over a real API server and a
+// platform in memory, with a model of the node plug-in that keeps its half of the hand-over protocol.
+// Tests drive it as Kubernetes does, through CSI calls, and look at the objects and at the platform.
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// What disks and VMs of the platform have in common.
+const (
+	DriverName   = "disk.csi.azure.com"
+	Subscription = "sub"
+	Group        = "rg"
+	Location     = "eastus"
+	patience     = 30 * time.Second
+)
+
+// Options of New; the zero value has a platform without latency and the driver's defaults.
+type Options struct {
+	Latency       fake.Latency
+	CleanUpAfter  time.Duration
+	StaleAfter    time.Duration
+	ReservedSlots int32
+	// Quiet leaves the log out, for long simulations.
+	Quiet bool
+}
+
+// ControlPlane is a controller plug-in that can be killed and started again.
+type ControlPlane struct {
+	t         testing.TB
+	options   Options
+	Namespace string
+	Cloud     *fake.Cloud
+	// Client reads from the API server.
+	Client client.WithWatch
+	// CSI is the Controller server of the process that runs now.
+	CSI *csicontroller.Server
+
+	cancel  context.CancelFunc
+	stopped chan error
+	nodes   []string
+}
+
+// New starts a controller plug-in in a namespace of its own, and stops it when the test ends.
+func New(t testing.TB, options Options) *ControlPlane {
+	t.Helper()
+	if options.CleanUpAfter == 0 {
+		options.CleanUpAfter = 5 * time.Minute
+	}
+	if options.StaleAfter == 0 {
+		options.StaleAfter = time.Hour
+	}
+	p := &ControlPlane{
+		t: t, options: options, Namespace: apiserver.Namespace(t), Client: apiserver.Client(t),
+		Cloud: fake.New(fake.Options{Latency: options.Latency}),
+	}
+	p.Start()
+	t.Cleanup(func() {
+		p.Stop()
+		for _, n := range p.nodes {
+			_ = p.Client.Delete(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}})
+		}
+	})
+	return p
+}
+
+// Stop kills the process: nothing that it knew survives.
+func (p *ControlPlane) Stop() {
+	p.t.Helper()
+	if p.cancel == nil {
+		return
+	}
+	p.cancel()
+	if err := <-p.stopped; err != nil {
+		p.t.Errorf("controller plug-in: %v", err)
+	}
+	p.cancel = nil
+}
+
+// Start starts the process, with a client of the platform of its own.
+func (p *ControlPlane) Start() {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	log := logr.Discard()
+	ctrl.SetLogger(log) // what is below controller-runtime logs there
+	if !p.options.Quiet {
+		log = testr.NewWithInterface(p.t, testr.Options{LogTimestamp: true})
+	}
+	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
+		Scheme: apiserver.Scheme(p.t), Cache: view.CacheOptions(p.Namespace), Logger: log,
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		// Every test has controllers of the same names.
+		Controller: ctrlconfig.Controller{SkipNameValidation: ptr(true)},
+	})
+	p.must(err)
+	p.must(p.wire(ctx, mgr))
+	p.cancel, p.stopped = cancel, make(chan error, 1)
+	go func() { p.stopped <- mgr.Start(ctx) }()
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		p.t.Fatal("the cache was not filled")
+	}
+}
+
+func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
+	now := clock.RealClock{}
+	cloud := p.Cloud.Reopen()
+	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
+		return err
+	}
+	nodes := view.NewNodes(mgr.GetClient(), p.Namespace, now, p.options.StaleAfter)
+	informer, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
+	if err != nil {
+		return err
+	}
+	if _, err := informer.AddEventHandler(nodes.Handler()); err != nil {
+		return err
+	}
+	volumes, err := volume.New(volume.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, 1000), Nodes: nodes, Clock: now,
+		Events: mgr.GetEventRecorder("volume"), DriverName: DriverName, CleanUpAfter: p.options.CleanUpAfter,
+		ReservedSlots: p.options.ReservedSlots, Workers: 5,
+	})
+	if err != nil {
+		return err
+	}
+	attachments, err := attachment.New(attachment.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, 1000), Nodes: nodes, Clock: now,
+		Events: mgr.GetEventRecorder("attachment"), ReservedSlots: p.options.ReservedSlots, Workers: 5,
+	})
+	if err != nil {
+		return err
+	}
+	watch := csicontroller.NewWatch()
+	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	if p.CSI, err = csicontroller.New(csicontroller.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Clock: now, Namespace: p.Namespace,
+		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: Group, Location: Location, WaitTimeout: patience,
+	}); err != nil {
+		return err
+	}
+	for _, r := range []interface {
+		SetUp(ctrl.Manager, string) error
+	}{volumes, attachments, drivernode.New(drivernode.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: 2})} {
+		if err := r.SetUp(mgr, p.Namespace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *ControlPlane) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// VMID returns the resource ID of a node's VM.
+func VMID(node string) string {
+	return "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/Microsoft.Compute/virtualMachines/" + node
+}
+
+// DiskID returns the resource ID of a disk.
+func DiskID(name string) string {
+	return "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/Microsoft.Compute/disks/" + name
+}
+
+// Create creates a volume with parameters and returns its handle.
+func (p *ControlPlane) Create(name string, parameters map[string]string) string {
+	p.t.Helper()
+	response, err := p.CSI.CreateVolume(p.t.Context(), CreateRequest(name, parameters))
+	p.must(err)
+	return response.GetVolume().GetVolumeId()
+}
+
+// CreateRequest is a request for a mounted volume of 10 GiB in zone 1.
+func CreateRequest(name string, parameters map[string]string) *csi.CreateVolumeRequest {
+	return &csi.CreateVolumeRequest{
+		Name: name, Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: 10 << 30},
+		VolumeCapabilities: []*csi.VolumeCapability{Mounted()},
+		AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
+			{Segments: map[string]string{"topology." + DriverName + "/zone": Location + "-1"}},
+		}},
+	}
+}
+
+// Mounted is the capability of a filesystem on one node.
+func Mounted() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4"}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	}
+}
+
+// Shared is the capability of raw block on several nodes.
+func Shared() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+	}
+}
+
+// Publish publishes a mounted volume to a node.
+func (p *ControlPlane) Publish(ctx context.Context, handle, node string) error {
+	_, err := p.CSI.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: Mounted()})
+	return err
+}
+
+// Unpublish unpublishes a volume from a node.
+func (p *ControlPlane) Unpublish(ctx context.Context, handle, node string) error {
+	_, err := p.CSI.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: node})
+	return err
+}
+
+// Volume reads an AzVolume, or returns nil.
+func (p *ControlPlane) Volume(name string) *apiv1.AzVolume {
+	p.t.Helper()
+	v := &apiv1.AzVolume{}
+	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, v))
+}
+
+// Attachment reads an AzVolumeAttachment, or returns nil.
+func (p *ControlPlane) Attachment(volume, node string) *apiv1.AzVolumeAttachment {
+	p.t.Helper()
+	a := &apiv1.AzVolumeAttachment{}
+	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, node)}, a))
+}
+
+func found[T any](t testing.TB, object *T, err error) *T {
+	t.Helper()
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return object
+}
+
+// Attachments reads all attachments of a volume.
+func (p *ControlPlane) Attachments(volume string) []apiv1.AzVolumeAttachment {
+	p.t.Helper()
+	var list apiv1.AzVolumeAttachmentList
+	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": volume}))
+	return list.Items
+}
+
+// AttachedTo returns the names of the VMs that have a disk attached, says the platform.
+func (p *ControlPlane) AttachedTo(disk string) []string {
+	var names []string
+	for _, d := range p.Cloud.State().Disks {
+		if d.ID == DiskID(disk) {
+			for _, vm := range d.AttachedTo {
+				names = append(names, vm[len(VMID("")):])
+			}
+		}
+	}
+	return names
+}
+
+// Eventually waits until check returns "", by watching the driver's objects, and fails with what it returned last.
+func (p *ControlPlane) Eventually(what string, check func() string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	changes, stop := p.changes(ctx)
+	defer stop()
+	for {
+		complaint := check()
+		if complaint == "" {
+			return
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			p.t.Fatalf("%s: %s", what, complaint)
+		}
+	}
+}
+
+// changes signals changes of volumes, attachments and nodes, and, because the platform is no object, at least each 100 ms.
+func (p *ControlPlane) changes(ctx context.Context) (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	ticker := time.NewTicker(100 * time.Millisecond)
+	var stops []func()
+	for _, list := range []client.ObjectList{&apiv1.AzVolumeList{}, &apiv1.AzVolumeAttachmentList{}, &apiv1.AzDriverNodeList{}} {
+		w, err := p.Client.Watch(ctx, list, client.InNamespace(p.Namespace))
+		p.must(err)
+		stops = append(stops, w.Stop)
+		go func() {
+			for range w.ResultChan() {
+				signal(ch)
+			}
+		}()
+	}
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				signal(ch)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ch, func() {
+		ticker.Stop()
+		close(done)
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// AddNode adds a VM, its Node and its AzDriverNode, whose plug-in has scanned the mounts.
+func (p *ControlPlane) AddNode(name, zone, size string) {
+	p.t.Helper()
+	p.Cloud.AddVM(provisioner.Instance{ID: VMID(name), Name: name, Size: size, Location: Location, Zone: zone})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	p.must(p.Client.Create(p.t.Context(), node))
+	p.nodes = append(p.nodes, name)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	p.must(p.Client.Status().Update(p.t.Context(), node))
+	// Admission taints every new node as not ready, and nobody here takes that away.
+	node.Spec.Taints = nil
+	p.must(p.Client.Update(p.t.Context(), node))
+	d := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: VMID(name), VMSize: size, Location: Location, Zone: zone},
+	}
+	p.must(p.Client.Create(p.t.Context(), d))
+	p.Report(name, func(s *apiv1.AzDriverNodeStatus) {
+		now := metav1.NowMicro()
+		s.HeartbeatTime, s.HeartbeatSeconds, s.MountsScannedTime = &now, 10, &now
+	})
+	p.Eventually("capacity of node "+name, func() string {
+		current := &apiv1.AzDriverNode{}
+		p.must(p.Client.Get(context.Background(), client.ObjectKeyFromObject(d), current))
+		if current.Status.Capacity == nil {
+			return "not filled in"
+		}
+		return ""
+	})
+}
+
+// Report changes what a node plug-in reports.
+func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus)) {
+	p.t.Helper()
+	d := &apiv1.AzDriverNode{}
+	p.must(p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: node}, d))
+	before := d.DeepCopy()
+	change(&d.Status)
+	p.must(p.Client.Status().Patch(context.Background(), d, client.MergeFrom(before)))
+}
+
+// Stage does what NodeStageVolume does with the API (ADR 0001): it announces, reads, and stays or
+// takes back. An error says why the volume may not be used.
+func (p *ControlPlane) Stage(volume, node string) error {
+	p.t.Helper()
+	v := p.Volume(volume)
+	if v == nil || v.Status.Primary == nil {
+		return fmt.Errorf("no claim")
+	}
+	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: v.Status.Primary.Epoch, Phase: apiv1.PhaseStaging}
+	p.setEntry(node, volume, &entry)
+	v, a := p.Volume(volume), p.Attachment(volume, node)
+	c := v.Status.Primary
+	switch {
+	case c.State != apiv1.ClaimHeld || c.NodeName != node || c.Epoch != entry.Epoch:
+		p.setEntry(node, volume, nil)
+		return fmt.Errorf("the claim is %+v", *c)
+	case a == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != c.Epoch || a.Status.State != apiv1.AttachmentAttached:
+		p.setEntry(node, volume, nil)
+		return fmt.Errorf("the attachment is not that of the claim")
+	}
+	entry.Phase = apiv1.PhaseStaged
+	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + volume}
+	p.setEntry(node, volume, &entry)
+	return nil
+}
+
+// Unstage does what NodeUnstageVolume does with the API.
+func (p *ControlPlane) Unstage(volume, node string) {
+	p.t.Helper()
+	p.setEntry(node, volume, nil)
+}
+
+func (p *ControlPlane) setEntry(node, volume string, entry *apiv1.StagedVolume) {
+	p.t.Helper()
+	p.Report(node, func(s *apiv1.AzDriverNodeStatus) {
+		var kept []apiv1.StagedVolume
+		for _, e := range s.StagedVolumes {
+			if e.VolumeName != volume {
+				kept = append(kept, e)
+			}
+		}
+		if entry != nil {
+			kept = append(kept, *entry)
+		}
+		s.StagedVolumes = kept
+	})
+}
