@@ -145,10 +145,9 @@ func (e *Environment) explain(ctx context.Context) error {
 	for _, pod := range e.view.allPods() {
 		reasons = append(reasons, fmt.Errorf("pod %s is %s", pod.Name, describePod(pod)))
 	}
-	found, err := e.gather(ctx, e.Report.Started)
-	if err != nil {
-		reasons = append(reasons, fmt.Errorf("gather what the driver did: %w", err))
-	}
+	// What cannot be gathered is missing in the timeline; the reason why the scenario
+	// broke off matters more.
+	found, _ := e.gather(ctx, e.Report.Started)
 	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
 	return errors.Join(reasons...)
 }

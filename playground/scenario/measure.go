@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -34,13 +35,11 @@ type evidence struct {
 	azure []azureCall
 }
 
+// gather returns what it could read, also with an error.
 func (e *Environment) gather(ctx context.Context, since time.Time) (evidence, error) {
-	calls, err := e.driverCalls(ctx, since)
-	if err != nil {
-		return evidence{}, err
-	}
-	azure, err := e.azure.since(ctx, since)
-	return evidence{calls, azure}, err
+	calls, noCalls := e.driverCalls(ctx, since)
+	azure, noAzure := e.azure.since(ctx, since)
+	return evidence{calls, azure}, errors.Join(noCalls, noAzure)
 }
 
 // measure adds what the evidence tells to the moves, and makes the series.
@@ -49,7 +48,7 @@ func measure(moves []Move, found evidence) Series {
 	for _, m := range moves {
 		s.Seconds = append(s.Seconds, milli(m.Took()))
 		s.DriverSeconds = append(s.DriverSeconds, milli(driverShare(found.calls, m)))
-		s.PauseSeconds = append(s.PauseSeconds, milli(m.FirstWrite.Sub(m.LastWrite)))
+		s.PauseSeconds = append(s.PauseSeconds, milli(m.Pause()))
 		s.AzureWrites = append(s.AzureWrites, len(azureWrites(found.azure, m)))
 	}
 	return s
@@ -136,7 +135,7 @@ func (m Move) figure(title string, events []timeline.Event, headline bool) timel
 	}
 	if !m.LastWrite.IsZero() {
 		figure.Gap = &timeline.Span{Start: m.LastWrite, End: m.FirstWrite,
-			Label: "nobody could write for " + timeline.Round(m.FirstWrite.Sub(m.LastWrite))}
+			Label: "nobody could write for " + timeline.Round(m.Pause())}
 	}
 	return figure
 }

@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -32,6 +31,14 @@ type Move struct {
 	LastWrite, FirstWrite time.Time
 	// Events are the events of this move, once they have been gathered.
 	Events []timeline.Event
+}
+
+// Pause is how long the workload could not write, 0 if that is not known.
+func (m Move) Pause() time.Duration {
+	if m.LastWrite.IsZero() {
+		return 0
+	}
+	return m.FirstWrite.Sub(m.LastWrite)
 }
 
 // Took is the time from the request to the pod Running elsewhere.
@@ -110,15 +117,16 @@ func (e *Environment) awaitWriter(ctx context.Context, w Workload, writer string
 func aroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {
 	var from *recorder.Ack
 	for i := range acks {
-		if acks[i].Writer == writer && (from == nil || acks[i].Sequence < from.Sequence) {
-			from = ptr.To(acks[i])
+		if acks[i].Writer == writer && (from == nil || acks[i].Time.Before(from.Time)) {
+			from = &acks[i]
 		}
 	}
 	if from == nil {
 		return last, first
 	}
 	for _, a := range acks {
-		if a.Start < from.Start && a.Time.After(last) {
+		// Not by the start number: a pod that finds its disk empty begins with 1 again.
+		if a.Writer != writer && a.Time.Before(from.Time) && a.Time.After(last) {
 			last = a.Time
 		}
 	}
