@@ -93,7 +93,7 @@ func ReadDisk(dir string) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	content, err := readDirect(file)
 	if err != nil {
 		return nil, true, fmt.Errorf("read %s around the cache: %w", path, err)

@@ -147,7 +147,7 @@ func (r *reporter) send(ctx context.Context, path, contentType string, body []by
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (l *azureLog) since(ctx context.Context, from time.Time) ([]azureCall, erro
 	if err != nil {
 		return nil, fmt.Errorf("ask azuresim for its record of calls: %w", err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("ask azuresim for its record of calls: %s", response.Status)
 	}

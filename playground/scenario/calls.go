@@ -106,7 +106,7 @@ func (e *Environment) podCalls(ctx context.Context, pod corev1.Pod, component st
 	if err != nil {
 		return nil, err
 	}
-	defer stream.Close()
+	defer func() { _ = stream.Close() }()
 	return parseCalls(stream, component, pod.Spec.NodeName)
 }
 

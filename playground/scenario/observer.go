@@ -73,9 +73,9 @@ func (o *observer) allVolumes() []volume {
 	return slices.Collect(maps.Values(o.volumes))
 }
 
-func (o *observer) add(lane timeline.Lane, source, detail, format string, args ...any) {
+func (o *observer) add(lane timeline.Lane, detail, format string, args ...any) {
 	o.events.Add(timeline.Event{
-		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: source, Detail: detail, Step: fmt.Sprintf(format, args...),
+		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: "kubernetes", Detail: detail, Step: fmt.Sprintf(format, args...),
 	})
 }
 
@@ -112,22 +112,22 @@ func as[T any](object any) T {
 
 func (o *observer) sawPod(old, pod *corev1.Pod) {
 	if pod == nil {
-		o.add(timeline.Kubernetes, "kubernetes", "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
+		o.add(timeline.Kubernetes, "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
 		return
 	}
 	detail := fmt.Sprintf("pod %s, UID %s", pod.Name, pod.UID)
 	if old == nil {
-		o.add(timeline.Kubernetes, "kubernetes", detail, "new pod is made")
+		o.add(timeline.Kubernetes, detail, "new pod is made")
 		old = &corev1.Pod{}
 	}
 	if old.Spec.NodeName == "" && pod.Spec.NodeName != "" {
-		o.add(timeline.Kubernetes, "kubernetes", detail, "scheduled to %s", pod.Spec.NodeName)
+		o.add(timeline.Kubernetes, detail, "scheduled to %s", pod.Spec.NodeName)
 	}
 	if old.DeletionTimestamp == nil && pod.DeletionTimestamp != nil {
-		o.add(timeline.Kubernetes, "kubernetes", detail, "pod on %s is to end", pod.Spec.NodeName)
+		o.add(timeline.Kubernetes, detail, "pod on %s is to end", pod.Spec.NodeName)
 	}
 	if !isRunning(old) && isRunning(pod) {
-		o.add(timeline.Kubernetes, "kubernetes", detail, "pod runs on %s", pod.Spec.NodeName)
+		o.add(timeline.Kubernetes, detail, "pod runs on %s", pod.Spec.NodeName)
 	}
 }
 
@@ -154,7 +154,7 @@ func (o *observer) sawNode(old, node *corev1.Node) {
 	before, now := inUse(old), inUse(node)
 	for _, name := range before {
 		if v, ours := o.volume(name); ours && !slices.Contains(now, name) {
-			o.add(timeline.Kubernetes, "kubernetes", "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "kubelet of %s: not in use", node.Name)
+			o.add(timeline.Kubernetes, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "kubelet of %s: not in use", node.Name)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 		return
 	}
 	detail := fmt.Sprintf("VolumeAttachment of %s to %s", v.Claim, some.Spec.NodeName)
-	say := func(format string) { o.add(timeline.Kubernetes, "kubernetes", detail, format, some.Spec.NodeName) }
+	say := func(format string) { o.add(timeline.Kubernetes, detail, format, some.Spec.NodeName) }
 	if va == nil {
 		say("detached from %s")
 		return
@@ -230,7 +230,7 @@ func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	}
 	before, _ := claim(old)
 	if now, detail := claim(object); now != "" && now != before {
-		o.add(timeline.Controller, "kubernetes", detail, "%s", now)
+		o.add(timeline.Controller, detail, "%s", now)
 	}
 }
 
@@ -245,7 +245,7 @@ func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 	}
 	detail := fmt.Sprintf("AzVolumeAttachment %s: %s, %s", now.Name, now.Role, now.State)
 	if object == nil {
-		o.add(timeline.Controller, "kubernetes", detail, "%s: no attachment", now.Node)
+		o.add(timeline.Controller, detail, "%s: no attachment", now.Node)
 		return
 	}
 	var before attachment
@@ -253,7 +253,7 @@ func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 		before = readAttachment(old)
 	}
 	if now.State != "" && (now.Role != before.Role || now.State != before.State) {
-		o.add(timeline.Controller, "kubernetes", detail, "%s: %s, %s", now.Node, strings.ToLower(now.Role), now.State)
+		o.add(timeline.Controller, detail, "%s: %s, %s", now.Node, strings.ToLower(now.Role), now.State)
 	}
 }
 
@@ -266,12 +266,12 @@ func (o *observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
 	lane := timeline.Node(object.GetName())
 	for name, phase := range now {
 		if _, ours := o.volume(name); ours && before[name] != phase {
-			o.add(lane, "kubernetes", "AzDriverNode "+object.GetName()+", status.stagedVolumes", "reports %s", phase)
+			o.add(lane, "AzDriverNode "+object.GetName()+", status.stagedVolumes", "reports %s", phase)
 		}
 	}
 	for name := range before {
 		if _, ours := o.volume(name); ours && now[name] == "" {
-			o.add(lane, "kubernetes", "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume", "reports unstaged")
+			o.add(lane, "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume", "reports unstaged")
 		}
 	}
 }

@@ -13,17 +13,20 @@ const laneWidth = 18
 // Text prints the figure as aligned text: the time since its start, the time since
 // the line before, how long it took, where it was, and what.
 func (f *Figure) Text(w io.Writer) error {
-	var numbers strings.Builder
-	table := tabwriter.NewWriter(&numbers, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprint(table, "at\tafter\ttook\t\n")
+	rows := []byte("at\tafter\ttook\t\n")
 	previous := f.Start
 	for _, e := range f.Events {
 		took := ""
 		if e.Duration > 0 {
 			took = Round(e.Duration)
 		}
-		fmt.Fprintf(table, "%.3f s\t+%s\t%s\t\n", e.At.Sub(f.Start).Seconds(), Round(max(0, e.At.Sub(previous))), took)
+		rows = fmt.Appendf(rows, "%.3f s\t+%s\t%s\t\n", e.At.Sub(f.Start).Seconds(), Round(max(0, e.At.Sub(previous))), took)
 		previous = e.At
+	}
+	var numbers strings.Builder
+	table := tabwriter.NewWriter(&numbers, 0, 0, 3, ' ', tabwriter.AlignRight)
+	if _, err := table.Write(rows); err != nil {
+		return err
 	}
 	if err := table.Flush(); err != nil {
 		return err
