@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Options of a Reporter.
@@ -50,10 +49,11 @@ type Reporter struct {
 	// staged are the entries as they were last known, to make the object again.
 	staged []apiv1.StagedVolume
 	wake   chan struct{}
+	// written is closed by the first write.
+	written chan struct{}
 
 	mu         sync.Mutex
 	ready      metav1.Condition
-	isScanned  bool
 	replicated map[string]replication
 }
 
@@ -66,22 +66,15 @@ func New(options Options) *Reporter {
 		options:    options,
 		writing:    make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),
+		written:    make(chan struct{}),
 		replicated: map[string]replication{},
 	}
 	r.SetReady(false, "Starting", "the node plug-in is starting")
 	return r
 }
 
-// Scanned returns nil once the report of this process has been compared with the node's mounts and
-// written, which is when volumes can be staged.
-func (r *Reporter) Scanned() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.isScanned {
-		return provisioner.Errorf(provisioner.Unavailable, "the mounts of this node have not been compared with its report yet")
-	}
-	return nil
-}
+// Scanned is closed once the report of this process has been compared with the node's mounts and written.
+func (r *Reporter) Scanned() <-chan struct{} { return r.written }
 
 // Capacity returns how many data disks the VM can take, or 0 while the controller has not looked it
 // up. It reads at the API server.
@@ -149,11 +142,11 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode) (done bo
 		return false, fmt.Errorf("write report of node: %w", err)
 	}
 	r.last = next
+	if !r.compared {
+		close(r.written)
+	}
 	r.compared, r.object = true, next.UID
 	r.staged = next.DeepCopy().Status.StagedVolumes
-	r.mu.Lock()
-	r.isScanned = true
-	r.mu.Unlock()
 	return true, nil
 }
 

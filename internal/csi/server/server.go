@@ -10,18 +10,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/unixsocket"
 )
 
 const defaultStopTimeout = 10 * time.Second
@@ -45,14 +41,15 @@ type Options struct {
 
 // Server is a gRPC server on a unix socket.
 type Server struct {
-	options Options
-	path    string
-	grpc    *grpc.Server
+	options   Options
+	path      string
+	grpc      *grpc.Server
+	listening chan struct{}
 }
 
 // New makes a Server; it does not listen yet.
 func New(options Options) (*Server, error) {
-	path, err := SocketPath(options.Endpoint)
+	path, err := unixsocket.Path(options.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -73,25 +70,17 @@ func New(options Options) (*Server, error) {
 		recoverPanics(),
 	))
 	options.Register(server)
-	return &Server{options: options, path: path, grpc: server}, nil
-}
-
-// SocketPath returns the path of a unix endpoint.
-func SocketPath(endpoint string) (string, error) {
-	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//")
-	if !filepath.IsAbs(path) {
-		return "", fmt.Errorf("endpoint %q: must be unix:// and an absolute path", endpoint)
-	}
-	return path, nil
+	return &Server{options: options, path: path, grpc: server, listening: make(chan struct{})}, nil
 }
 
 // Start listens and serves until ctx ends; then it lets the calls in flight come to
 // their end and removes the socket. A Server can be started once.
 func (s *Server) Start(ctx context.Context) error {
-	listener, err := Listen(ctx, s.path)
+	listener, err := unixsocket.Listen(ctx, s.path)
 	if err != nil {
 		return err
 	}
+	close(s.listening)
 	s.options.Log.Info("serving", "socket", s.path)
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(listener) }()
@@ -106,6 +95,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Listening is closed once calls can be made.
+func (s *Server) Listening() <-chan struct{} { return s.listening }
 
 // NeedLeaderElection tells the manager that the server runs in every replica.
 func (s *Server) NeedLeaderElection() bool { return false }
@@ -124,46 +116,4 @@ func (s *Server) stop() {
 		s.grpc.Stop()
 		<-stopped
 	}
-}
-
-// Listen listens on a unix socket at path, of which it makes the directory. A socket
-// that nobody listens at is what a killed process left behind and is removed;
-// one that somebody listens at, or a file that is no socket, is an error.
-func Listen(ctx context.Context, path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("make directory of socket: %w", err)
-	}
-	if err := removeStale(ctx, path); err != nil {
-		return nil, err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	return listener, nil
-}
-
-func removeStale(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look at socket: %w", err)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there already and is not a socket", path)
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = conn.Close()
-		return fmt.Errorf("another process listens at %s", path)
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("try socket: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove stale socket: %w", err)
-	}
-	return nil
 }

@@ -110,28 +110,6 @@ func TestASocketThatAKilledProcessLeftBehindIsReplaced(t *testing.T) {
 	}
 }
 
-func TestASocketInUseAndAFileAreLeftAlone(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "csi.sock")
-	listener, err := server.Listen(t.Context(), socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	if _, err := server.Listen(t.Context(), socket); err == nil {
-		t.Error("a socket that a process listens at was taken")
-	}
-	file := filepath.Join(t.TempDir(), "csi.sock")
-	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Listen(t.Context(), file); err == nil {
-		t.Error("a plain file was replaced")
-	}
-	if _, err := server.SocketPath("tcp://0.0.0.0:10000"); err == nil {
-		t.Error("a TCP endpoint was taken")
-	}
-}
-
 func TestAPanicBecomesInternalAndTheServerGoesOn(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	calls := 0

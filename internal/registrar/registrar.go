@@ -1,0 +1,192 @@
+// Package registrar registers the CSI node plug-in with the kubelet: the job of the
+// sidecar node-driver-registrar, built in.
+//
+// The kubelet watches a directory for sockets. At ours it asks what is behind it
+// (GetInfo), calls the plug-in's NodeGetInfo, and tells how that went
+// (NotifyRegistrationStatus). The socket is there exactly while the plug-in can serve: it appears when Options.Await has returned,
+// comes back when somebody wipes the directory, and goes with the process.
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/unixsocket"
+)
+
+// csiVersion is what the kubelet compares with the versions of CSI that it speaks.
+const csiVersion = "1.0.0"
+
+// checkInterval is how often the socket is looked for though no event told that it is gone.
+const checkInterval = 30 * time.Second
+
+// Options of a Registrar.
+type Options struct {
+	// DriverName as in "disk.csi.azure.com".
+	DriverName string
+	// Socket is the path of the plug-in's CSI socket as the kubelet sees it.
+	Socket string
+	// Dir is the kubelet's directory of registration sockets, as in "/var/lib/kubelet/plugins_registry".
+	Dir string
+	// Await returns when the plug-in can serve the kubelet's calls; nil for at once.
+	Await func(context.Context) error
+	// Clock paces the checks of the socket; nil for the real one.
+	Clock clock.WithTicker
+}
+
+// Registrar serves the kubelet's plug-in registration.
+type Registrar struct {
+	registration.UnimplementedRegistrationServer
+	options Options
+	// refused holds what the kubelet said when it did not register the plug-in.
+	refused chan string
+
+	mu         sync.Mutex
+	registered bool
+}
+
+// New returns a Registrar.
+func New(options Options) *Registrar {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	return &Registrar{options: options, refused: make(chan string, 1)}
+}
+
+// SocketPath is where the registration socket is.
+func (r *Registrar) SocketPath() string {
+	return filepath.Join(r.options.Dir, r.options.DriverName+"-reg.sock")
+}
+
+// Registered returns nil once the kubelet has registered the plug-in.
+func (r *Registrar) Registered() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.registered {
+		return errors.New("the kubelet has not registered the plug-in yet")
+	}
+	return nil
+}
+
+// NeedLeaderElection tells the manager that every node registers.
+func (r *Registrar) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx ends. It returns an error when the kubelet refuses the plug-in: the
+// kubelet does not ask again by itself, a new socket makes it.
+func (r *Registrar) Start(ctx context.Context) error {
+	if r.options.Await != nil {
+		if err := r.options.Await(ctx); err != nil {
+			return ignoreEnd(ctx, fmt.Errorf("wait to register: %w", err))
+		}
+	}
+	for ctx.Err() == nil {
+		if err := r.serve(ctx); err != nil {
+			return ignoreEnd(ctx, err)
+		}
+	}
+	return nil
+}
+
+// serve serves on one socket and returns nil when that socket is no longer in its place, or ctx has ended.
+func (r *Registrar) serve(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx)
+	listener, err := unixsocket.Listen(ctx, r.SocketPath())
+	if err != nil {
+		return fmt.Errorf("make registration socket: %w", err)
+	}
+	ours, err := os.Lstat(r.SocketPath())
+	if err != nil {
+		_ = listener.Close()
+		return fmt.Errorf("look at registration socket: %w", err)
+	}
+	server := grpc.NewServer()
+	registration.RegisterRegistrationServer(server, r)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	log.Info("waiting for the kubelet", "socket", r.SocketPath())
+	// The watch starts before the first look at the socket, so that its removal is seen either way.
+	events, stopWatch := watch(r.options.Dir)
+	defer stopWatch()
+	ticker := r.options.Clock.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for r.inPlace(ours) {
+		select {
+		case <-ctx.Done():
+			server.GracefulStop()
+			<-served
+			return nil
+		case message := <-r.refused:
+			server.GracefulStop()
+			return fmt.Errorf("the kubelet refused the plug-in: %s", message)
+		case err := <-served:
+			return fmt.Errorf("serve registration: %w", err)
+		case <-events:
+		case <-ticker.C():
+		}
+	}
+	log.Info("the registration socket was removed; making it again")
+	server.Stop()
+	<-served
+	return nil
+}
+
+func (r *Registrar) inPlace(ours os.FileInfo) bool {
+	info, err := os.Lstat(r.SocketPath())
+	return err == nil && os.SameFile(info, ours)
+}
+
+// watch returns a channel that tells of changes in dir, also of its own removal. Without
+// inotify the caller's ticker has to do.
+func watch(dir string) (events <-chan fsnotify.Event, stop func()) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, func() {}
+	}
+	if err := watcher.Add(dir); err != nil {
+		_ = watcher.Close()
+		return nil, func() {}
+	}
+	return watcher.Events, func() { _ = watcher.Close() }
+}
+
+// GetInfo tells the kubelet what is behind the socket.
+func (r *Registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{
+		Type:              registration.CSIPlugin,
+		Name:              r.options.DriverName,
+		Endpoint:          r.options.Socket,
+		SupportedVersions: []string{csiVersion},
+	}, nil
+}
+
+// NotifyRegistrationStatus is told by the kubelet how the registration went.
+func (r *Registrar) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	r.mu.Lock()
+	r.registered = status.GetPluginRegistered()
+	r.mu.Unlock()
+	if !status.GetPluginRegistered() {
+		select {
+		case r.refused <- status.GetError():
+		default:
+		}
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
