@@ -1,5 +1,5 @@
-// The reference program writes the reference documentation of the programs'
-// flags, as the programs themselves print it. Usage: go run ./hack/reference DIR
+// The reference program writes the reference documentation: the programs' flags, as the programs
+// themselves print them, and the StorageClass parameters, from the table that parses them. Usage: go run ./hack/reference DIR
 package main
 
 import (
@@ -9,6 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
 type program struct {
@@ -46,6 +49,28 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+	if err := writeParameters(filepath.Join(os.Args[1], "storageclass-parameters.md")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func writeParameters(path string) error {
+	var page bytes.Buffer
+	page.WriteString("# StorageClass parameters\n\n" +
+		"Names are compared without regard to case; values are exact. An unknown parameter, a value that is not allowed and parameters that\n" +
+		"contradict each other are refused with `INVALID_ARGUMENT`, and the message names the parameter, the value and what is allowed.\n" +
+		"Parameters without an effect are accepted so that StorageClasses of the V1 driver go on working.\n\n" +
+		"This page is generated from the table that parses the parameters.\n\n" +
+		"| parameter | allowed | default | effect |\n|---|---|---|---|\n")
+	for _, key := range volumeparams.Keys() {
+		names := "`" + strings.Join(append([]string{key.Name}, key.Aliases...), "`, `") + "`"
+		effect := ""
+		if !key.Effective {
+			effect = "none"
+		}
+		fmt.Fprintf(&page, "| %s | %s | %s | %s |\n", names, key.Allowed, key.Default, effect)
+	}
+	return os.WriteFile(path, page.Bytes(), 0o644)
 }
 
 func write(p program, bin, path string) error {

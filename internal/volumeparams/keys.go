@@ -17,13 +17,15 @@ type Key struct {
 	Allowed string
 	// Default says what holds when it is not given.
 	Default string
+	// Effective is false for a parameter that is accepted and does nothing.
+	Effective bool
 }
 
 // Keys returns every parameter that Parse knows, for the reference documentation.
 func Keys() []Key {
 	keys := make([]Key, 0, len(table))
 	for _, k := range table {
-		keys = append(keys, Key{Name: k.name, Aliases: k.aliases, Allowed: k.allowed, Default: k.fallback})
+		keys = append(keys, Key{Name: k.name, Aliases: k.aliases, Allowed: k.allowed, Default: k.fallback, Effective: k.set != nil})
 	}
 	return keys
 }
