@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -161,11 +162,23 @@ func (s *simulator) adminCall(method, path string, in, out any) int {
 	}
 	defer resp.Body.Close()
 	if out != nil {
-		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			s.t.Fatalf("%s %s: %v", method, path, err)
-		}
+		decodeBody(s.t, resp, out)
 	}
 	return resp.StatusCode
+}
+
+func decodeBody(t *testing.T, resp *http.Response, out any) {
+	t.Helper()
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		t.Fatalf("%s: %v", resp.Request.URL, err)
+	}
+}
+
+// unixTransport reaches a server on a unix socket whatever the URL says. It keeps no connection, so that a restart of the server goes unnoticed.
+func unixTransport(socket string) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
 }
 
 func (s *simulator) fault(rule map[string]any) {

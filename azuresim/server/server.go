@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	storeLockWait = 10 * time.Second
+	storeLockWait = 3 * time.Second
 	shutdownWait  = 5 * time.Second
 )
 

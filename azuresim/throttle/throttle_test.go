@@ -1,0 +1,100 @@
+package throttle
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+)
+
+func update(vm string) Request {
+	return Request{Method: http.MethodPost, Subscription: "s", Policy: UpdateVM, Resource: "rg/virtualMachines/" + vm}
+}
+
+func TestBurstThenSustainedRate(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	l := New(clock)
+	for i := range 12 {
+		if v := l.Take(update("a")); v.Refusal != nil {
+			t.Fatalf("call %d of the burst is refused: %v", i, v.Refusal)
+		}
+	}
+	v := l.Take(update("a"))
+	if v.Refusal == nil || v.Refusal.RetryAfter != 15*time.Second || v.Refusal.Details[0].Target != "UpdateVMResource" {
+		t.Fatalf("call 13: %+v", v.Refusal)
+	}
+	if v := l.Take(update("b")); v.Refusal != nil {
+		t.Error("another VM is refused, too")
+	}
+	clock.Step(14 * time.Second)
+	if v := l.Take(update("a")); v.Refusal == nil {
+		t.Error("a call before Retry-After goes through")
+	}
+	clock.Step(time.Second)
+	if v := l.Take(update("a")); v.Refusal != nil {
+		t.Errorf("a call after Retry-After is refused: %v", v.Refusal)
+	}
+}
+
+func TestHeadersTellWhatIsLeft(t *testing.T) {
+	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
+	h := l.Take(update("a")).Header
+	if got, want := h.Get("x-ms-ratelimit-remaining-resource"), "Microsoft.Compute/UpdateVMResource;11,Microsoft.Compute/UpdateVMSubscriptionMaximum;1499"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := h.Get("x-ms-ratelimit-remaining-subscription-writes"); got != "1199" {
+		t.Errorf("writes left: %q", got)
+	}
+	h = l.Take(Request{Method: http.MethodGet, Subscription: "s"}).Header
+	if h.Get("x-ms-ratelimit-remaining-subscription-reads") != "11999" || h.Get("x-ms-ratelimit-remaining-resource") != "" {
+		t.Errorf("a call without policy: %v", h)
+	}
+}
+
+func TestSubscriptionLimitOfResourceManager(t *testing.T) {
+	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
+	var v Verdict
+	for range armWritesPerHour + 1 {
+		v = l.Take(Request{Method: http.MethodPut, Subscription: "s"})
+	}
+	if v.Refusal == nil || v.Refusal.Code != "SubscriptionRequestsThrottled" || !strings.Contains(v.Refusal.Message, "exceeded the limit of '1200'") {
+		t.Fatalf("got %v", v.Refusal)
+	}
+	if v := l.Take(Request{Method: http.MethodPut, Subscription: "other"}); v.Refusal != nil {
+		t.Error("another subscription is refused, too")
+	}
+	l.Reset()
+	if v := l.Take(Request{Method: http.MethodPut, Subscription: "s"}); v.Refusal != nil {
+		t.Error("refused after reset")
+	}
+}
+
+// Whatever the order and pace of calls, no more go through than the burst and what has flowed in since, and after Retry-After one does.
+func TestNeverMoreThanTheBucketGives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+		began := clock.Now()
+		l := New(clock)
+		passed := map[string]int{}
+		for range rapid.IntRange(1, 120).Draw(t, "calls") {
+			clock.Step(time.Duration(rapid.IntRange(0, 20_000).Draw(t, "pause")) * time.Millisecond)
+			vm := fmt.Sprintf("vm%d", rapid.IntRange(0, 2).Draw(t, "vm"))
+			v := l.Take(update(vm))
+			if v.Refusal != nil {
+				clock.Step(v.Refusal.RetryAfter)
+				v = l.Take(update(vm))
+			}
+			if v.Refusal != nil {
+				t.Fatalf("refused after Retry-After: %v", v.Refusal)
+			}
+			passed[vm]++
+			if most := 12 + clock.Since(began).Minutes()*4; float64(passed[vm]) > most+1e-6 {
+				t.Fatalf("%d calls passed, the bucket gave %.3f", passed[vm], most)
+			}
+		}
+	})
+}
