@@ -2,17 +2,21 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
 	"github.com/azuredisk-csi/azuredisk/playground/programs"
 	"github.com/azuredisk-csi/azuredisk/playground/source"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
 // BuildOptions are the user's choices.
@@ -32,29 +36,50 @@ type BuildOptions struct {
 // sidecars are the programs that run beside the driver's controller.
 var sidecars = []string{"csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"}
 
+// driverClient is the driver's identity at azuresim.
+const driverClient = "00000000-0000-0000-0000-0000000000c1"
+
 // BuildAndUp builds what a playground is made of, as far as it is not cached, brings
 // it up, and installs the driver.
 func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress Progress) (*Cluster, error) {
 	if err := host.Preflight(string(dir), programs.CacheDir()); err != nil {
 		return nil, fmt.Errorf("this machine cannot run a playground:\n%w", err)
 	}
-	root, err := source.Root()
+	b, err := newBuilder(progress)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{root: root, progress: progress, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}
 	built, err := b.build(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	progress("programs and images are there")
-	return Up(ctx, dir, built, progress)
+	c, err := Up(ctx, dir, built, progress)
+	if err != nil || opts.NoDriver {
+		return c, err
+	}
+	if err := c.InstallDriver(ctx, opts.Values, progress); err != nil {
+		if ctx.Err() != nil {
+			progress("interrupted: taking everything down")
+			return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
+		}
+		return c, fmt.Errorf("the playground is up, but: %w", err)
+	}
+	return c, nil
 }
 
 type builder struct {
 	root     string
 	progress Progress
 	store    images.Store
+}
+
+func newBuilder(progress Progress) (*builder, error) {
+	root, err := source.Root()
+	if err != nil {
+		return nil, err
+	}
+	return &builder{root: root, progress: progress, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
@@ -73,17 +98,71 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	if out.DNS, err = b.static(ctx, "coredns", out.Programs); err != nil {
 		return out, err
 	}
+	if out.Programs["azuresim"], err = b.own(ctx, ".", "azuresim"); err != nil {
+		return out, err
+	}
+	out.Credentials = azure.Credentials{ClientID: driverClient, Secret: rand.Text()}
 	if opts.NoDriver {
 		return out, nil
 	}
+	plan, err := out.Plan()
+	if err != nil {
+		return out, err
+	}
+	out.Extender = driverExtender(plan.Extender().String())
+	return out, b.driver(ctx, &out)
+}
+
+// driver makes the images of the driver and of its sidecars.
+func (b *builder) driver(ctx context.Context, out *state.Options) error {
+	program, err := b.own(ctx, ".", "azuredisk")
+	if err != nil {
+		return err
+	}
+	if out.Driver, err = b.store.OnDebian(ctx, "azuredisk", program); err != nil {
+		return err
+	}
+	out.Images = nil
 	for _, name := range sidecars {
 		image, err := b.static(ctx, name, out.Programs)
 		if err != nil {
-			return out, err
+			return err
 		}
 		out.Images = append(out.Images, image)
 	}
-	return out, nil
+	return nil
+}
+
+// BuildImages makes all images, as far as they are not cached, and lists them.
+func BuildImages(ctx context.Context, progress Progress) ([]images.Image, error) {
+	b, err := newBuilder(progress)
+	if err != nil {
+		return nil, err
+	}
+	out, err := b.build(ctx, BuildOptions{Nodes: 1, Subnet: netip.MustParsePrefix(topology.DefaultSubnet)})
+	return append([]images.Image{out.Pause, out.DNS, out.Driver}, out.Images...), err
+}
+
+// UpdateDriver builds the driver and its images again, gives them to the nodes, and
+// installs or upgrades the chart.
+func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Progress) error {
+	b, err := newBuilder(progress)
+	if err != nil {
+		return err
+	}
+	if err := b.driver(ctx, &c.Options); err != nil {
+		return err
+	}
+	for _, image := range append([]images.Image{c.Options.Driver}, c.Options.Images...) {
+		progress("loading %s", image.Ref)
+		if err := c.LoadImage(ctx, image.Tar); err != nil {
+			return err
+		}
+	}
+	if err := c.SetSchedulerExtender(ctx, driverExtender(c.Plan.Extender().String())); err != nil {
+		return err
+	}
+	return c.InstallDriver(ctx, values, progress)
 }
 
 func (b *builder) static(ctx context.Context, name string, paths map[string]string) (images.Image, error) {

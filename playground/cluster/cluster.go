@@ -89,6 +89,12 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	return fmt.Errorf("the playground is not ready: %s", status.Phase)
 }
 
+// Azure is the URL of azuresim's ARM endpoint on the host.
+func (c *Cluster) Azure(ctx context.Context) (string, error) {
+	status, err := c.Status(ctx)
+	return status.AzureHost, err
+}
+
 // RESTConfig is the configuration of a client with the administrator's rights.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Dir.Kubeconfig())

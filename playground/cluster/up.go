@@ -32,6 +32,11 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 	} else if alive {
 		return nil, errors.New("a playground is up already")
 	}
+	if other, err := state.Claimant(); err != nil {
+		return nil, fmt.Errorf("find out whether another playground is up: %w", err)
+	} else if other != "" {
+		return nil, fmt.Errorf("another playground is up on this machine, in %s: there can be one at a time (`playground down --state %s`)", other, other)
+	}
 	if err := Clean(dir); err != nil {
 		return nil, fmt.Errorf("clean up after an earlier playground: %w", err)
 	}

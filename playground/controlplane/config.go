@@ -131,9 +131,12 @@ func schedulerConfig(kubeconfig string, extender *Extender) ([]byte, error) {
 	return yaml.Marshal(config)
 }
 
-// proxyConfig configures the kube-proxy beside the control plane.
+// proxyConfig configures the kube-proxy beside the control plane. It goes by the name
+// of the first node, since it would wait long for a Node that does not exist; it takes
+// no more than the zone from it.
 func (c *ControlPlane) proxyConfig() string {
-	return ProxyConfig(c.opts.Credentials.Kubeconfig("kube-proxy"), "control-plane", c.opts.Plan, c.opts.Plan.ControlPlane().String())
+	name := c.opts.Plan.Nodes[0].Name
+	return ProxyConfig(c.opts.Credentials.Kubeconfig("kube-proxy"), name, c.opts.Plan, c.opts.Plan.ControlPlane().String())
 }
 
 // ProxyConfig is the configuration of a kube-proxy on a machine with that name and

@@ -157,6 +157,12 @@ func (n *Namespace) Route(subnet netip.Prefix, gateway netip.Addr) error {
 	})
 }
 
+// RouteDefault sends all other packets through the gateway. Without any route for
+// them, connections to Services would fail before kube-proxy's rules see them.
+func (n *Namespace) RouteDefault(gateway netip.Addr) error {
+	return n.Route(netip.PrefixFrom(netip.IPv4Unspecified(), 0), gateway)
+}
+
 // AddLocal gives the namespace's loopback device one more address.
 func (n *Namespace) AddLocal(address netip.Addr) error {
 	return n.withHandle(func(h *netlink.Handle) error {

@@ -17,6 +17,9 @@ const (
 	reportTimeout = 2 * time.Second
 	reportRetry   = 100 * time.Millisecond
 	reportBatch   = 2000
+	// backlogLimit bounds what is kept for a Collector that is away: hours of records.
+	// The oldest are given up first, which makes the evidence thinner and never wrong.
+	backlogLimit = 1 << 20
 )
 
 // reporter brings acknowledgements and events to the Collector, in order, while
@@ -46,6 +49,7 @@ func newReporter(url, writer string, start int64, clock clock.WithTicker) *repor
 func (r *reporter) ack(m Mark) {
 	r.mu.Lock()
 	r.acks = append(r.acks, m)
+	r.acks = r.acks[max(0, len(r.acks)-backlogLimit):]
 	r.mu.Unlock()
 	r.wake()
 }

@@ -6,11 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
@@ -94,6 +100,24 @@ func (d Dir) Clear() error {
 	return errors.Join(failures...)
 }
 
+// ClaimAddress is the abstract Unix socket of the one playground of a machine.
+const ClaimAddress = "@azuredisk-playground"
+
+// Claimant returns the state folder of the playground that is up on this machine, or
+// "" if there is none.
+func Claimant() (Dir, error) {
+	conn, err := net.Dial("unix", ClaimAddress)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	text, err := io.ReadAll(conn)
+	return Dir(strings.TrimSpace(string(text))), err
+}
+
 // Options are the choices with which a playground is brought up.
 type Options struct {
 	Nodes  int          `json:"nodes"`
@@ -104,12 +128,18 @@ type Options struct {
 	Latency string `json:"latency"`
 	// Seed makes azuresim's latencies repeatable.
 	Seed int64 `json:"seed"`
+	// Credentials are the driver's at azuresim.
+	Credentials azure.Credentials `json:"credentials"`
+	// Extender is the scheduler extender that the default scheduler calls, or nil.
+	Extender *controlplane.Extender `json:"extender,omitempty"`
 	// Programs are the paths of all programs by name.
 	Programs map[string]string `json:"programs"`
 	// Pause is the image that holds pods' namespaces; Images are loaded to all nodes.
 	Pause  images.Image   `json:"pause"`
 	DNS    images.Image   `json:"dns"`
 	Images []images.Image `json:"images"`
+	// Driver is the driver's image; its Ref is empty if the driver is left out.
+	Driver images.Image `json:"driver"`
 }
 
 // Plan is the plan that the options describe.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
@@ -85,6 +87,13 @@ func (s *Supervisor) status() state.Status {
 			status.Components = append(status.Components, state.Component(c))
 		}
 	}
+	status.Azure, status.AzureHost, status.AzureAdmin = s.armURL, s.armHostURL, s.adminURL
+	if s.azure != nil {
+		for _, c := range s.azure.Components() {
+			status.Components = append(status.Components, state.Component(c))
+		}
+	}
+	slices.SortFunc(status.Components, func(a, b state.Component) int { return strings.Compare(a.Name, b.Name) })
 	for _, n := range s.plan.Nodes {
 		node := state.NodeStatus{Name: n.Name, Address: n.Address.String(), Zone: n.ZoneLabel(), Connected: s.connected[n.Name]}
 		if m := s.machines[n.Name]; m != nil {

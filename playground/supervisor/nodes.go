@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,65 +20,111 @@ const (
 	heal      = "heal"
 )
 
-// act does something to a node. Each action is idempotent; two at a time on one
-// node are refused.
+// act does something to a node and returns when it is done. Each action is idempotent.
 func (s *Supervisor) act(ctx context.Context, name, action string) error {
 	node, err := s.plan.Node(name)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if s.busy[name] {
-		s.mu.Unlock()
-		return fmt.Errorf("%s is being worked on by another command", name)
-	}
-	s.busy[name] = true
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		delete(s.busy, name)
-		s.mu.Unlock()
-	}()
+	unlock := s.lock(name)
+	defer unlock()
 	s.log.Info("node action", "node", name, "action", action)
 	switch action {
 	case powerOff:
-		return s.powerOff(ctx, node)
+		// The disks are cut before the machine is killed: killing it unmounts its
+		// filesystems, which would write back what a power cut loses.
+		if err := s.azure.CutPower(ctx, name); err != nil {
+			return err
+		}
+		return s.switchOff(ctx, node)
 	case powerOn:
-		return s.powerOn(ctx, node)
+		if err := s.azure.RestorePower(ctx, name); err != nil {
+			return err
+		}
+		return s.boot(node)
 	case partition, heal:
-		return s.setConnected(node, action == heal)
+		if !s.machines[name].Running() {
+			return fmt.Errorf("%s is switched off", name)
+		}
+		if err := s.connect(node, action == heal); err != nil {
+			return err
+		}
+		return s.azure.SetNetworkCut(ctx, name, action == partition)
 	}
 	return fmt.Errorf("unknown action %q: there are %s, %s, %s, %s", action, powerOff, powerOn, partition, heal)
 }
 
-// powerOff cuts the disks before it kills the machine: killing it unmounts its
-// filesystems, which would write back what a power cut loses.
-func (s *Supervisor) powerOff(ctx context.Context, n topology.Node) error {
+// lock serialises what is done to one node.
+func (s *Supervisor) lock(name string) func() {
+	s.mu.Lock()
+	lock := s.locks[name]
+	if lock == nil {
+		lock = &sync.Mutex{}
+		s.locks[name] = lock
+	}
+	s.mu.Unlock()
+	lock.Lock()
+	return lock.Unlock
+}
+
+// boot plugs the node in, with its metadata service, and switches it on. A machine
+// that runs is left alone.
+func (s *Supervisor) boot(n topology.Node) error {
+	if s.machines[n.Name].Running() {
+		return nil
+	}
+	ns, err := s.lab.Plug(n.Name, n.Address)
+	if err != nil {
+		return err
+	}
+	for _, other := range s.plan.Nodes {
+		if other.Name == n.Name {
+			continue
+		}
+		if err := ns.Route(other.PodNet, other.Address); err != nil {
+			return err
+		}
+	}
+	if err := ns.RouteDefault(s.plan.Cloud()); err != nil {
+		return err
+	}
+	if err := ns.AddLocal(metadataIP); err != nil {
+		return err
+	}
+	if err := s.azure.ServeMetadata(n, ns); err != nil {
+		return err
+	}
+	if err := s.machines[n.Name].PowerOn(ns); err != nil {
+		return fmt.Errorf("boot %s: %w", n.Name, err)
+	}
+	s.setConnected(n.Name, true)
+	return nil
+}
+
+// switchOff kills the machine and forgets its network, with all that was set up in it.
+func (s *Supervisor) switchOff(ctx context.Context, n topology.Node) error {
 	if !s.machines[n.Name].Running() {
 		return nil
 	}
 	s.machines[n.Name].PowerOff()
+	s.azure.StopMetadata(ctx, n)
+	s.setConnected(n.Name, false)
 	return s.lab.Unplug(n.Name)
 }
 
-func (s *Supervisor) powerOn(ctx context.Context, n topology.Node) error {
-	if s.machines[n.Name].Running() {
-		return nil
-	}
-	return s.boot(n)
-}
-
-func (s *Supervisor) setConnected(n topology.Node, connected bool) error {
-	if !s.machines[n.Name].Running() {
-		return fmt.Errorf("%s is switched off", n.Name)
-	}
+// connect plugs the cable of a running machine in or pulls it.
+func (s *Supervisor) connect(n topology.Node, connected bool) error {
 	if err := s.lab.SetConnected(n.Name, connected); err != nil {
 		return err
 	}
+	s.setConnected(n.Name, connected)
+	return nil
+}
+
+func (s *Supervisor) setConnected(name string, connected bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.connected[n.Name] = connected
-	return nil
+	s.connected[name] = connected
 }
 
 // load gives an image tar to all nodes that are switched on.

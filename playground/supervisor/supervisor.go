@@ -22,8 +22,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
+	"github.com/azuredisk-csi/azuredisk/playground/images"
 	"github.com/azuredisk-csi/azuredisk/playground/machine"
 	"github.com/azuredisk-csi/azuredisk/playground/network"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
@@ -51,7 +53,10 @@ type Supervisor struct {
 	failure   error
 	server    string
 	connected map[string]bool
-	busy      map[string]bool
+	locks     map[string]*sync.Mutex
+	azure     *azure.Azure
+	// Where azuresim answers: ARM for pods, ARM and the admin API for the host.
+	armURL, armHostURL, adminURL string
 }
 
 // Run brings the playground up, serves commands until the context ends, and takes
@@ -59,11 +64,16 @@ type Supervisor struct {
 func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 	s := &Supervisor{
 		dir: dir, log: log, started: time.Now(), events: newEventLog(), phase: state.Starting,
-		machines: map[string]*machine.Machine{}, connected: map[string]bool{}, busy: map[string]bool{},
+		machines: map[string]*machine.Machine{}, connected: map[string]bool{}, locks: map[string]*sync.Mutex{},
 	}
 	if err := s.prepare(); err != nil {
 		return err
 	}
+	only, err := claimMachine(dir)
+	if err != nil {
+		return err
+	}
+	defer only.Close()
 	listener, err := net.Listen("unix", dir.Socket())
 	if err != nil {
 		return fmt.Errorf("listen for commands: %w", err)
@@ -78,6 +88,7 @@ func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 		s.setPhase(state.Failed, err)
 		log.Error("the playground did not come up", "error", err)
 	} else {
+		go s.followAzure(ctx)
 		s.setPhase(state.Ready, nil)
 	}
 	<-ctx.Done()
@@ -146,6 +157,11 @@ func (s *Supervisor) buildNetwork(context.Context) error {
 				return err
 			}
 		}
+		if name == "cp" {
+			if err := ns.RouteDefault(s.plan.Cloud()); err != nil {
+				return err
+			}
+		}
 	}
 	s.proxies = newProxies(s.log)
 	return nil
@@ -160,7 +176,12 @@ func (s *Supervisor) startControlPlaneAndNodes(ctx context.Context) error {
 	s.progress("keys and certificates are made")
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.startControlPlane(ctx) })
-	group.Go(func() error { return s.bootNodes() })
+	group.Go(func() error {
+		if err := s.startAzure(ctx); err != nil {
+			return err
+		}
+		return s.bootNodes()
+	})
 	return group.Wait()
 }
 
@@ -171,7 +192,7 @@ func (s *Supervisor) startControlPlane(ctx context.Context) error {
 	}
 	controlPlane, err := controlplane.Start(ctx, controlplane.Options{
 		Dir: s.dir.ControlPlane(), Logs: s.dir.Logs(), Plan: s.plan, Namespace: ns,
-		Programs: s.opts.Programs, Credentials: s.credentials, Log: s.log,
+		Programs: s.opts.Programs, Credentials: s.credentials, Extender: s.opts.Extender, Log: s.log,
 	})
 	s.mu.Lock()
 	s.controlPlane = controlPlane
@@ -226,29 +247,6 @@ func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 	}
 }
 
-// boot plugs the node in and switches it on.
-func (s *Supervisor) boot(n topology.Node) error {
-	ns, err := s.lab.Plug(n.Name, n.Address)
-	if err != nil {
-		return err
-	}
-	for _, other := range s.plan.Nodes {
-		if other.Name == n.Name {
-			continue
-		}
-		if err := ns.Route(other.PodNet, other.Address); err != nil {
-			return err
-		}
-	}
-	if err := s.machines[n.Name].PowerOn(ns); err != nil {
-		return fmt.Errorf("boot %s: %w", n.Name, err)
-	}
-	s.mu.Lock()
-	s.connected[n.Name] = true
-	s.mu.Unlock()
-	return nil
-}
-
 // openAPI opens the API server to the host, on a loopback port.
 func (s *Supervisor) openAPI(ctx context.Context) error {
 	address := fmt.Sprintf("127.0.0.1:%d", s.opts.APIPort)
@@ -270,7 +268,10 @@ func (s *Supervisor) loadImages(ctx context.Context) error {
 	group.SetLimit(2)
 	for _, n := range s.plan.Nodes {
 		group.Go(func() error {
-			for _, image := range append(s.opts.Images[:len(s.opts.Images):len(s.opts.Images)], s.opts.DNS) {
+			for _, image := range append([]images.Image{s.opts.DNS, s.opts.Driver}, s.opts.Images...) {
+				if image.Ref == "" {
+					continue
+				}
 				if err := s.machines[n.Name].LoadImage(ctx, image.Tar); err != nil {
 					return err
 				}
@@ -294,8 +295,11 @@ func (s *Supervisor) down() {
 	}
 	_ = group.Wait()
 	s.mu.Lock()
-	controlPlane := s.controlPlane
+	controlPlane, running := s.controlPlane, s.azure
 	s.mu.Unlock()
+	if running != nil {
+		running.Stop(context.Background())
+	}
 	if controlPlane != nil {
 		controlPlane.Stop(context.Background())
 	}

@@ -87,6 +87,9 @@ func (p Plan) APIService() netip.Addr { return nth(p.ServiceNet, 1) }
 // DNS is the address of the cluster's name server.
 func (p Plan) DNS() netip.Addr { return nth(p.ServiceNet, 10) }
 
+// Extender is the address of the Service of the driver's scheduler extender.
+func (p Plan) Extender() netip.Addr { return nth(p.ServiceNet, 20) }
+
 // Node returns the node of that name.
 func (p Plan) Node(name string) (Node, error) {
 	for _, n := range p.Nodes {

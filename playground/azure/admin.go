@@ -1,0 +1,147 @@
+package azure
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// VM is a VM as azuresim's admin API tells of it.
+type VM struct {
+	Name       string `json:"vm"`
+	Power      string `json:"power"`
+	PowerCut   bool   `json:"powerCut"`
+	NetworkCut bool   `json:"networkCut"`
+}
+
+// On tells whether the VM should run. settled is false while it is between states,
+// when it is to be left as it is.
+func (v VM) On() (on, settled bool) {
+	switch {
+	case v.PowerCut:
+		return false, true
+	case v.Power == "running":
+		return true, true
+	case v.Power == "stopped", v.Power == "deallocated":
+		return false, true
+	}
+	return false, false
+}
+
+// CutPower cuts a VM's power: when it returns, every access of the VM to its disks fails.
+func (a *Azure) CutPower(ctx context.Context, vm string) error {
+	return a.admin(ctx, http.MethodPost, "/admin/vms/"+url.PathEscape(vm)+"/power-cut", nil)
+}
+
+// RestorePower gives a VM its power and its disks back.
+func (a *Azure) RestorePower(ctx context.Context, vm string) error {
+	return a.admin(ctx, http.MethodPost, "/admin/vms/"+url.PathEscape(vm)+"/power-restore", nil)
+}
+
+// SetNetworkCut tells azuresim that a VM's network is cut, or is not any more.
+func (a *Azure) SetNetworkCut(ctx context.Context, vm string, cut bool) error {
+	action := "network-restore"
+	if cut {
+		action = "network-cut"
+	}
+	return a.admin(ctx, http.MethodPost, "/admin/vms/"+url.PathEscape(vm)+"/"+action, nil)
+}
+
+// VMs lists all VMs.
+func (a *Azure) VMs(ctx context.Context) ([]VM, error) {
+	var list []VM
+	return list, a.admin(ctx, http.MethodGet, "/admin/vms", &list)
+}
+
+// Watch calls changed with all VMs at first, after every change, and after azuresim
+// was away, until the context ends.
+func (a *Azure) Watch(ctx context.Context, changed func([]VM)) {
+	for ctx.Err() == nil {
+		if err := a.watchOnce(ctx, changed); err != nil && ctx.Err() == nil {
+			a.opts.Log.Warn("azuresim does not tell of changes, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+func (a *Azure) watchOnce(ctx context.Context, changed func([]VM)) error {
+	response, err := a.request(ctx, http.MethodGet, "/admin/events")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	// The list is read after the stream has begun, so no change falls between the two.
+	for decoder := json.NewDecoder(response.Body); ; {
+		vms, err := a.VMs(ctx)
+		if err != nil {
+			return err
+		}
+		changed(vms)
+		var event struct{}
+		if err := decoder.Decode(&event); err != nil {
+			return fmt.Errorf("read azuresim's events: %w", err)
+		}
+	}
+}
+
+func (a *Azure) waitHealthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := a.admin(ctx, http.MethodGet, "/admin/healthz", nil)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for azuresim (see %s): %w", filepath.Join(a.opts.Logs, frontEnd+".log"), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (a *Azure) admin(ctx context.Context, method, path string, answer any) error {
+	response, err := a.request(ctx, method, path)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// request returns the response if its status is one of success.
+func (a *Azure) request(ctx context.Context, method, path string) (*http.Response, error) {
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", AdminSocket(a.opts.Dir))
+		},
+		DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://azuresim"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask azuresim: %w", err)
+	}
+	if response.StatusCode/100 != 2 {
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return nil, fmt.Errorf("azuresim refuses %s: %s", path, strings.TrimSpace(string(text)))
+	}
+	return response, nil
+}

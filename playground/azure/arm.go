@@ -1,0 +1,135 @@
+package azure
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
+)
+
+const computeVersion = "2025-04-01"
+
+// createVMs makes a VM for each node, through ARM like everybody else.
+func (a *Azure) createVMs(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	arm := &armClient{base: "http://" + a.Endpoint(), client: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return a.opts.Namespace.Dial(ctx, network, address)
+		},
+		DisableKeepAlives: true,
+	}}}
+	if err := arm.logIn(ctx, a.opts.Credentials); err != nil {
+		return fmt.Errorf("log in to azuresim: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, node := range a.opts.Plan.Nodes {
+		group.Go(func() error {
+			if err := arm.createVM(ctx, node); err != nil {
+				return fmt.Errorf("make the VM %s: %w", node.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+type armClient struct {
+	base   string
+	token  string
+	client *http.Client
+}
+
+func (c *armClient) logIn(ctx context.Context, who Credentials) error {
+	form := url.Values{
+		"grant_type": {"client_credentials"}, "client_id": {who.ClientID}, "client_secret": {who.Secret},
+		"scope": {"https://management.azure.com/.default"},
+	}
+	var answer struct {
+		Token string `json:"access_token"`
+	}
+	err := c.do(ctx, http.MethodPost, "/"+topology.TenantID+"/oauth2/v2.0/token", "application/x-www-form-urlencoded",
+		strings.NewReader(form.Encode()), &answer)
+	c.token = answer.Token
+	return err
+}
+
+func (c *armClient) createVM(ctx context.Context, node topology.Node) error {
+	type object = map[string]any
+	body, err := json.Marshal(object{
+		"location": topology.Region,
+		"zones":    []string{node.Zone},
+		"properties": object{
+			"hardwareProfile": object{"vmSize": topology.InstanceType},
+			"osProfile":       object{"computerName": node.Name, "adminUsername": "azureuser"},
+			"storageProfile":  object{"dataDisks": []any{}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	path := node.ResourceID() + "?api-version=" + computeVersion
+	if err := c.do(ctx, http.MethodPut, path, "application/json", bytes.NewReader(body), nil); err != nil {
+		return err
+	}
+	for {
+		var vm struct {
+			Properties struct {
+				State string `json:"provisioningState"`
+			} `json:"properties"`
+		}
+		if err := c.do(ctx, http.MethodGet, path, "", nil, &vm); err != nil {
+			return err
+		}
+		switch vm.Properties.State {
+		case "Succeeded":
+			return nil
+		case "Failed", "Canceled":
+			return fmt.Errorf("its provisioning state is %s", vm.Properties.State)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (c *armClient) do(ctx context.Context, method, path, contentType string, body io.Reader, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return err
+	}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(text)))
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(text, answer)
+}

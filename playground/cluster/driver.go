@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
+	"github.com/azuredisk-csi/azuredisk/playground/images"
+	"github.com/azuredisk-csi/azuredisk/playground/source"
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
+)
+
+// Where the driver is installed.
+const (
+	DriverNamespace = "azure-disk-csi"
+	DriverRelease   = "azuredisk"
+)
+
+const (
+	extenderPort   = 29606
+	installTimeout = 3 * time.Minute
+)
+
+// InstallDriver installs the driver's chart, or upgrades it, with images and settings
+// for this playground, and waits until it is ready. values is a file of Helm values
+// that win over those, or empty.
+func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Progress) error {
+	if c.Options.Driver.Ref == "" {
+		return fmt.Errorf("this playground was brought up without the driver")
+	}
+	root, err := source.Root()
+	if err != nil {
+		return err
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	own, err := yaml.Marshal(c.driverValues(status.Azure))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(string(c.Dir), "driver-values.yaml")
+	if err := os.WriteFile(file, own, 0o600); err != nil {
+		return err
+	}
+	args := []string{"upgrade", "--install", DriverRelease, filepath.Join(root, "charts", "azuredisk"),
+		"--namespace", DriverNamespace, "--create-namespace", "--values", file,
+		"--wait", "--timeout", installTimeout.String()}
+	if values != "" {
+		args = append(args, "--values", values)
+	}
+	start := time.Now()
+	progress("installing the driver's chart")
+	if err := c.helm(ctx, args...); err != nil {
+		return fmt.Errorf("install the driver: %w", err)
+	}
+	progress("the driver is ready after %.0f s", time.Since(start).Seconds())
+	return nil
+}
+
+// UninstallDriver uninstalls the driver's chart. The chart itself refuses while there
+// are volumes.
+func (c *Cluster) UninstallDriver(ctx context.Context) error {
+	return c.helm(ctx, "uninstall", DriverRelease, "--namespace", DriverNamespace, "--wait", "--timeout", installTimeout.String())
+}
+
+func (c *Cluster) helm(ctx context.Context, args ...string) error {
+	helm, err := c.Program("helm")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, helm, append(args, "--kubeconfig", c.Dir.Kubeconfig())...)
+	// Helm's own files would otherwise go to the user's home.
+	home := filepath.Join(string(c.Dir), "helm")
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("helm %s: %w\n%s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// driverValues point the driver to this playground's images and its azuresim.
+func (c *Cluster) driverValues(azure string) map[string]any {
+	type object = map[string]any
+	sidecarImages := object{}
+	for _, image := range c.Options.Images {
+		repository, tag := splitRef(image)
+		name := strings.TrimPrefix(filepath.Base(repository), "csi-")
+		sidecarImages[name] = object{"image": object{"repository": repository, "tag": tag, "pullPolicy": "Never"}}
+	}
+	repository, tag := splitRef(c.Options.Driver)
+	return object{
+		"image":    object{"repository": repository, "tag": tag, "pullPolicy": "Never"},
+		"sidecars": sidecarImages,
+		"cloud": object{"inline": object{
+			"cloud":                   "AzurePublicCloud",
+			"tenantId":                topology.TenantID,
+			"subscriptionId":          topology.SubscriptionID,
+			"resourceGroup":           topology.ResourceGroup,
+			"location":                topology.Region,
+			"resourceManagerEndpoint": azure,
+			"aadClientId":             c.Options.Credentials.ClientID,
+			"aadClientSecret":         c.Options.Credentials.Secret,
+		}},
+		"scheduler": object{"mode": "extender", "service": object{"clusterIP": c.Plan.Extender().String()}},
+	}
+}
+
+func splitRef(image images.Image) (repository, tag string) {
+	i := strings.LastIndex(image.Ref, ":")
+	return image.Ref[:i], image.Ref[i+1:]
+}
+
+// driverExtender is the driver's scheduler extender as the default scheduler calls it.
+// It can be configured before the driver is there, because it is ignored while it
+// does not answer.
+func driverExtender(address string) *controlplane.Extender {
+	return &controlplane.Extender{
+		URL: fmt.Sprintf("http://%s:%d", address, extenderPort), FilterVerb: "filter", PrioritizeVerb: "prioritize",
+		Weight: 10, Ignorable: true, NodeCacheCapable: true, Timeout: "2s",
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
+)
+
+func newKubectlCommand(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:                "kubectl ...",
+		Short:              "Run kubectl with the administrator's rights",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// Flags are kubectl's, but for one in front of all that it does not know.
+			if len(args) > 1 && args[0] == "--state" {
+				*dir, args = args[1], args[2:]
+			} else if value, ok := strings.CutPrefix(strings.Join(args[:min(1, len(args))], ""), "--state="); ok {
+				*dir, args = value, args[1:]
+			}
+			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+			if err != nil {
+				return err
+			}
+			kubectl, err := c.Program("kubectl")
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), append(os.Environ(), "KUBECONFIG="+c.Dir.Kubeconfig()), kubectl, args...)
+		},
+	}
+}
+
+func newLoadCommand(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "load IMAGE.tar...",
+		Short: "Give image tars (of docker save, ko, …) to all nodes that have power",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+			if err != nil {
+				return err
+			}
+			progress := newProgress()
+			for _, path := range paths {
+				progress("loading %s", path)
+				if err := c.LoadImage(cmd.Context(), path); err != nil {
+					return err
+				}
+			}
+			progress("all nodes have it; pods need imagePullPolicy IfNotPresent or Never")
+			return nil
+		},
+	}
+}
+
+func newNodeCommand(dir *string) *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "Cut and restore the power or the network of a node"}
+	for _, action := range []struct {
+		use, short string
+		do         func(*cluster.Cluster, context.Context, string) error
+	}{
+		{"power-off", "Cut the power: disks fail first, then every process is gone", (*cluster.Cluster).PowerOff},
+		{"power-on", "Boot again, with what was on the disk", (*cluster.Cluster).PowerOn},
+		{"partition", "Pull the network cable; pods run on", (*cluster.Cluster).Partition},
+		{"heal", "Plug the network cable in again", (*cluster.Cluster).Heal},
+	} {
+		cmd.AddCommand(&cobra.Command{
+			Use:   action.use + " NAME",
+			Short: action.short,
+			Args:  cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, names []string) error {
+				c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+				if err != nil {
+					return err
+				}
+				if err := action.do(c, cmd.Context(), names[0]); err != nil {
+					return err
+				}
+				newProgress()("%s %s: done", names[0], action.use)
+				return nil
+			},
+		})
+	}
+	return cmd
+}
+
+func newEnterCommand(dir *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "enter NAME [COMMAND...]",
+		Short: "Run a command (a shell, if none is given) inside a node, or in the namespaces cp, azure and net",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+			if err != nil {
+				return err
+			}
+			command := args[1:]
+			if len(command) == 0 {
+				command = []string{"/bin/bash"}
+			}
+			nsenter, err := c.Enter(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), os.Environ(), nsenter[0], append(nsenter[1:], command...)...)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// run runs a program in the place of this one. A signal to this process, such as
+// Ctrl-C, is passed on.
+func run(ctx context.Context, env []string, path string, args ...string) error {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, env
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exitCode(max(1, exit.ExitCode()))
+	}
+	return err
+}
