@@ -49,7 +49,6 @@ func newReporter(url, writer string, start int64, clock clock.WithTicker) *repor
 func (r *reporter) ack(m Mark) {
 	r.mu.Lock()
 	r.acks = append(r.acks, m)
-	r.acks = r.acks[max(0, len(r.acks)-backlogLimit):]
 	r.mu.Unlock()
 	r.wake()
 }
@@ -108,10 +107,12 @@ func (r *reporter) flush(ctx context.Context) bool {
 			return true
 		}
 		reply, err := r.post(ctx, report)
+		r.mu.Lock()
 		if err != nil {
+			r.acks = r.acks[max(0, len(r.acks)-backlogLimit):]
+			r.mu.Unlock()
 			return false
 		}
-		r.mu.Lock()
 		r.acks = r.acks[len(report.Acks):]
 		r.events = r.events[len(report.Events):]
 		r.audit = max(r.audit, reply.Audit)
