@@ -212,22 +212,13 @@ func (h *Hypervisor) makeDevice(s slot, uid string) (*attachment, error) {
 		bar: make(chan struct{}), backing: backing,
 	}
 	h.fs.add(file)
-	device, err := h.bind(file)
+	device, err := h.agent.call(loopRequest{Op: "bind", File: file.name})
 	if err != nil {
 		file.cut()
 		h.fs.remove(file)
 		return nil, err
 	}
 	return &attachment{uid: uid, file: file, device: device}, nil
-}
-
-func (h *Hypervisor) bind(file *cutFile) (string, error) {
-	opened, err := h.fuse.open(file.name)
-	if err != nil {
-		return "", err
-	}
-	defer opened.Close()
-	return bindLoop(opened)
 }
 
 // disconnect cuts an attachment and takes its device away. The cut comes first: whatever fails after it, the VM is fenced.
@@ -242,7 +233,7 @@ func (h *Hypervisor) disconnect(s slot) error {
 	if err := newDevDir(h.dir, s.vm).hide(s.lun); err != nil {
 		return err
 	}
-	if err := clearLoop(a.device, a.file.name); err != nil {
+	if _, err := h.agent.call(loopRequest{Op: "clear", File: a.file.name, Device: a.device}); err != nil {
 		return err
 	}
 	h.fs.remove(a.file)

@@ -109,10 +109,7 @@ func (h *Hypervisor) ResizeDisk(_ context.Context, uid string, sizeBytes int64) 
 	}
 	var errs []error
 	for _, a := range h.liveOf(uid) {
-		err := h.fuse.refreshSize(a.file.name)
-		if err == nil {
-			err = resizeLoop(a.device)
-		}
+		_, err := h.agent.call(loopRequest{Op: "resize", File: a.file.name, Device: a.device})
 		if err != nil && !a.file.barred.Load() {
 			errs = append(errs, fmt.Errorf("resize device of %s: %w", a.file.name, err))
 		}

@@ -98,11 +98,10 @@ func TestResizeShowsOnTheDevicesOfAllAttachments(t *testing.T) {
 func TestUnfinishedDiskOfACrashIsRemovedAtStart(t *testing.T) {
 	requireMachine(t)
 	dir := stateDir(t)
-	h, err := hypervisor.New(t.Context(), hypervisor.Options{StateDir: dir})
-	must(t, err)
-	must(t, h.Close())
+	p, _ := startHypervisor(t, dir)
+	p.end(t, unix.SIGKILL)
 	must(t, os.WriteFile(filepath.Join(dir, "disks", ".new-half"), []byte("half"), 0o600))
-	h = start(t, dir)
+	h := start(t, dir)
 	if disks, err := h.ListDisks(t.Context()); err != nil || len(disks) > 0 {
 		t.Errorf("disks %v, %v, want none", disks, err)
 	}

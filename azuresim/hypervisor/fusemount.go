@@ -59,26 +59,6 @@ func mountFuse(fs *fuseFS, logger *log.Logger) (*fuseMount, error) {
 	return m, nil
 }
 
-// open opens a file of the file system, for the loop driver.
-func (m *fuseMount) open(name string) (*os.File, error) {
-	fd, err := unix.Openat(int(m.root.Fd()), name, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open FUSE file %s: %w", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-// refreshSize makes the kernel ask for the size of a file, which it otherwise believes to know.
-func (m *fuseMount) refreshSize(name string) error {
-	file, err := m.open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = file.Stat()
-	return err
-}
-
 // close ends the file system and returns when no request is served any more. A loop device that a stale mount keeps alive gets an error from then on.
 func (m *fuseMount) close() error {
 	if err := m.abort(); err != nil {
@@ -91,8 +71,9 @@ func (m *fuseMount) close() error {
 // abort ends the FUSE connection through the kernel's control file system, since unmounting would wait for users that the
 // hypervisor does not control.
 func (m *fuseMount) abort() error {
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(m.root.Fd()), &stat); err != nil {
+	var stat unix.Statx_t
+	// Unsynchronised, for this process must not wait for its own file system (see agent).
+	if err := unix.Statx(int(m.root.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &stat); err != nil {
 		return fmt.Errorf("stat FUSE root: %w", err)
 	}
 	control, err := detachedMount("fusectl", nil)
@@ -100,7 +81,7 @@ func (m *fuseMount) abort() error {
 		return err
 	}
 	defer control.Close()
-	name := fmt.Sprintf("%d/abort", unix.Minor(stat.Dev))
+	name := fmt.Sprintf("%d/abort", stat.Dev_minor)
 	fd, err := unix.Openat(int(control.Fd()), name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open FUSE connection %s: %w", name, err)

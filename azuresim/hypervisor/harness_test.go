@@ -37,12 +37,12 @@ func stateDir(t testing.TB) string {
 	return dir
 }
 
-func start(t testing.TB, dir string) *hypervisor.Hypervisor {
+// start starts a hypervisor as a process of its own. It must not be this one: this one uses the devices, and a process that waits for its own
+// FUSE file system can't be killed.
+func start(t testing.TB, dir string) *hypervisor.Client {
 	t.Helper()
-	h, err := hypervisor.New(t.Context(), hypervisor.Options{StateDir: dir})
-	must(t, err)
-	t.Cleanup(func() { must(t, h.Close()) })
-	return h
+	_, client := startHypervisor(t, dir)
+	return client
 }
 
 // stateMark is what the loop devices of a state directory have in their backing files' names.

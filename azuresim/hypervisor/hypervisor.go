@@ -36,6 +36,7 @@ type Hypervisor struct {
 	store  *store
 	fs     *fuseFS
 	fuse   *fuseMount
+	agent  *agent
 	boot   string // part of the names of this process's FUSE files
 	serial atomic.Uint64
 
@@ -95,7 +96,7 @@ func (h *Hypervisor) start(ctx context.Context) error {
 		}
 	}
 	var err error
-	if h.lock, err = lockDir(h.dir); err != nil {
+	if h.lock, err = lockDir(ctx, h.clock, h.dir); err != nil {
 		return err
 	}
 	if h.store, err = openStore(filepath.Join(h.dir, "attachments.json")); err != nil {
@@ -108,6 +109,7 @@ func (h *Hypervisor) start(ctx context.Context) error {
 	if h.fuse, err = mountFuse(h.fs, log.New(logWriter{h.logger}, "", 0)); err != nil {
 		return err
 	}
+	h.agent = &agent{inherited: []*os.File{h.fuse.root, h.lock}}
 	return h.restore(ctx)
 }
 
@@ -174,6 +176,7 @@ func (h *Hypervisor) Close() error {
 		for _, s := range slots {
 			errs = append(errs, h.disconnect(s))
 		}
+		h.agent.close()
 		errs = append(errs, h.fuse.close())
 		h.fuse = nil
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -225,4 +226,39 @@ func TestStateDirectoryServesOneHypervisorAtATime(t *testing.T) {
 	if !errors.Is(err, hypervisor.ErrConflict) {
 		t.Errorf("second hypervisor: %v, want ErrConflict", err)
 	}
+}
+
+func TestKilledAgentIsReplaced(t *testing.T) {
+	requireMachine(t)
+	ctx, dir := t.Context(), stateDir(t)
+	p, c := startHypervisor(t, dir)
+	must(t, c.CreateDisk(ctx, "d1", 16*mib, ""))
+	must(t, c.Attach(ctx, "vm1", 0, "d1"))
+	children := ""
+	for _, task := range tasks(t, p.Process.Pid) {
+		children += read(t, filepath.Join(task, "children"))
+	}
+	agents := strings.Fields(children)
+	if len(agents) == 0 {
+		t.Fatal("the hypervisor has no agent")
+	}
+	for _, agent := range agents {
+		pid, err := strconv.Atoi(agent)
+		must(t, err)
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	must(t, c.Attach(ctx, "vm2", 0, "d1"))
+	must(t, c.Detach(ctx, "vm1", 0, "d1"))
+	writeAt(t, device(dir, "vm2", 0), []byte("still served"), 0)
+	if loops := boundLoops(t, dir); len(loops) != 1 {
+		t.Errorf("loop devices %v, want one", loops)
+	}
+}
+
+// tasks are the /proc directories of a process's threads.
+func tasks(t testing.TB, pid int) []string {
+	t.Helper()
+	found, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	must(t, err)
+	return found
 }

@@ -1,6 +1,7 @@
 package hypervisor
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -10,8 +11,16 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+// lockWait is how long New waits for a state directory that is in use, and lockPoll how often it looks.
+const (
+	lockWait = 3 * time.Second
+	lockPoll = 10 * time.Millisecond
 )
 
 // record is what the hypervisor must know after a crash. Disks are not in it: a disk is its backing file.
@@ -142,18 +151,28 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// lockDir takes the state directory for this process, so that two hypervisors cannot serve the same disks.
-func lockDir(path string) (*os.File, error) {
+// lockDir takes the state directory for this process, so that two hypervisors cannot serve the same disks. A process that was just killed
+// may need a moment to let go of it.
+func lockDir(ctx context.Context, c clock.Clock, path string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = file.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: state directory %s is in use by another hypervisor", ErrConflict, path)
+	for waited := time.Duration(0); ; waited += lockPoll {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
 		}
-		return nil, fmt.Errorf("lock state directory: %w", err)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock state directory: %w", err), file.Close())
+		}
+		if waited >= lockWait {
+			return nil, errors.Join(fmt.Errorf("%w: state directory %s is in use by another hypervisor", ErrConflict, path), file.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		case <-c.After(lockPoll):
+		}
 	}
-	return file, nil
 }
