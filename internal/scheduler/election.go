@@ -13,6 +13,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-scheduler-extender,verbs=get;update
+
 // LeaseName is the lease that the replicas of the extender compete for.
 const LeaseName = "azuredisk-scheduler-extender"
 

@@ -1,0 +1,115 @@
+package chart_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// documented is a value with the comment over it.
+type documented struct {
+	path    []string
+	meaning string
+}
+
+func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join(chartDir(), "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		t.Fatal(err)
+	}
+	list := readComments(t, string(raw))
+	covered := map[string]bool{}
+	var page bytes.Buffer
+	page.WriteString("# Values of the chart azuredisk\n\nThis page is generated from `charts/azuredisk/values.yaml`.\n\n| value | default | meaning |\n|---|---|---|\n")
+	for _, value := range list {
+		name := strings.Join(value.path, ".")
+		covered[name] = true
+		fmt.Fprintf(&page, "| `%s` | `%s` | %s |\n", name, compact(t, lookUp(t, values, value.path)), strings.ReplaceAll(value.meaning, "|", "\\|"))
+	}
+	checkCovered(t, values, nil, covered)
+	compareOrUpdate(t, filepath.Join(root(), "docs", "reference", "chart-values.md"), page.String())
+}
+
+// readComments pairs each comment that begins with "# --" with the key in the line under it.
+func readComments(t *testing.T, text string) []documented {
+	t.Helper()
+	var (
+		list    []documented
+		path    []string
+		comment string
+	)
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(trimmed, "# -- "):
+			comment = strings.TrimPrefix(trimmed, "# -- ")
+		case trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "- "):
+		default:
+			depth := (len(line) - len(strings.TrimLeft(line, " "))) / 2
+			key, _, found := strings.Cut(trimmed, ":")
+			if !found || depth > len(path) {
+				t.Fatalf("values.yaml: cannot read %q", line)
+			}
+			path = append(path[:depth:depth], key)
+			if comment != "" {
+				list = append(list, documented{path, comment})
+				comment = ""
+			}
+		}
+	}
+	return list
+}
+
+func checkCovered(t *testing.T, values map[string]any, path []string, covered map[string]bool) {
+	t.Helper()
+	for key, value := range values {
+		here := append(path[:len(path):len(path)], key)
+		name := strings.Join(here, ".")
+		if covered[name] {
+			continue
+		}
+		if deeper, is := value.(map[string]any); is && len(deeper) > 0 {
+			checkCovered(t, deeper, here, covered)
+			continue
+		}
+		t.Errorf("values.yaml: %s has no comment that begins with \"# --\"", name)
+	}
+}
+
+func lookUp(t *testing.T, values map[string]any, path []string) any {
+	t.Helper()
+	var value any = values
+	for _, key := range path {
+		within, is := value.(map[string]any)
+		if !is {
+			t.Fatalf("values.yaml: no value %v", path)
+		}
+		value = within[key]
+	}
+	return value
+}
+
+func compact(t *testing.T, value any) string {
+	t.Helper()
+	if text, is := value.(string); is && text != "" {
+		return text
+	}
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(buffer.String())
+}

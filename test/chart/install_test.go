@@ -1,0 +1,228 @@
+package chart_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+)
+
+// kubeconfig writes a kubeconfig for the test's API server.
+func kubeconfig(t testing.TB) string {
+	t.Helper()
+	config := apiserver.Config(t)
+	encode := base64.StdEncoding.EncodeToString
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: "%s", certificate-authority-data: %s}}]
+users: [{name: test, user: {client-certificate-data: %s, client-key-data: %s}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
+current-context: test
+`, config.Host, encode(config.CAData), encode(config.CertData), encode(config.KeyData))
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func eventually(t testing.TB, what string, is func() error) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("waited a minute for: %s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// The steps share one cluster: installed, used, upgraded, uninstalled.
+func TestARealAPIServerTakesTheChart(t *testing.T) {
+	kube, config := apiserver.Client(t), kubeconfig(t)
+	run := func(t *testing.T, args ...string) {
+		t.Helper()
+		if output, err := helm(t, append(args, "--kubeconfig", config, "-n", namespace)...); err != nil {
+			t.Fatalf("helm %v: %v\n%s", args, err, output)
+		}
+	}
+	// The test's API server has the CRDs already, as a cluster has after an uninstall.
+	run(t, "install", release, chartDir(), "--create-namespace", "--take-ownership")
+
+	t.Run("the priority classes exist that the pods name", func(t *testing.T) {
+		for _, name := range []string{"system-node-critical", "system-cluster-critical"} {
+			if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, &schedulingv1.PriorityClass{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("a node plug-in writes its own AzDriverNode and nothing else", func(t *testing.T) { nodeWritesItsOwn(t, kube) })
+	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
+		run(t, "upgrade", release, chartDir(), "--set", "scheduler.mode=second,controller.expand=true,controller.snapshot=true")
+		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")
+		run(t, "upgrade", release, chartDir(), "--reset-values")
+	})
+	t.Run("every set of values is taken by a dry run on the server", func(t *testing.T) {
+		for _, values := range valueFiles(t) {
+			if strings.Contains(values, "everything") {
+				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "metrics.serviceMonitor.enabled=false,objectNamespace="+namespace)
+				continue
+			}
+			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values)
+		}
+	})
+	t.Run("an uninstall keeps the CRDs and the disks' records", func(t *testing.T) {
+		kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+		if err := kube.Create(t.Context(), kept); err != nil {
+			t.Fatal(err)
+		}
+		// There is nobody here to run the hook's Job.
+		run(t, "uninstall", release, "--no-hooks")
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
+			t.Error(err)
+		}
+		var roles corev1.ServiceAccountList
+		if err := kube.List(t.Context(), &roles, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil || len(roles.Items) != 0 {
+			t.Errorf("%d service accounts left over: %v", len(roles.Items), err)
+		}
+		run(t, "install", release, chartDir())
+		run(t, "uninstall", release, "--no-hooks")
+	})
+}
+
+func nodeWritesItsOwn(t *testing.T, kube client.Client) {
+	plugIn := clientOfNode(t, kube, "node-a")
+	node := func(name string) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/" + name}}
+	}
+	own, other := node("node-a"), node("node-b")
+	if err := kube.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	// Role and policy take a moment until the API server knows them. Once the role
+	// lets the plug-in read, it lets it create as well, and what then refuses is the policy.
+	eventually(t, "the role is known", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) })
+	eventually(t, "the policy is enforced", func() error {
+		stranger := node("node-c")
+		err := plugIn.Create(t.Context(), stranger)
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return errors.Join(errors.New("not refused"), err, client.IgnoreNotFound(kube.Delete(t.Context(), stranger)))
+	})
+	steps := []struct {
+		what    string
+		do      func() error
+		allowed bool
+	}{
+		{"create its own", func() error { return plugIn.Create(t.Context(), own) }, true},
+		{"update its own", func() error { own.Spec.Zone = "1"; return plugIn.Update(t.Context(), own) }, true},
+		{"report on its own", func() error {
+			own.Status.DriverVersion = "v1"
+			return plugIn.Status().Update(t.Context(), own)
+		}, true},
+		{"patch its own report", func() error {
+			return plugIn.Status().Patch(t.Context(), own, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"heartbeatSeconds":5}}`)))
+		}, true},
+		{"read another's", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) }, true},
+		{"create another's", func() error { return plugIn.Create(t.Context(), node("node-d")) }, false},
+		{"update another's", func() error { o := other.DeepCopy(); o.Spec.Zone = "9"; return plugIn.Update(t.Context(), o) }, false},
+		{"report on another's", func() error {
+			o := other.DeepCopy()
+			o.Status.DriverVersion = "evil"
+			return plugIn.Status().Update(t.Context(), o)
+		}, false},
+		{"delete its own", func() error { return plugIn.Delete(t.Context(), own) }, false},
+		{"create an attachment", func() error {
+			return plugIn.Create(t.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "v-node-a"},
+				Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "node-a", Role: apiv1.RoleReplica}})
+		}, false},
+		{"read the Secret with the credential", func() error {
+			return plugIn.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "azure-cloud-config"}, &corev1.Secret{})
+		}, false},
+	}
+	for _, step := range steps {
+		err := step.do()
+		if step.allowed && err != nil {
+			t.Errorf("may not %s: %v", step.what, err)
+		}
+		if !step.allowed && !apierrors.IsForbidden(err) {
+			t.Errorf("may %s: %v", step.what, err)
+		}
+	}
+	unbound := clientWithToken(t, token(t, kube, nil))
+	if err := unbound.Create(t.Context(), node("node-e")); !apierrors.IsForbidden(err) {
+		t.Errorf("a token that is bound to no node may create an AzDriverNode: %v", err)
+	}
+	for _, name := range []string{"node-a", "node-b"} {
+		if err := kube.Delete(t.Context(), node(name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// clientOfNode has the rights of the node plug-in's pod on a node: its token is bound to the pod, and with it to the node.
+func clientOfNode(t *testing.T, kube client.Client, nodeName string) client.Client {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	if err := kube.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kube.Delete(context.Background(), node) })
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plug-in-" + nodeName},
+		Spec: corev1.PodSpec{NodeName: nodeName, ServiceAccountName: release + "-node",
+			Containers: []corev1.Container{{Name: "node", Image: "none"}}},
+	}
+	if err := kube.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	return clientWithToken(t, token(t, kube, pod))
+}
+
+func token(t *testing.T, kube client.Client, pod *corev1.Pod) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-node"}}
+	request := &authenticationv1.TokenRequest{}
+	if pod != nil {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+	}
+	if err := kube.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+func clientWithToken(t *testing.T, token string) client.Client {
+	t.Helper()
+	config := rest.AnonymousClientConfig(apiserver.Config(t))
+	config.BearerToken = token
+	c, err := client.New(config, client.Options{Scheme: apiserver.Scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,117 @@
+package chart_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	for _, values := range valueFiles(t) {
+		if output, err := helm(t, "lint", "--strict", "--kube-version", kubeVersion, "-f", values, chartDir()); err != nil {
+			t.Errorf("%s: %v\n%s", values, err, output)
+		}
+	}
+}
+
+func valueFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("values/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no values files: %v", err)
+	}
+	return files
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	for _, values := range valueFiles(t) {
+		t.Run(filepath.Base(values), func(t *testing.T) {
+			t.Parallel()
+			compareOrUpdate(t, filepath.Join("golden", filepath.Base(values)), render(t, "-f", values))
+		})
+	}
+}
+
+func TestTheCRDsAreTheGeneratedOnesAndAreKept(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(chartDir(), "files", "crds", "*.yaml"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%d generated CRDs: %v", len(files), err)
+	}
+	rendered := objects(t, render(t, "--show-only", "templates/crds.yaml"))
+	if len(rendered) != len(files) {
+		t.Fatalf("%d CRDs rendered of %d", len(rendered), len(files))
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generated := objects(t, string(raw))[0]
+		crd := find(t, rendered, "CustomResourceDefinition", generated.GetName())
+		if !reflect.DeepEqual(crd.Object["spec"], generated.Object["spec"]) {
+			t.Errorf("%s is rendered with another spec", generated.GetName())
+		}
+		if crd.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("%s would be deleted on uninstall, and the record of every disk with it", crd.GetName())
+		}
+	}
+}
+
+func TestTheSchemaRefuses(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		values string
+		says   string
+	}{
+		"a value that does not exist":          {"controler.replicas=3", "'controler' not allowed"},
+		"a value that does not exist, deep":    {"controller.replica=3", "/controller"},
+		"a scheduler mode that does not exist": {"scheduler.mode=both", "'extender', 'second', 'off'"},
+		"text where a number belongs":          {"controller.replicas=two", "/controller/replicas"},
+		"no replicas":                          {"controller.replicas=0", "/controller/replicas"},
+		"a weight out of range":                {"scheduler.weight=0", "/scheduler/weight"},
+		"a duration without a unit":            {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
+		"a log level that does not exist":      {"logLevel=loud", "/logLevel"},
+		"a StorageClass without parameters":    {"storageClasses.mine.default=true", "/storageClasses/mine"},
+		"a relative kubelet directory":         {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
+		"a driver name that is no name":        {"driverName=Disk_Driver", "/driverName"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := helm(t, "template", release, chartDir(), "--kube-version", kubeVersion, "--set", c.values)
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: want a refusal that says %q, got %v", c.values, c.says, err)
+			}
+		})
+	}
+}
+
+func TestTheNodePlugInGetsNoCredential(t *testing.T) {
+	t.Parallel()
+	for _, values := range valueFiles(t) {
+		daemonSet := find(t, objects(t, render(t, "-f", values)), "DaemonSet", fullname(values)+"-node")
+		volumes, _, err := unstructured.NestedSlice(daemonSet.Object, "spec", "template", "spec", "volumes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, volume := range volumes {
+			if v := volume.(map[string]any); v["secret"] != nil || v["projected"] != nil || v["configMap"] != nil {
+				t.Errorf("%s: the node plug-in mounts %v", values, v)
+			}
+		}
+	}
+}
+
+func fullname(values string) string {
+	if strings.Contains(values, "everything") {
+		return "disks"
+	}
+	return release
+}

@@ -1,0 +1,243 @@
+package chart_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+)
+
+// The chart's configuration, a real kube-scheduler and the extender put a pod on
+// the node with the replica of its disk, one among several equal nodes, and never on one without a node plug-in.
+func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testing.T) {
+	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
+	extender := startExtender(t, objectNamespace)
+	create := func(objects ...client.Object) {
+		t.Helper()
+		for _, object := range objects {
+			status := object.DeepCopyObject().(client.Object)
+			if err := kube.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = kube.Delete(context.Background(), object, client.GracePeriodSeconds(0)) })
+			status.SetResourceVersion(object.GetResourceVersion())
+			status.SetUID(object.GetUID())
+			if node, is := object.(*corev1.Node); is {
+				// Kubernetes taints a new node until its controllers, which are not here, find it ready.
+				node.Spec.Taints = nil
+				if err := kube.Update(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+				status.SetResourceVersion(node.ResourceVersion)
+			}
+			if _, isPod := object.(*corev1.Pod); isPod {
+				continue
+			}
+			if err := kube.Status().Update(t.Context(), status); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range 6 {
+		name := fmt.Sprintf("worker-%d", i)
+		create(clusterNode(name))
+		if i > 0 { // worker-0 has no node plug-in
+			create(driverNode(objectNamespace, name))
+		}
+	}
+	bound := func(name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+		return boundClaim(objectNamespace, name)
+	}
+	for i, replicaAt := range []string{"worker-4", "worker-2", "worker-5"} {
+		claim, volume := bound(fmt.Sprintf("disk-%d", i))
+		create(volume, claim, attachment(objectNamespace, claim.Name, replicaAt), podWith(objectNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
+	}
+	// A replica where there is no node plug-in helps nobody.
+	claim, volume := bound("disk-lost")
+	create(volume, claim, attachment(objectNamespace, claim.Name, "worker-0"), podWith(objectNamespace, "pod-lost", claim.Name))
+
+	startKubeScheduler(t, extender)
+	nodeOf := func(name string) (string, error) {
+		var pod corev1.Pod
+		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: objectNamespace, Name: name}, &pod); err != nil {
+			return "", err
+		}
+		if pod.Spec.NodeName == "" {
+			return "", fmt.Errorf("pod %s is not scheduled: %v", name, pod.Status.Conditions)
+		}
+		return pod.Spec.NodeName, nil
+	}
+	for pod, want := range map[string]string{"pod-0": "worker-4", "pod-1": "worker-2", "pod-2": "worker-5"} {
+		var got string
+		eventually(t, pod+" is scheduled", func() (err error) { got, err = nodeOf(pod); return err })
+		if got != want {
+			t.Errorf("%s went to %s, and the replica is at %s", pod, got, want)
+		}
+	}
+	var got string
+	eventually(t, "pod-lost is scheduled", func() (err error) { got, err = nodeOf("pod-lost"); return err })
+	if got == "worker-0" {
+		t.Error("a pod went to a node that has no node plug-in")
+	}
+}
+
+// startExtender runs the extender as its program does and returns its address once it is ready.
+func startExtender(t *testing.T, objectNamespace string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defaults := &config.Scheduler{MaxRequestBytes: 1 << 20, StaleFactor: 3, HeartbeatInterval: 60e9}
+	registry := prometheus.NewRegistry()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- scheduler.Run(ctx, scheduler.Options{
+			Config: apiserver.Config(t), Namespace: objectNamespace, DriverName: config.DriverName, Listener: listener,
+			MaxRequestBytes: defaults.MaxRequestBytes, StaleFactor: defaults.StaleFactor, HeartbeatInterval: defaults.HeartbeatInterval,
+			LeaseNamespace: objectNamespace, Identity: "test", Registry: registry, Clock: clock.RealClock{},
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	address := listener.Addr().String()
+	eventually(t, "the extender is ready", func() error {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
+	eventually(t, "the extender holds the lease", func() error {
+		families, err := registry.Gather()
+		if err != nil {
+			return err
+		}
+		for _, family := range families {
+			if family.GetName() == "azuredisk_scheduler_extender_leader" && family.GetMetric()[0].GetGauge().GetValue() == 1 {
+				return nil
+			}
+		}
+		return errors.New("not the leader")
+	})
+	return address
+}
+
+// startKubeScheduler runs kube-scheduler with the configuration that the chart
+// gives to its second scheduler, with only the addresses changed.
+func startKubeScheduler(t *testing.T, extender string) {
+	t.Helper()
+	dir := t.TempDir()
+	configMap := find(t, objects(t, render(t, "--set", "scheduler.mode=second")), "ConfigMap", release+"-scheduler")
+	text, _, err := unstructured.NestedString(configMap.Object, "data", "scheduler.yaml")
+	if err != nil || !strings.Contains(text, "http://127.0.0.1:29606") {
+		t.Fatalf("the configuration does not name the extender: %v\n%s", err, text)
+	}
+	text = strings.ReplaceAll(text, "127.0.0.1:29606", extender)
+	text = strings.ReplaceAll(text, "leaderElect: true", "leaderElect: false")
+	text += "\nclientConnection: {kubeconfig: " + kubeconfig(t) + "}\n"
+	file := filepath.Join(dir, "scheduler.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program(t, "kube-scheduler"), "--config", file, "--secure-port=0", "--authorization-always-allow-paths=/healthz")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(output.String())
+		}
+	})
+}
+
+func clusterNode(name string) *corev1.Node {
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+}
+
+func driverNode(namespace, name string) *apiv1.AzDriverNode {
+	return &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm/" + name},
+		Status: apiv1.AzDriverNodeStatus{HeartbeatTime: ptr.To(metav1.NowMicro()), HeartbeatSeconds: 3600,
+			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}}},
+	}
+}
+
+func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name}}
+	pv.Spec = corev1.PersistentVolumeSpec{
+		Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, StorageClassName: "none",
+		ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name},
+	}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: config.DriverName, VolumeHandle: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/" + name}
+	pv.Status.Phase = corev1.VolumeBound
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}}
+	claim.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name, AccessModes: modes, StorageClassName: ptr.To("none"),
+		Resources: corev1.VolumeResourceRequirements{Requests: size}}
+	claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: modes, Capacity: size}
+	return claim, pv
+}
+
+func attachment(namespace, volume, node string) *apiv1.AzVolumeAttachment {
+	return &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
+		Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, Role: apiv1.RoleReplica},
+	}
+}
+
+func podWith(namespace, name, claim string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			SchedulerName:      "azuredisk-scheduler",
+			ServiceAccountName: "default",
+			Containers:         []corev1.Container{{Name: "c", Image: "none"}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
+		},
+	}
+}
