@@ -107,8 +107,8 @@ func (d disks) Update(ctx context.Context, id string, change provisioner.DiskCha
 	if err != nil {
 		return nil, err
 	}
-	body, any := changeOf(found.Disk, change)
-	if !any {
+	body, changed := changeOf(found.Disk, change)
+	if !changed {
 		return ended{}, nil
 	}
 	if body.Properties.DiskSizeGB != nil && found.MaxShares > 1 && len(found.AttachedTo) > 0 {
@@ -118,22 +118,22 @@ func (d disks) Update(ctx context.Context, id string, change provisioner.DiskCha
 	return d.cloud.begun(kindUpdateDisk, id, p, err)
 }
 
-// changeOf is what has to be sent; any is false if that is nothing.
-func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armcompute.DiskUpdate, any bool) {
+// changeOf is what has to be sent; changed is false if that is nothing.
+func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armcompute.DiskUpdate, changed bool) {
 	body.Properties = &armcompute.DiskUpdateProperties{DiskIOPSReadWrite: change.IOPSReadWrite, DiskMBpsReadWrite: change.MBpsReadWrite}
-	any = change.IOPSReadWrite != nil || change.MBpsReadWrite != nil
+	changed = change.IOPSReadWrite != nil || change.MBpsReadWrite != nil
 	if change.SizeBytes != nil && *change.SizeBytes > found.SizeBytes {
 		size := int32((*change.SizeBytes + gib - 1) / gib)
-		body.Properties.DiskSizeGB, any = &size, true
+		body.Properties.DiskSizeGB, changed = &size, true
 	}
 	if change.SKUName != nil && !strings.EqualFold(*change.SKUName, found.SKUName) {
 		name := armcompute.DiskStorageAccountTypes(*change.SKUName)
-		body.SKU, any = &armcompute.DiskSKU{Name: &name}, true
+		body.SKU, changed = &armcompute.DiskSKU{Name: &name}, true
 	}
 	if change.Tags != nil && !maps.Equal(change.Tags, found.Tags) {
-		body.Tags, any = pointers(change.Tags), true
+		body.Tags, changed = pointers(change.Tags), true
 	}
-	return body, any
+	return body, changed
 }
 
 // Delete implements provisioner.Disks. The disk is read first: Azure has been seen to delete a disk that was on its way to a VM.

@@ -180,7 +180,7 @@ func (e *engine) fly(t turn, vmID string) {
 		seen, err = f.vm.get(e.cloud.ctx, false)
 	}
 	if err == nil && !seen.gone && !t.forced {
-		f.slots = e.slotsOf(seen)
+		f.slots = e.cloud.skus.known(seen.Location, seen.Size)
 	}
 	taken, settling := e.take(t)
 	if len(taken) == 0 {

@@ -232,6 +232,9 @@ func (f *flight) refused(requests []*request, seen view, err error) ([]*request,
 	if readErr != nil {
 		return requests, seen, readErr
 	}
+	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && f.slots == 0 && !seen.gone {
+		f.slots = f.engine.slotsOf(seen) // now it is worth waiting for
+	}
 	rest := f.settle(seen, requests)
 	if len(rest) < len(requests) {
 		return rest, seen, nil // the truth had moved

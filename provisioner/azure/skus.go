@@ -51,6 +51,27 @@ func (s *skuCache) MaxDataDisks(ctx context.Context, location, vmSize string) (i
 	return n, nil
 }
 
+// known returns the number of data disks of a VM size without waiting, 0 if it is not at hand; then the list is being read when it returns.
+// The list is large, and an attach shall not wait for it.
+func (s *skuCache) known(location, vmSize string) int {
+	r := s.entry(normalLocation(location))
+	select {
+	case <-r.reading:
+	default:
+		return 0
+	}
+	n, old := r.sizes[strings.ToLower(vmSize)], r.read.IsZero() || s.cloud.clock.Since(r.read) >= skuAge
+	r.reading <- struct{}{}
+	if old {
+		go func() {
+			if _, err := s.region(s.cloud.ctx, location); err != nil {
+				s.cloud.log.V(1).Info("the SKU list could not be read", "location", location, "reason", err.Error())
+			}
+		}()
+	}
+	return int(n)
+}
+
 // Disk implements provisioner.SKUs.
 func (s *skuCache) Disk(ctx context.Context, location, skuName string, sizeBytes int64) (provisioner.DiskLimits, error) {
 	r, err := s.region(ctx, location)

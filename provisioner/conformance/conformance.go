@@ -7,12 +7,15 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -105,8 +108,8 @@ var serial atomic.Int64
 
 // id makes a resource ID that no test has used on any platform.
 func (r *run) id(kind string) string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s/t%d-%d",
-		r.Scope.SubscriptionID, r.Scope.ResourceGroup, kind, time.Now().UnixNano(), serial.Add(1))
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s/t%d-%s",
+		r.Scope.SubscriptionID, r.Scope.ResourceGroup, kind, serial.Add(1), strings.ToLower(rand.Text()))
 }
 
 func (r *run) spec() provisioner.DiskSpec {
@@ -217,13 +220,13 @@ func (r *run) mustNotBeAttached(vmID, diskID string) {
 func (r *run) eventually(what string, holds func() bool) {
 	r.Helper()
 	interval := max(r.PollInterval, 5*time.Millisecond)
-	ticker := time.NewTicker(interval)
+	ticker := clock.RealClock{}.NewTicker(interval)
 	defer ticker.Stop()
 	for !holds() {
 		select {
 		case <-r.ctx.Done():
 			r.Fatalf("%s: did not come true", what)
-		case <-ticker.C:
+		case <-ticker.C():
 		}
 	}
 }

@@ -32,7 +32,7 @@ const (
 
 // BenchmarkAttach40VolumesToOneVM attaches 40 disks to one VM at once, and detaches them at once.
 func BenchmarkAttach40VolumesToOneVM(b *testing.B) {
-	sim := start(b)
+	sim := start(b, "realistic")
 	cloud := sim.open(b)
 	for i := range b.N {
 		vm := sim.makeVM(b, fmt.Sprintf("vm-%d", i))
@@ -66,7 +66,7 @@ func BenchmarkAttach40VolumesToOneVM(b *testing.B) {
 
 // BenchmarkAttachSharedDiskTo3VMs attaches one shared disk to three VMs at once, which Azure only takes one after the other.
 func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
-	sim := start(b)
+	sim := start(b, "realistic")
 	cloud := sim.open(b)
 	for i := range b.N {
 		var vms []string
@@ -97,6 +97,32 @@ func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
 		b.ReportMetric(took.Seconds(), "attach-s")
 		b.ReportMetric(float64(calls.updates), "vm-updates")
 		fmt.Printf("attach a shared disk to 3 VMs: %d VM updates, %d polls, %d refused, %.1f s\n", calls.updates, calls.polls, calls.refused, took.Seconds())
+	}
+}
+
+// BenchmarkManyUpdatesOfOneVM makes more updates of a VM, one after the other, than its quota allows at once.
+func BenchmarkManyUpdatesOfOneVM(b *testing.B) {
+	const updates = 16 // the quota is 12 at once and 4 a minute
+	sim := start(b, "fast")
+	cloud := sim.open(b)
+	for i := range b.N {
+		vm, ids := sim.makeVM(b, fmt.Sprintf("vm-%d", i)), makeDisks(b, cloud, i)
+		sim.forget(b)
+		began := time.Now()
+		for n := range updates {
+			must(b, outcome(b, func() (provisioner.Operation, error) {
+				if n%2 == 0 {
+					return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: vm, DiskID: ids[n], CachingMode: "None"})
+				}
+				return cloud.Attachments().Detach(b.Context(), vm, ids[n-1])
+			}))
+		}
+		took, calls := time.Since(began), sim.calls(b)
+		if calls.throttled > 0 || calls.updates != updates {
+			b.Errorf("%d updates, %d calls answered 429", calls.updates, calls.throttled)
+		}
+		b.ReportMetric(took.Seconds(), "s")
+		fmt.Printf("%d updates of one VM in a row: %d calls in all, %d answered 429, %.1f s\n", updates, calls.all, calls.throttled, took.Seconds())
 	}
 }
 
@@ -145,14 +171,14 @@ func makeDisks(b *testing.B, cloud *azure.Cloud, round int) []string {
 	return ids
 }
 
-// simulator is azuresim in this process with realistic latencies and quotas.
+// simulator is azuresim in this process with Azure's quotas.
 type simulator struct{ url, admin string }
 
-func start(b *testing.B) *simulator {
+func start(b *testing.B, latency string) *simulator {
 	b.Helper()
 	o := server.Defaults()
 	o.Listen, o.AdminListen, o.StateDir, o.LogLevel = "127.0.0.1:0", "127.0.0.1:0", b.TempDir(), "error"
-	o.Latency, o.Throttle = "realistic", "on"
+	o.Latency, o.Throttle = latency, "on"
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
@@ -231,7 +257,9 @@ func (s *simulator) makeVM(b *testing.B, name string) string {
 	ticker := time.NewTicker(3 * time.Second) // its quota is 12 reads a minute after the first 36
 	defer ticker.Stop()
 	for {
-		var vm struct{ Properties struct{ ProvisioningState string } }
+		var vm struct {
+			Properties struct{ ProvisioningState string }
+		}
 		if err := json.Unmarshal(s.send(b, "GET", s.url+id+"?api-version=2025-04-01", nil), &vm); err != nil {
 			b.Fatal(err)
 		}
