@@ -34,8 +34,8 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		return c.Plane.DeleteDisk(ctx, d.UID)
 	case opSnapshotCreate, opSnapshotDelete:
 		return c.applySnapshot(ctx, op, id)
-	case opScaleSetDelete:
-		return c.awaitEmpty(id)
+	case opScaleSetPut, opScaleSetDelete:
+		return c.awaitMembers(id)
 	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart:
 		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
 	}
@@ -78,7 +78,9 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 	case opVMStart:
 		return c.powerOn(ctx, vm)
 	case opVMDelete:
-		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
+		return c.Plane.RemoveVM(ctx, vm.PlaneKey)
+	case opVMCreate:
+		if err := c.Plane.PowerOn(ctx, vm.PlaneKey); err != nil {
 			return err
 		}
 	}

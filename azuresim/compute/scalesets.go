@@ -34,7 +34,7 @@ func scaleSetOf(instance ID) ID {
 	return instance
 }
 
-// PutScaleSet makes a scale set or updates it. The instances that its capacity asks for come when the operation is done.
+// PutScaleSet makes a scale set or updates it. Its operation is done when the instances that its capacity asks for are there, and no more.
 func (c *Cloud) PutScaleSet(id ID, in ScaleSetInput) (Accepted[ScaleSet], error) {
 	return change(c, func(tx *store.Tx) (Accepted[ScaleSet], error) {
 		var none Accepted[ScaleSet]
@@ -117,6 +117,12 @@ func (c *Cloud) reshape(tx *store.Tx, ss *ScaleSet, in ScaleSetInput) (*operatio
 	}
 	ss.TopLevel, ss.Properties = overlaid(ss.TopLevel, in.TopLevel), overlaid(ss.Properties, in.Properties)
 	ss.Provisioning = Updating
+	if err := c.shrink(tx, ss); err != nil {
+		return nil, err
+	}
+	if err := c.grow(tx, ss); err != nil {
+		return nil, err
+	}
 	if err := scaleSetTable.Put(tx, ss.ID.Key(), ss); err != nil {
 		return nil, err
 	}
@@ -261,8 +267,8 @@ func instanceNumber(vm *VM) int {
 	return n
 }
 
-// awaitEmpty returns operations.ErrNotYet as long as the scale set has instances; each goes by an operation of its own.
-func (c *Cloud) awaitEmpty(id ID) error {
+// awaitMembers returns operations.ErrNotYet as long as instances are on their way in or out; each has an operation of its own.
+func (c *Cloud) awaitMembers(id ID) error {
 	return c.Store.View(func(tx *store.Tx) error {
 		ss, err := scaleSetTable.Get(tx, id.Key())
 		if err != nil || ss == nil {
@@ -270,7 +276,7 @@ func (c *Cloud) awaitEmpty(id ID) error {
 		}
 		all, err := values(vmTable.All(tx, ss.memberPrefix()))
 		for _, vm := range all {
-			if ss.owns(vm) {
+			if ss.owns(vm) && (vm.Provisioning == Creating || vm.Provisioning == Deleting) {
 				return operations.ErrNotYet
 			}
 		}
@@ -284,11 +290,21 @@ func (c *Cloud) completeScaleSet(tx *store.Tx, op *operations.Operation, id ID) 
 		return err
 	}
 	if op.Kind == opScaleSetDelete {
+		left, err := c.members(tx, ss)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return armerror.NotAllowed("Scale set '%s' cannot be deleted as the deletion of its instance %s failed.", ss.ID.Name, left[0].Name)
+		}
 		return scaleSetTable.Delete(tx, id.Key())
 	}
-	if err := c.shrink(tx, ss); err != nil {
-		return err
-	}
+	ss.Provisioning = Succeeded
+	return scaleSetTable.Put(tx, id.Key(), ss)
+}
+
+// grow starts the creation of the instances that the capacity asks for.
+func (c *Cloud) grow(tx *store.Tx, ss *ScaleSet) error {
 	members, err := c.members(tx, ss)
 	if err != nil {
 		return err
@@ -298,11 +314,10 @@ func (c *Cloud) completeScaleSet(tx *store.Tx, op *operations.Operation, id ID) 
 			return err
 		}
 	}
-	ss.Provisioning = Succeeded
-	return scaleSetTable.Put(tx, id.Key(), ss)
+	return nil
 }
 
-// addInstance makes a running instance, in the zones by turns.
+// addInstance starts the creation of an instance, in the zones by turns.
 func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 	number := ss.NextInstance
 	ss.NextInstance++
@@ -322,12 +337,14 @@ func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 	}
 	vm.Name, vm.Size, vm.ScaleSet, vm.Tags = name, ss.SKU, ss.ID.String(), ss.Tags
 	vm.Properties = ss.instanceProperties(number)
-	vm.Provisioning, vm.Power = Succeeded, PowerRunning
 	if err := claimPlaneKey(tx, vm); err != nil {
 		return err
 	}
-	c.notify(tx, vm, "power", vm.Power)
-	return vmTable.Put(tx, id.Key(), vm)
+	if err := vmTable.Put(tx, id.Key(), vm); err != nil {
+		return err
+	}
+	_, err = c.enqueue(tx, job{kind: opVMCreate, lane: vmLane(id), target: id, location: vm.Location, duration: c.Latency.Draw(latency.VMCreate)})
+	return err
 }
 
 // instanceProperties gives an instance its computer name: the prefix of the scale set's profile and six base-36 digits.

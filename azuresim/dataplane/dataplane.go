@@ -41,8 +41,11 @@ type DataPlane interface {
 	Detach(ctx context.Context, vm string, lun int, diskUID string) error
 	// PowerOff cuts every attachment of the VM. What the VM's cache had not yet written is lost. The attachments stay recorded.
 	PowerOff(ctx context.Context, vm string) error
-	// PowerOn gives every recorded attachment of the VM a fresh device. A VM without attachments, or one that is on, is success.
+	// PowerOn gives every recorded attachment of the VM a fresh device. A VM without attachments, or one that is on, is success. A VM that was not
+	// known is from now on.
 	PowerOn(ctx context.Context, vm string) error
+	// RemoveVM cuts every attachment of the VM and forgets the VM, also whether it was on. A VM that is not known is success.
+	RemoveVM(ctx context.Context, vm string) error
 	// List returns every recorded attachment, also of VMs that are powered off.
 	List(ctx context.Context) ([]Attachment, error)
 	// ListDisks returns the UIDs of every backing store, of disks and of snapshots.

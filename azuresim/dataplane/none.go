@@ -3,6 +3,7 @@ package dataplane
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -91,6 +92,15 @@ func (n *None) PowerOn(_ context.Context, vm string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.off, vm)
+	return nil
+}
+
+// RemoveVM forgets the VM and its attachments.
+func (n *None) RemoveVM(_ context.Context, vm string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.off, vm)
+	maps.DeleteFunc(n.attachments, func(s slot, _ string) bool { return s.vm == vm })
 	return nil
 }
 

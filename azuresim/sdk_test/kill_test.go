@@ -18,24 +18,43 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 )
 
 const serveEnv = "AZURESIM_TEST_STATE_DIR"
 
-// TestMain turns the test binary into azuresim itself if it is started with a state directory, so that the test has a real process to kill.
+const hypervisorEnv = "AZURESIM_TEST_HYPERVISOR_DIR"
+
+// TestMain turns the test binary into azuresim itself if it is started with a state directory, so that tests have real processes to kill.
 func TestMain(m *testing.M) {
-	dir := os.Getenv(serveEnv)
-	if dir == "" {
+	var err error
+	switch {
+	case os.Getenv(serveEnv) != "":
+		dir := os.Getenv(serveEnv)
+		o := server.Defaults()
+		o.Listen, o.AdminListen = filepath.Join(dir, "azure.sock"), filepath.Join(dir, "admin.sock")
+		o.StateDir, o.Latency, o.Throttle, o.LogLevel = dir, "fast", "off", "error"
+		if h := filepath.Join(dir, "hypervisor.sock"); exists(h) {
+			o.Hypervisor = h
+		}
+		err = server.Run(context.Background(), o, os.Stdout, os.Stderr)
+	case os.Getenv(hypervisorEnv) != "":
+		command := hypervisor.NewCommand()
+		command.SetArgs([]string{"--state-dir", os.Getenv(hypervisorEnv)})
+		err = command.Execute()
+	default:
 		os.Exit(m.Run())
 	}
-	o := server.Defaults()
-	o.Listen, o.AdminListen = filepath.Join(dir, "azure.sock"), filepath.Join(dir, "admin.sock")
-	o.StateDir, o.Latency, o.Throttle, o.LogLevel = dir, "fast", "off", "error"
-	if err := server.Run(context.Background(), o, os.Stdout, os.Stderr); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // process is azuresim as a process of its own, on unix sockets that stay the same over restarts.
@@ -43,6 +62,17 @@ type process struct {
 	t   *testing.T
 	dir string
 	cmd *exec.Cmd
+}
+
+// shortDir is a directory for unix sockets, for which the paths of t.TempDir are too long.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "azuresim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func (p *process) start() {
@@ -76,7 +106,7 @@ func (p *process) client() *simulator {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s.disks, s.vms = f.NewDisksClient(), f.NewVirtualMachinesClient()
+	s.disks, s.snapshots, s.vms = f.NewDisksClient(), f.NewSnapshotsClient(), f.NewVirtualMachinesClient()
 	return s
 }
 
@@ -133,12 +163,7 @@ func TestEveryAcknowledgedWriteSurvivesKills(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewSource(seed))
-	dir, err := os.MkdirTemp("", "azuresim") // t.TempDir() makes paths too long for a unix socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &process{t: t, dir: dir}
+	p := &process{t: t, dir: shortDir(t)}
 	p.start()
 	defer func() { p.kill() }()
 	s := p.client()
