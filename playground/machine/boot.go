@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/pid1"
 )
 
@@ -104,7 +103,6 @@ func (s Spec) mountRoot() error {
 	r.bindReadOnly(s.KubernetesPrograms, kubernetesBin)
 	r.bindReadOnly(s.ContainerdPrograms, containerdBin)
 	r.bind(s.Logs, logDir)
-	s.mountWholeDisk(r)
 	r.bindReadOnly(s.Images, imageDir)
 	r.tmpfs("run", "755")
 	r.tmpfs("tmp", "1777")
@@ -144,22 +142,6 @@ func (s Spec) mountDevices(r *root) {
 	r.tmpfs("dev/shm", "1777")
 	r.tmpfs("dev/disk", "755")
 	r.bind(s.AzureDisks, "dev/disk/azure")
-}
-
-// mountWholeDisk mounts, out of the way and read-only, the filesystem that holds the
-// machine's disk. A kubelet knows only of filesystems whose own root is mounted, and
-// without this one its statistics (also those of volumes) would fail as a whole.
-func (s Spec) mountWholeDisk(r *root) {
-	if r.err != nil {
-		return
-	}
-	mount, err := host.MountOf(s.Disk)
-	if err != nil {
-		r.err = err
-		return
-	}
-	r.mount(mount, wholeDisk, "", unix.MS_BIND, "")
-	r.mount("", wholeDisk, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
 func (s Spec) mountCgroups(r *root) {

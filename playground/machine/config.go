@@ -95,7 +95,6 @@ cgroupsPerQOS: false
 enforceNodeAllocatable: []
 failCgroupV1: false
 failSwapOn: false
-localStorageCapacityIsolation: false
 containerRuntimeEndpoint: unix://%[3]s
 clusterDNS: [%[4]q]
 clusterDomain: %[5]s

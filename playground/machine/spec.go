@@ -63,7 +63,6 @@ const (
 	containerdBin     = "/opt/cni/bin"
 	logDir            = "/var/log/playground"
 	imageDir          = "/var/lib/playground/images"
-	wholeDisk         = "/var/lib/playground/disk"
 	kubeletDir        = "/var/lib/kubelet"
 	kubernetesConfigs = "etc/kubernetes"
 )
