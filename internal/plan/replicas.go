@@ -108,7 +108,22 @@ func Replicas(in ReplicasInput) []Decision {
 	if in.Volume.Status.DiskURI == "" || in.Volume.Spec.CapacityBytes > in.Volume.Status.SizeBytes && in.Volume.Spec.Disk.MaxShares > 1 {
 		return decisions // not yet, or not while it waits to grow
 	}
+	if !primarySettled(in) {
+		return decisions
+	}
 	return append(decisions, place(in, useful, missing)...)
+}
+
+// primarySettled says that no attach of the primary is to come or under way. Azure attaches a shared disk to one VM
+// after the other, and a replica must not be the first of them (law 8).
+func primarySettled(in ReplicasInput) bool {
+	claim := in.Volume.Status.Primary
+	if claim == nil || claim.State == apiv1.ClaimReleased {
+		return true
+	}
+	return slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.NodeName == claim.NodeName && a.Status.State == apiv1.AttachmentAttached
+	})
 }
 
 func reasonFor(target Target, otherwise string) string {

@@ -1,0 +1,294 @@
+package v1_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+
+func newVolume(namespace, name string) *apiv1.AzVolume {
+	return &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30, MaxMountReplicaCount: 1,
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, SKUName: "Premium_LRS", MaxShares: 2, CachingMode: "None"},
+		},
+	}
+}
+
+func newAttachment(namespace, volume, node string) *apiv1.AzVolumeAttachment {
+	return &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
+	}
+}
+
+// refused checks that the server refused a write, in the words of the rule.
+func refused(t *testing.T, err error, words string) {
+	t.Helper()
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), words) {
+		t.Fatalf("want a refusal that says %q, got %v", words, err)
+	}
+}
+
+func TestVolumeSpecRules(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	for name, test := range map[string]struct {
+		change func(*apiv1.AzVolume)
+		words  string
+	}{
+		"more replicas than shares": {func(v *apiv1.AzVolume) { v.Spec.MaxMountReplicaCount = 2 }, "maxShares - 1"},
+		"replicas of a multi-node":  {func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }, "must be 0 for a MultiNode"},
+		"an unknown SKU":            {func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "Golden_LRS" }, "Unsupported value"},
+		"no shares at all":          {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 0; v.Spec.MaxMountReplicaCount = -1 }, "greater than or equal to 1"},
+		"no size":                   {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
+		"two sources":               {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a", SnapshotURI: "b"} }, "exactly one"},
+		"a name that is too long":   {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 81) }, "at most 80"},
+		"a filesystem of no use":    {func(v *apiv1.AzVolume) { v.Spec.Disk.FSType = "ntfs" }, "Unsupported value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVolume(namespace, "bad")
+			test.change(v)
+			refused(t, c.Create(t.Context(), v), test.words)
+		})
+	}
+}
+
+func TestVolumeSpecIsImmutableButForCapacityAndReplicas(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "fixed")
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		change func(*apiv1.AzVolume)
+		words  string
+	}{
+		"disk":           {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }, "spec.disk is immutable"},
+		"tags":           {func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} }, "spec.disk is immutable"},
+		"origin":         {func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
+		"access":         {func(v *apiv1.AzVolume) { v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 }, "spec.access is immutable"},
+		"a source later": {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a"} }, "spec.source is immutable"},
+		"a smaller disk": {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes-- }, "may only grow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := v.DeepCopy()
+			test.change(changed)
+			refused(t, c.Update(t.Context(), changed), test.words)
+		})
+	}
+	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
+	if err := c.Update(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClaimRules(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "claimed")
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	write := func(node string, epoch int64, state apiv1.ClaimState) error {
+		v.Status.Primary = &apiv1.PrimaryClaim{NodeName: node, Epoch: epoch, State: state}
+		err := c.Status().Update(t.Context(), v)
+		if err != nil {
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return err
+	}
+	for _, step := range []struct {
+		node  string
+		epoch int64
+		state apiv1.ClaimState
+		words string
+	}{
+		{"a", 1, apiv1.ClaimHeld, ""},
+		{"b", 2, apiv1.ClaimHeld, "only once it is Released"}, // law 1
+		{"a", 0, apiv1.ClaimHeld, "never shrinks"},
+		{"", 1, apiv1.ClaimReleasing, "has a nodeName"},
+		{"a", 1, apiv1.ClaimReleasing, ""},
+		{"b", 2, apiv1.ClaimHeld, "only once it is Released"}, // law 3
+		{"a", 1, apiv1.ClaimHeld, "raises the epoch by one"},
+		{"", 1, apiv1.ClaimReleased, ""},
+		{"b", 3, apiv1.ClaimHeld, "raises the epoch by one"},
+		{"b", 1, apiv1.ClaimHeld, "raises the epoch by one"},
+		{"b", 2, apiv1.ClaimHeld, ""},
+		{"b", 2, apiv1.ClaimReleasing, ""},
+		{"b", 3, apiv1.ClaimHeld, ""},
+	} {
+		err := write(step.node, step.epoch, step.state)
+		switch {
+		case step.words == "" && err != nil:
+			t.Fatalf("%+v: %v", step, err)
+		case step.words != "":
+			refused(t, err, step.words)
+		}
+	}
+}
+
+func TestClaimIsComparedAndSwapped(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "cas")
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(from *apiv1.AzVolume, node string) error {
+		changed := from.DeepCopy()
+		changed.Status.Primary = &apiv1.PrimaryClaim{NodeName: node, Epoch: 1, State: apiv1.ClaimHeld}
+		return c.Status().Patch(t.Context(), changed, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	}
+	if err := claim(v, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim(v, "b"); !apierrors.IsConflict(err) {
+		t.Fatalf("two claims from one state: %v", err)
+	}
+}
+
+func TestAttachmentRules(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	a := newAttachment(namespace, "vol", "node")
+	a.Spec.Role = apiv1.RolePrimary
+	refused(t, c.Create(t.Context(), a), "epoch of its claim")
+	a.Spec.Epoch = 4
+	if err := c.Create(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		change func(*apiv1.AzVolumeAttachment)
+		words  string
+	}{
+		"volume": {func(a *apiv1.AzVolumeAttachment) { a.Spec.VolumeName = "other" }, "spec.volumeName is immutable"},
+		"node":   {func(a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "other" }, "spec.nodeName is immutable"},
+		"epoch":  {func(a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 3 }, "never shrinks"},
+		"role":   {func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = "Spare" }, "Unsupported value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := a.DeepCopy()
+			test.change(changed)
+			refused(t, c.Update(t.Context(), changed), test.words)
+		})
+	}
+}
+
+func TestStatusIsASubresource(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "sub")
+	v.Status.State = apiv1.VolumeCreated
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Status.State != "" {
+		t.Fatal("a status was taken at creation")
+	}
+}
+
+func TestAttachmentsAreSelectedByNodeAndVolume(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	for _, a := range []*apiv1.AzVolumeAttachment{newAttachment(namespace, "v1", "n1"), newAttachment(namespace, "v1", "n2"), newAttachment(namespace, "v2", "n1")} {
+		if err := c.Create(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for field, want := range map[string]int{"spec.nodeName=n1": 2, "spec.volumeName=v1": 2, "spec.nodeName=n2": 1} {
+		name, value, _ := strings.Cut(field, "=")
+		var list apiv1.AzVolumeAttachmentList
+		if err := c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingFields{name: value}); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != want {
+			t.Errorf("%s: %d found, want %d", field, len(list.Items), want)
+		}
+	}
+}
+
+func TestStagedVolumesMergeByName(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "n"}}
+	refused(t, c.Create(t.Context(), d), "vmID")
+	d.Spec.VMID = "/vm"
+	if err := c.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "v", Epoch: 1, Phase: apiv1.PhaseStaged}, {VolumeName: "v", Epoch: 2, Phase: apiv1.PhaseStaged}}
+	refused(t, c.Status().Update(t.Context(), d), "Duplicate value")
+}
+
+func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "printed")
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	v.Status.State, v.Status.Primary = apiv1.VolumeCreated, &apiv1.PrimaryClaim{NodeName: "node-7", Epoch: 3, State: apiv1.ClaimHeld}
+	if err := c.Status().Update(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	a := newAttachment(namespace, "printed", "node-8")
+	if err := c.Create(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	lun := int32(5)
+	a.Status.State, a.Status.LUN = apiv1.AttachmentAttached, &lun
+	if err := c.Status().Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	for resource, want := range map[string][]string{
+		"azvolumes":           {"printed", "Created", "Premium_LRS", "node-7", "3", "1"},
+		"azvolumeattachments": {"printed", "node-8", "Replica", "Attached", "5"},
+	} {
+		row := table(t, namespace, resource)
+		for _, cell := range want {
+			if !strings.Contains(row, "|"+cell+"|") {
+				t.Errorf("%s: %q is not in %s", resource, cell, row)
+			}
+		}
+	}
+}
+
+// table returns the first row of what `kubectl get` prints.
+func table(t *testing.T, namespace, resource string) string {
+	t.Helper()
+	config := apiserver.Config(t)
+	config.GroupVersion = &schema.GroupVersion{Group: apiv1.GroupName, Version: "v1"}
+	config.APIPath = "/apis"
+	config.NegotiatedSerializer = negotiated(t)
+	rc, err := rest.RESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := rc.Get().Namespace(namespace).Resource(resource).
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(context.Background()).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed metav1.Table
+	if err := json.Unmarshal(raw, &printed); err != nil {
+		t.Fatal(err)
+	}
+	row := "|"
+	for _, cell := range printed.Rows[0].Cells {
+		text, err := json.Marshal(cell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row += strings.Trim(string(text), `"`) + "|"
+	}
+	return row
+}

@@ -1,0 +1,77 @@
+package plan_test
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *metav1.Time {
+	t := metav1.NewTime(now.Add(-d))
+	return &t
+}
+
+func newVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "vol", Generation: 1, CreationTimestamp: *ago(time.Hour), Finalizers: []string{apiv1.Finalizer}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30, MaxMountReplicaCount: 1,
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "vol", Location: "eastus", Zone: "1", SKUName: "Premium_LRS", MaxShares: 3, CachingMode: "None"},
+		},
+		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: "/disk", SizeBytes: 1 << 30, ObservedGeneration: 1},
+	}
+	for _, c := range change {
+		c(v)
+	}
+	return v
+}
+
+func claimed(node string, epoch int64, state apiv1.ClaimState) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		c := &apiv1.PrimaryClaim{NodeName: node, Epoch: epoch, State: state, Since: ago(time.Minute)}
+		if state == apiv1.ClaimReleased {
+			c.NodeName = ""
+			v.Status.LastReleasedTime = ago(time.Minute)
+		}
+		v.Status.Primary = c
+	}
+}
+
+func newAttachment(node string, role apiv1.Role, epoch int64, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "vol-" + node, Generation: 1, CreationTimestamp: *ago(time.Hour)},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: node, Role: role, Epoch: epoch},
+		Status:     apiv1.AzVolumeAttachmentStatus{State: state, ObservedGeneration: 1},
+	}
+	if state != "" && state != apiv1.AttachmentPending {
+		a.Status.VMID = "/vm/" + node
+	}
+	return a
+}
+
+func deleted(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
+	a.DeletionTimestamp = ago(time.Second)
+	return a
+}
+
+func proven(a *apiv1.AzVolumeAttachment, kind apiv1.ProofKind) *apiv1.AzVolumeAttachment {
+	a.Status.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: a.Spec.Epoch}
+	return a
+}
+
+func newNode(name, zone string, change ...func(*plan.NodeView)) plan.NodeView {
+	n := plan.NodeView{
+		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}},
+		Zone: zone, Location: "eastus", Health: plan.Healthy, FreeSlots: 8, Volumes: map[string]bool{},
+	}
+	for _, c := range change {
+		c(&n)
+	}
+	return n
+}

@@ -1,0 +1,91 @@
+package plan_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+func of(volume, node string, role apiv1.Role, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+	a := newAttachment(node, role, 0, state)
+	a.Name, a.Spec.VolumeName = volume+"-"+node, volume
+	return a
+}
+
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	attached := apiv1.AttachmentAttached
+	me := of("vol", "n", apiv1.RolePrimary, apiv1.AttachmentPending)
+	replica := of("vol", "n", apiv1.RoleReplica, apiv1.AttachmentPending)
+	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached), of("z", "n", apiv1.RoleReplica, attached)}
+	for name, test := range map[string]struct {
+		in   plan.RoomInput
+		want plan.Room
+	}{
+		"there is room": {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 4, OnNode: full}, plan.Room{}},
+		"law 8: a primary takes the slot of a replica":   {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, plan.Room{GiveWay: "y-n"}},
+		"of a volume without a primary, if there is one": {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, plan.Room{GiveWay: "z-n"}},
+		"it waits while one is on its way out":           {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, plan.Room{Wait: true}},
+		"primaries never give way":                       {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, plan.Room{Full: true}},
+		"a primary takes the share of a replica":         {plan.RoomInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, plan.Room{GiveWay: "vol-a"}},
+		"law 8: a replica leaves the reserve":            {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, plan.Room{Full: true}},
+		"and takes what is beyond":                       {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full}, plan.Room{}},
+		"Azure's word counts more than our count":        {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, plan.Room{GiveWay: "y-n"}},
+		"what is pending or failed takes no room":        {plan.RoomInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, plan.Room{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := plan.Slots(test.in)
+			got.Message = ""
+			if got != test.want {
+				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary checks any node full of anything.
+func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		roles, states := []apiv1.Role{apiv1.RolePrimary, apiv1.RoleReplica}, []apiv1.AttachmentState{
+			"", apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentFailed, apiv1.AttachmentDetaching,
+		}
+		var onNode []*apiv1.AzVolumeAttachment
+		byName := map[string]*apiv1.AzVolumeAttachment{}
+		for i := range rapid.IntRange(0, 8).Draw(t, "attachments") {
+			a := of(string(rune('a'+i)), "n", rapid.SampledFrom(roles).Draw(t, "role"), rapid.SampledFrom(states).Draw(t, "state"))
+			if rapid.Bool().Draw(t, "deleted") {
+				deleted(a)
+			}
+			onNode, byName[a.Name] = append(onNode, a), a
+		}
+		in := plan.RoomInput{
+			Attachment: of("vol", "n", rapid.SampledFrom(roles).Draw(t, "my role"), apiv1.AttachmentPending), MaxShares: 3,
+			MaxDataDisks: int32(rapid.IntRange(1, 8).Draw(t, "slots")), ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), OnNode: onNode,
+		}
+		taken := int32(0)
+		for _, a := range onNode {
+			switch a.Status.State {
+			case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching:
+				taken++
+			}
+		}
+		room := plan.Slots(in)
+		limit := in.MaxDataDisks
+		if in.Attachment.Spec.Role == apiv1.RoleReplica {
+			limit -= in.ReservedSlots
+		}
+		if room == (plan.Room{}) != (taken < limit) {
+			t.Fatalf("%d of %d taken: %+v", taken, limit, room)
+		}
+		if room.GiveWay != "" {
+			if victim := byName[room.GiveWay]; victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil || in.Attachment.Spec.Role != apiv1.RolePrimary {
+				t.Fatalf("%+v gives way to %s", victim, in.Attachment.Spec.Role)
+			}
+		}
+	})
+}

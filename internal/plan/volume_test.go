@@ -1,0 +1,98 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestVolume(t *testing.T) {
+	t.Parallel()
+	state := func(s apiv1.VolumeState) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			v.Status = apiv1.AzVolumeStatus{State: s, ObservedGeneration: 1}
+			if s == apiv1.VolumeCreated {
+				v.Status.DiskURI, v.Status.SizeBytes = "/disk", v.Spec.CapacityBytes
+			}
+		}
+	}
+	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp = ago(time.Second) }
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	larger := func(v *apiv1.AzVolume) { v.Spec.CapacityBytes *= 2 }
+	notShared := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount = 1, 0 }
+	replicas := list(newAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	disk := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
+	ended := func(w plan.Work, truth plan.Truth, err error) plan.Job {
+		return plan.Job{Work: w, Phase: plan.PhaseEnded, Ended: now, Truth: truth, Err: err}
+	}
+	pv := func(phase corev1.PersistentVolumePhase, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: policy}, Status: corev1.PersistentVolumeStatus{Phase: phase}}
+	}
+	type want struct {
+		start          plan.Work
+		state          apiv1.VolumeState
+		detach, reason string
+		removed        bool
+	}
+	for name, test := range map[string]struct {
+		in   plan.VolumeInput
+		want want
+	}{
+		"a new one is created":             {plan.VolumeInput{Volume: newVolume(state(""))}, want{start: plan.WorkCreateDisk, state: apiv1.VolumeCreating, reason: plan.ReasonCreating}},
+		"one that is adopted is only read": {plan.VolumeInput{Volume: newVolume(state(""), adopted)}, want{start: plan.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: plan.ReasonCreating}},
+		"a restart goes on":                {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating))}, want{start: plan.WorkCreateDisk, state: apiv1.VolumeCreating, reason: plan.ReasonCreating}},
+		"created":                          {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating)), Job: ended(plan.WorkCreateDisk, plan.Truth{Disk: disk}, nil)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"failed": {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating)), Job: ended(plan.WorkCreateDisk, plan.Truth{}, provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
+			want{state: apiv1.VolumeCreationFailed, reason: plan.ReasonCreationFailed}},
+		"a created one rests":                     {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"it grows":                                {plan.VolumeInput{Volume: newVolume(larger)}, want{start: plan.WorkGrowDisk, state: apiv1.VolumeUpdating, reason: plan.ReasonGrowing}},
+		"a shared one without its replicas":       {plan.VolumeInput{Volume: newVolume(larger), Attachments: replicas}, want{detach: plan.ReasonVolumeGrows, state: apiv1.VolumeUpdating, reason: plan.ReasonGrowing}},
+		"and not under its primary":               {plan.VolumeInput{Volume: newVolume(larger, claimed("a", 1, apiv1.ClaimHeld)), Attachments: replicas}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"one that is not shared grows in use":     {plan.VolumeInput{Volume: newVolume(larger, notShared, claimed("a", 1, apiv1.ClaimHeld))}, want{start: plan.WorkGrowDisk, state: apiv1.VolumeUpdating, reason: plan.ReasonGrowing}},
+		"deletion takes the replicas first":       {plan.VolumeInput{Volume: newVolume(gone), Attachments: replicas}, want{detach: plan.ReasonDeleting, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
+		"then the disk":                           {plan.VolumeInput{Volume: newVolume(gone)}, want{start: plan.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
+		"then the finalizer":                      {plan.VolumeInput{Volume: newVolume(gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: plan.ReasonDeleting}},
+		"not while there is a primary":            {plan.VolumeInput{Volume: newVolume(gone, claimed("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"not while a claim is bound":              {plan.VolumeInput{Volume: newVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"not if it is to be retained":             {plan.VolumeInput{Volume: newVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"what was never begun goes without Azure": {plan.VolumeInput{Volume: newVolume(state(""), gone)}, want{removed: true}},
+		"a creation in flight ends first":         {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating), gone), Job: plan.Job{Work: plan.WorkCreateDisk, Phase: plan.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
+		"somebody else's disk stays":              {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeDeleting), gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: plan.ReasonForeignDisk}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.in.Now, test.in.HasFinalizer = now, true
+			step := plan.Volume(test.in)
+			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll, reason: step.Reason, removed: step.RemoveFinalizer}
+			if got != test.want {
+				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
+	t.Parallel()
+	report := func(node string, epoch int64) *apiv1.AzDriverNode {
+		d := staged(nil, "vol")
+		d.Name = node
+		d.Status.StagedVolumes[0].Epoch, d.Status.StagedVolumes[0].Filesystem = epoch, &apiv1.FilesystemRecord{Type: "xfs", UUID: "u"}
+		return d
+	}
+	v := newVolume(claimed("a", 2, apiv1.ClaimHeld))
+	if plan.Record(v, report("b", 2)) != nil || plan.Record(v, report("a", 1)) != nil {
+		t.Fatal("law 7: a report of another node or epoch was believed")
+	}
+	if got := plan.Record(v, report("a", 2)); got == nil || got.UUID != "u" {
+		t.Fatalf("%+v", got)
+	}
+	v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "first"}
+	if plan.Record(v, report("a", 2)) != nil {
+		t.Fatal("law 4: the record was overwritten")
+	}
+}

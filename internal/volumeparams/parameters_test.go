@@ -1,0 +1,174 @@
+package volumeparams_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		raw  map[string]string
+		says []string
+	}{
+		"an unknown parameter, with the nearest one": {map[string]string{"cacheingMode": "None"}, []string{"cacheingMode", "None", "cachingMode"}},
+		"a value that is not allowed":                {map[string]string{"skuName": "Premium"}, []string{"skuName", "Premium", "Premium_LRS"}},
+		"a value in another case, as in V1":          {map[string]string{"cachingmode": "readonly"}, []string{"cachingmode", "readonly", "ReadOnly"}},
+		"a number out of range":                      {map[string]string{"maxShares": "16"}, []string{"maxShares", "16", "1 to 15"}},
+		"no number at all":                           {map[string]string{"maxShares": "two"}, []string{"maxShares", "two"}},
+		"more replicas than shares allow":            {map[string]string{"maxShares": "2", "maxMountReplicaCount": "2"}, []string{"maxMountReplicaCount", "2", "0 to 1"}},
+		"replicas of a disk that is not shared":      {map[string]string{"maxMountReplicaCount": "1"}, []string{"maxMountReplicaCount", "1", "0 to 0"}},
+		"caching of a shared disk":                   {map[string]string{"maxShares": "2", "cachingMode": "ReadOnly"}, []string{"cachingMode", "ReadOnly", "None"}},
+		"caching of an Ultra disk":                   {map[string]string{"skuName": "UltraSSD_LRS", "cachingMode": "ReadOnly"}, []string{"cachingMode", "ReadOnly", "None"}},
+		"IOPS of a disk that has them fixed":         {map[string]string{"diskIOPSReadWrite": "500"}, []string{"diskIOPSReadWrite", "500", "UltraSSD_LRS"}},
+		"one parameter under two names":              {map[string]string{"skuName": "Premium_LRS", "storageAccountType": "Standard_LRS"}, []string{"skuName", "Premium_LRS", "Standard_LRS"}},
+		"a disk access without the policy":           {map[string]string{"diskAccessID": "/subscriptions/x"}, []string{"diskAccessID", "AllowPrivate"}},
+		"the policy without a disk access":           {map[string]string{"networkAccessPolicy": "AllowPrivate"}, []string{"diskAccessID", "AllowPrivate"}},
+		"an encryption type without a set":           {map[string]string{"diskEncryptionType": "EncryptionAtRestWithPlatformKey"}, []string{"diskEncryptionType", "diskEncryptionSetID"}},
+		"bursting of a shared disk":                  {map[string]string{"skuName": "Premium_LRS", "maxShares": "2", "enableBursting": "true"}, []string{"enableBursting", "maxShares"}},
+		"a tag without a value":                      {map[string]string{"tags": "a=b,c"}, []string{"tags", `"c"`}},
+		"a tag whose key Azure refuses":              {map[string]string{"tags": "a/b=c"}, []string{"tags", "a/b=c"}},
+		"all faults at once":                         {map[string]string{"skuName": "x", "maxShares": "0"}, []string{"skuName", "maxShares"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := volumeparams.Parse(test.raw)
+			if !errors.Is(err, provisioner.InvalidArgument) {
+				t.Fatalf("error %v", err)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not name %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryParameterOfV1IsKnown(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{
+		"SKUNAME": "Premium_LRS", "kind": "Managed", "fsType": "XFS", "cachingMode": "ReadOnly", "location": "East US", "resourceGroup": "g", "subscriptionID": "s",
+		"LogicalSectorSize": "", "tags": "a=b", "tagValueDelimiter": ";", "diskName": "d", "diskEncryptionSetID": "/subscriptions/x",
+		"writeAcceleratorEnabled": "True", "maxShares": "1", "perfProfile": "Basic", "device-setting/queue/scheduler": "none", "networkAccessPolicy": "DenyAll",
+		"publicNetworkAccess": "Disabled", "enableBursting": "true", "enablePerformancePlus": "false", "attachDiskInitialDelay": "1000", "userAgent": "x",
+		"enableAsyncAttach": "true", "zoned": "true", "csi.storage.k8s.io/pvc/name": "n", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "pv",
+	} {
+		raw := map[string]string{"skuName": "Premium_LRS", key: value}
+		if key == "SKUNAME" {
+			raw = map[string]string{key: value}
+		}
+		if key == "LogicalSectorSize" {
+			raw = map[string]string{"skuName": "UltraSSD_LRS", key: "512", "DiskIOPSReadWrite": "500", "DiskMBpsReadWrite": "100"}
+		}
+		if _, err := volumeparams.Parse(raw); err != nil {
+			t.Errorf("%s=%s: %v", key, value, err)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	p, err := volumeparams.Parse(map[string]string{"location": "East US", "tags": "team=${pvc.metadata.namespace}", "csi.storage.k8s.io/pvc/namespace": "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.SKU() != volumeparams.StandardSSDLRS || p.Caching(1<<30) != "ReadOnly" || p.Caching(4096<<30) != "None" || p.Location != "eastus" || p.Tags["team"] != "shop" {
+		t.Fatalf("%+v", p)
+	}
+	shared := volumeparams.Parameters{SKUName: volumeparams.PremiumLRS, MaxShares: 3}
+	if shared.Caching(1<<30) != "None" {
+		t.Fatal("a shared disk has no caching")
+	}
+	for multi, want := range map[bool]int32{false: 2, true: 0} {
+		if got, err := shared.Replicas(multi); err != nil || got != want {
+			t.Fatalf("%d replicas, want %d: %v", got, want, err)
+		}
+	}
+}
+
+func TestMaxSharesDependOnSKUAndSize(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		sku  string
+		gib  int64
+		want int32
+	}{
+		{volumeparams.PremiumLRS, 512, 3}, {volumeparams.PremiumLRS, 513, 5}, {volumeparams.PremiumZRS, 4096, 5}, {volumeparams.StandardSSDLRS, 4097, 10},
+		{volumeparams.UltraSSDLRS, 4, 15}, {volumeparams.PremiumV2LRS, 1, 15}, {volumeparams.StandardLRS, 1024, 1},
+	} {
+		p := volumeparams.Parameters{SKUName: test.sku, MaxShares: test.want}
+		if err := p.CheckSize(test.gib << 30); err != nil {
+			t.Errorf("%+v: %v", test, err)
+		}
+		p.MaxShares++
+		if err := p.CheckSize(test.gib << 30); !errors.Is(err, provisioner.InvalidArgument) {
+			t.Errorf("%+v: one more is allowed: %v", test, err)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	t.Parallel()
+	const gib = volumeparams.GiB
+	for name, test := range map[string]struct {
+		p               volumeparams.Parameters
+		required, limit int64
+		want            int64
+		kind            provisioner.Kind
+		outOfRange      bool
+	}{
+		"nothing asked for is the least":     {want: gib},
+		"a byte more is a GiB more":          {required: 10*gib + 1, want: 11 * gib},
+		"rounding must not pass the limit":   {required: 10*gib + 1, limit: 10*gib + 2, outOfRange: true},
+		"the least is above the limit":       {limit: gib - 1, outOfRange: true},
+		"more than any disk has":             {required: 32768 * gib, outOfRange: true},
+		"which an Ultra disk has":            {p: volumeparams.Parameters{SKUName: volumeparams.UltraSSDLRS}, required: 32768 * gib, want: 32768 * gib},
+		"the limit below what is required":   {required: 2 * gib, limit: gib, kind: provisioner.InvalidArgument},
+		"performance plus starts at 513 GiB": {p: volumeparams.Parameters{EnablePerformancePlus: true}, required: gib, want: 513 * gib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := test.p.Size(test.required, test.limit)
+			var out *volumeparams.OutOfRangeError
+			if got != test.want || provisioner.KindOf(err) != test.kind || errors.As(err, &out) != test.outOfRange {
+				t.Fatalf("size %d, error %v", got, err)
+			}
+		})
+	}
+}
+
+func TestDiskNamesAreWhatAzureTakesAndStayDifferent(t *testing.T) {
+	t.Parallel()
+	valid := regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,78}[A-Za-z0-9_])?$`)
+	p := volumeparams.Parameters{}
+	if got := p.NameDisk("pvc-1"); got != "pvc-1" {
+		t.Fatalf("a good name became %s", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
+		nameA, nameB := p.NameDisk(a), p.NameDisk(b)
+		if !valid.MatchString(nameA) {
+			t.Fatalf("%q became %q", a, nameA)
+		}
+		if (a == b) != (nameA == nameB) {
+			t.Fatalf("%q and %q became %q and %q", a, b, nameA, nameB)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("tags", "a=b", "tagValueDelimiter", ";")
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
+		if _, err := volumeparams.Parse(map[string]string{k1: v1, k2: v2}); err != nil && !errors.Is(err, provisioner.InvalidArgument) {
+			t.Fatal(err)
+		}
+	})
+}
