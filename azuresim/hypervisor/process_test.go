@@ -66,7 +66,8 @@ type process struct {
 func startProcess(t testing.TB, role string, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
-	p.Env = append(os.Environ(), roleVariable+"="+role)
+	// A program under the race detector otherwise sleeps for a second at its end.
+	p.Env = append(os.Environ(), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
 	p.Stderr = os.Stderr
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	return p
