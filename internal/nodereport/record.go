@@ -25,6 +25,8 @@ type Record struct {
 	// Device path then; it may mean another device later.
 	Device string `json:"device"`
 	LUN    int32  `json:"lun"`
+	// SizeBytes of the device.
+	SizeBytes int64 `json:"sizeBytes"`
 	// Block says that the volume is staged as a raw block device: nothing is mounted.
 	Block bool `json:"block,omitempty"`
 	// Formatting is set while a filesystem is being made: the device was blank, and what

@@ -1,0 +1,16 @@
+// Package node is the CSI Node server: it stages, publishes and takes back volumes
+// on this node, by the protocol of docs/adr/0001-hand-over-protocol.md.
+//
+// The order of the steps is what keeps two nodes from writing to one volume (laws 2 and 3) and a disk
+// from being formatted twice (law 4):
+//
+//	stage:    announce in the report ─▶ read claim and attachment at the API server ─▶ record on this node
+//	          ─▶ touch the device ─▶ mount ─▶ confirm in the report
+//	unstage:  say so in the report ─▶ unmount ─▶ flush ─▶ delete the record ─▶ forget in the report
+//
+// The process may be killed between any two of these steps; every call can be repeated. What must be decided is
+// decided by pure functions: MayStage (decision.go) and planFormat (format.go).
+//
+// An entry of the report is taken back when a call fails, as soon as nothing on the node uses the volume. If that cannot be
+// made sure, the call fails with a code that makes the kubelet call NodeUnstageVolume later.
+package node

@@ -1,0 +1,127 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// stageFilesystem mounts the device of a record at its staging path, with a filesystem that is the volume's, and
+// returns the filesystem.
+func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
+	mounted, err := s.clearStale(ctx, record)
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	fs, err := s.prepare(ctx, use, volume, record, mounted)
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	filesystems := s.options.Host.Filesystems()
+	if !mounted {
+		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("check filesystem: %w", err)
+		}
+		if err := filesystems.Grow(ctx, record.Device, ""); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
+		}
+	}
+	if err := s.options.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, use.mountOptions(fs.Type)); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
+	}
+	if err := filesystems.Grow(ctx, record.Device, record.StagingPath); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
+	}
+	return fs, nil
+}
+
+// clearStale says whether the device is mounted at the staging path already. A mount of a device that no longer answers is
+// what is left of an attachment that was cut off; it is taken away. A mount of another device that works is refused.
+func (s *Server) clearStale(ctx context.Context, record nodereport.Record) (mounted bool, err error) {
+	mount, found, err := s.mountAt(ctx, record.StagingPath)
+	if err != nil || !found {
+		return false, err
+	}
+	if mount.Source == record.Device {
+		return true, nil
+	}
+	_, err = s.options.Host.Devices().Rescan(ctx, mount.Source)
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("look at the device mounted at the staging path: %w", err)
+	}
+	if err == nil {
+		return false, refuse("%s is mounted at %s, and the volume's device is %s", mount.Source, record.StagingPath, record.Device)
+	}
+	logr.FromContextOrDiscard(ctx).Info("taking away the mount of a device that is gone", "device", mount.Source, "stagingPath", record.StagingPath)
+	if err := s.options.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {
+		return false, fmt.Errorf("unmount device that is gone: %w", err)
+	}
+	return false, nil
+}
+
+// prepare makes sure that the device carries the volume's filesystem (law 4). On its way it writes the record, before the
+// first effect on the device.
+func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record, mounted bool) (provisioner.Filesystem, error) {
+	before, recorded, err := s.options.Records.Get(use.volume)
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	var cutShort *provisioner.Filesystem
+	if recorded && before.Epoch == record.Epoch && !mounted {
+		cutShort = before.Formatting
+	}
+	filesystems := s.options.Host.Filesystems()
+	found, blank, err := filesystems.Probe(ctx, record.Device)
+	if err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("probe device: %w", err)
+	}
+	action, err := planFormat(formatInput{volume: volume, wanted: use.wanted(volume), found: found, blank: blank, cutShort: cutShort})
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	switch action {
+	case makeAgain:
+		logr.FromContextOrDiscard(ctx).Info("clearing the remains of a format that was cut short", "device", record.Device, "filesystem", *cutShort)
+		if err := filesystems.Unmake(ctx, record.Device, *cutShort); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("clear remains of a format: %w", err)
+		}
+		return s.format(ctx, use, volume, record)
+	case makeNew:
+		return s.format(ctx, use, volume, record)
+	case keepContent:
+		return found, s.options.Records.Put(record)
+	}
+	return provisioner.Filesystem{}, fmt.Errorf("unknown action %q", action)
+}
+
+// format makes a filesystem on a blank device. The record says so from before until after, with the UUID that was chosen, so
+// that whoever comes after a kill can tell the remains from data.
+func (s *Server) format(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
+	fs := provisioner.Filesystem{Type: use.wanted(volume), UUID: s.options.NewUUID()}
+	if fs.Type == "" {
+		fs.Type = defaultFSType
+	}
+	record.Formatting = &fs
+	if err := s.options.Records.Put(record); err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	logr.FromContextOrDiscard(ctx).Info("formatting", "volumeName", use.volume, "device", record.Device, "filesystem", fs)
+	if err := s.options.Host.Filesystems().Make(ctx, record.Device, fs, nil); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("make filesystem: %w", err)
+	}
+	made, _, err := s.options.Host.Filesystems().Probe(ctx, record.Device)
+	if err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("probe new filesystem: %w", err)
+	}
+	if made != fs {
+		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.Unavailable, "device %s carries %s right after %s was made",
+			record.Device, describeContent(made), describeContent(fs))
+	}
+	record.Formatting = nil
+	return fs, s.options.Records.Put(record)
+}

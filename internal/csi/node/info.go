@@ -1,0 +1,68 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+)
+
+// capacityInterval is how often the AzDriverNode is looked at for its capacity, at the start of a node.
+const capacityInterval = 500 * time.Millisecond
+
+// NodeGetInfo implements csi.NodeServer.
+func (s *Server) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	limit, err := s.volumeLimit(ctx)
+	if err != nil {
+		return nil, status.From(err)
+	}
+	return &csi.NodeGetInfoResponse{
+		NodeId:             s.options.NodeName,
+		MaxVolumesPerNode:  limit,
+		AccessibleTopology: &csi.Topology{Segments: s.topology()},
+	}, nil
+}
+
+// topology has the V1 driver's keys. The driver's own is there also on a node that is in no zone, with an empty value.
+func (s *Server) topology() map[string]string {
+	key := "topology." + s.options.DriverName + "/zone"
+	if s.options.Instance.Zone == "" {
+		return map[string]string{key: ""}
+	}
+	zone := s.options.Instance.Location + "-" + s.options.Instance.Zone
+	return map[string]string{key: zone, corev1.LabelTopologyZone: zone}
+}
+
+// volumeLimit waits for the controller to look the VM's size up: the kubelet asks only
+// once, and a node that says 0 is taken to have no limit.
+func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
+	if s.options.Limit.Volumes > 0 {
+		return s.options.Limit.Volumes, nil
+	}
+	ticker := s.options.Clock.NewTicker(capacityInterval)
+	defer ticker.Stop()
+	patience := s.options.Clock.NewTimer(s.options.Limit.Patience)
+	defer patience.Stop()
+	for {
+		capacity, err := s.options.Report.Capacity(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if capacity > 0 {
+			// At least 1, because 0 means no limit.
+			return max(1, int64(capacity)-s.options.Limit.Reserved), nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-patience.C():
+			logr.FromContextOrDiscard(ctx).Info("the controller has not filled in how many disks the node can take", "assumed", s.options.Limit.Fallback)
+			return s.options.Limit.Fallback, nil
+		case <-ticker.C():
+		}
+	}
+}

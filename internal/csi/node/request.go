@@ -1,0 +1,111 @@
+package node
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// fsTypeKey in the volume context, in any case; it goes before the capability's, as with the V1 driver.
+const fsTypeKey = "fstype"
+
+// usage is how a caller wants to use a volume.
+type usage struct {
+	volume, volumeID string
+	block            bool
+	// fsType that was asked for; "" if nobody did.
+	fsType string
+	flags  []string
+	// multiNode says that several nodes use the volume at once.
+	multiNode bool
+	readOnly  bool
+	// exclusive says that there may be one target path only.
+	exclusive bool
+}
+
+func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext map[string]string) (usage, error) {
+	u := usage{volumeID: volumeID}
+	if capability == nil {
+		return u, invalid("the volume capability is missing")
+	}
+	if err := u.readMode(capability.GetAccessMode().GetMode()); err != nil {
+		return u, err
+	}
+	switch access := capability.GetAccessType().(type) {
+	case *csi.VolumeCapability_Block:
+		u.block = true
+	case *csi.VolumeCapability_Mount:
+		u.fsType, u.flags = strings.ToLower(access.Mount.GetFsType()), access.Mount.GetMountFlags()
+	default:
+		return u, invalid("the volume capability has neither mount nor block")
+	}
+	for key, value := range volumeContext {
+		if strings.EqualFold(key, fsTypeKey) && value != "" {
+			u.fsType = strings.ToLower(value)
+		}
+	}
+	if !u.block && u.fsType != "" && !slices.Contains(fsTypes(), u.fsType) {
+		return u, invalid("fsType %q: must be one of %s", u.fsType, strings.Join(fsTypes(), ", "))
+	}
+	if !u.block && u.multiNode {
+		return u, invalid("a volume of several nodes must be a raw block volume: no filesystem here can be mounted twice")
+	}
+	var err error
+	u.volume, err = volumeName(volumeID)
+	return u, err
+}
+
+func (u *usage) readMode(mode csi.VolumeCapability_AccessMode_Mode) error {
+	switch mode {
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
+		u.exclusive = true
+	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:
+		u.readOnly = true
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
+		u.multiNode, u.readOnly = true, true
+	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		u.multiNode = true
+	default:
+		return invalid("the volume capability has no access mode that is known")
+	}
+	return nil
+}
+
+// checkPath keeps callers to clean absolute paths: a mount is looked for by its path.
+func checkPath(name, path string) error {
+	switch {
+	case path == "":
+		return invalid("%s is missing", name)
+	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
+		return invalid("%s %q: must be an absolute path without detours", name, path)
+	}
+	return nil
+}
+
+// wanted is the type of filesystem that is asked for, by the caller or by the volume's parameters; "" for none in particular.
+func (u usage) wanted(volume *apiv1.AzVolume) string {
+	if u.fsType != "" {
+		return u.fsType
+	}
+	return volume.Spec.Disk.FSType
+}
+
+// mountOptions are the flags of the caller. Two disks that were made from one snapshot carry the
+// same UUID, which xfs refuses to mount on one node unless told not to look.
+func (u usage) mountOptions(fsType string) []string {
+	var options []string
+	for _, flag := range u.flags {
+		if flag != "" && !slices.Contains(options, flag) {
+			options = append(options, flag)
+		}
+	}
+	if fsType == "xfs" && !slices.Contains(options, "nouuid") {
+		options = append(options, "nouuid")
+	}
+	return options
+}

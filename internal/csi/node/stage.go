@@ -1,0 +1,212 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// settleTimeout bounds what is done after a call has failed, when its own context may have ended.
+const settleTimeout = 10 * time.Second
+
+// NodeStageVolume implements csi.NodeServer.
+func (s *Server) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	if err := s.stageRequested(ctx, request); err != nil {
+		return nil, status.From(err)
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolumeRequest) error {
+	if request.GetVolumeId() == "" {
+		return invalid("volume_id is missing")
+	}
+	path := request.GetStagingTargetPath()
+	if err := checkPath("staging_target_path", path); err != nil {
+		return err
+	}
+	use, err := readUsage(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
+	if err != nil {
+		return err
+	}
+	unlock, err := s.lock(use.volume)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.stage(ctx, use, path)
+}
+
+func (s *Server) stage(ctx context.Context, use usage, path string) error {
+	volume, attachment, err := s.read(ctx, use.volume)
+	if err != nil {
+		return err
+	}
+	if volume.Spec.Access == apiv1.AccessMultiNode && !use.block {
+		return invalid("volume %s is used by several nodes and must be a raw block volume", use.volume)
+	}
+	// A first look spares the report a write for nothing. It decides nothing else.
+	expected := MayStage(s.options.NodeName, volume, attachment)
+	if expected.Verdict == Refuse {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason)
+	}
+	volume, grant, err := s.announce(ctx, use, path, expected.Epoch)
+	if err == nil {
+		err = s.useDevice(ctx, use, path, volume, grant)
+	}
+	if err != nil {
+		return s.settle(ctx, use.volume, path, err)
+	}
+	return nil
+}
+
+// announce writes to the report, and then reads whether the node may stage. When the claim
+// has moved on to a new epoch meanwhile, the report must say that one.
+func (s *Server) announce(ctx context.Context, use usage, path string, epoch int64) (*apiv1.AzVolume, Decision, error) {
+	for {
+		if err := s.options.Report.Announce(ctx, use.volume, epoch, path); err != nil {
+			return nil, Decision{}, err
+		}
+		volume, grant, err := s.awaitGrant(ctx, use.volume)
+		if err != nil || grant.Epoch == epoch {
+			return volume, grant, err
+		}
+		epoch = grant.Epoch
+	}
+}
+
+// settle takes the announcement back after a failure, once nothing on the node uses the volume, and returns the failure. If that cannot
+// be done the failure becomes Unavailable, upon which the kubelet calls NodeUnstageVolume when
+// the pod goes; a call that failed for good would be forgotten, and the entry would never go.
+func (s *Server) settle(ctx context.Context, volume, path string, failure error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if err := s.takeBack(ctx, volume, path); err != nil {
+		return provisioner.Errorf(provisioner.Unavailable, "%w; the report could not be corrected: %w", failure, err)
+	}
+	return failure
+}
+
+func (s *Server) takeBack(ctx context.Context, volume, path string) error {
+	record, recorded, err := s.options.Records.Get(volume)
+	if err != nil {
+		return err
+	}
+	_, mounted, err := s.mountAt(ctx, path)
+	if err != nil {
+		return err
+	}
+	if mounted || recorded && record.Block && record.BootID == s.options.BootID {
+		return nil
+	}
+	if recorded {
+		if err := s.undoFormat(ctx, volume, record); err != nil {
+			return err
+		}
+		if err := s.options.Records.Delete(volume); err != nil {
+			return err
+		}
+	}
+	return s.options.Report.Forget(ctx, volume)
+}
+
+// useDevice is what is done once the node may use the device.
+func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant Decision) error {
+	device, err := s.findDevice(ctx, volume, grant.LUN)
+	if err != nil {
+		return err
+	}
+	record := nodereport.Record{
+		VolumeName: use.volume, VolumeID: use.volumeID, Epoch: grant.Epoch, BootID: s.options.BootID,
+		StagingPath: path, Device: device.Path, LUN: grant.LUN, SizeBytes: device.SizeBytes, Block: use.block,
+	}
+	staged := apiv1.StagedVolume{
+		VolumeName: use.volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
+	}
+	if use.block {
+		if err := s.stageBlock(ctx, path, record); err != nil {
+			return err
+		}
+	} else {
+		fs, err := s.stageFilesystem(ctx, use, volume, record)
+		if err != nil {
+			return err
+		}
+		staged.Filesystem = &apiv1.FilesystemRecord{Type: fs.Type, UUID: fs.UUID}
+	}
+	return s.options.Report.Confirm(ctx, staged)
+}
+
+func (s *Server) stageBlock(ctx context.Context, path string, record nodereport.Record) error {
+	mount, mounted, err := s.mountAt(ctx, path)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		return refuse("%s is mounted at %s: the volume is staged as a filesystem", mount.Source, path)
+	}
+	return s.options.Records.Put(record)
+}
+
+// findDevice returns the device at the LUN after checking that it has the volume's size (law 4).
+func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int32) (provisioner.Device, error) {
+	device, err := s.options.Host.Devices().Find(ctx, lun)
+	if err != nil {
+		if ctx.Err() != nil {
+			// The device does not show up in time; the volume itself exists.
+			return provisioner.Device{}, fmt.Errorf("find device of volume %s: %s: %w", volume.Name, err.Error(), ctx.Err())
+		}
+		return provisioner.Device{}, fmt.Errorf("find device of volume %s: %w", volume.Name, err)
+	}
+	device, err = s.options.Host.Devices().Rescan(ctx, device.Path)
+	if err != nil {
+		return provisioner.Device{}, fmt.Errorf("rescan device of volume %s: %w", volume.Name, err)
+	}
+	if recorded := volume.Status.SizeBytes; recorded != 0 && device.SizeBytes != recorded {
+		return provisioner.Device{}, refuse("device %s at LUN %d has %d bytes, and volume %s is recorded to have %d: it is not used",
+			device.Path, lun, device.SizeBytes, volume.Name, recorded)
+	}
+	return device, nil
+}
+
+// undoFormat clears a device on which this node was making a filesystem when it was cut short, so that another
+// node finds it blank. It does so only while the node still has the claim under which
+// it began; otherwise others may have used the device since.
+func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.Record) error {
+	if record.Formatting == nil {
+		return nil
+	}
+	volume, attachment, err := s.read(ctx, name)
+	if errors.Is(err, provisioner.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	claim := volume.Status.Primary
+	ours := claim != nil && claim.NodeName == s.options.NodeName && claim.State != apiv1.ClaimReleased && claim.Epoch == record.Epoch
+	attached := attachment != nil && attachment.Status.State == apiv1.AttachmentAttached && attachment.Status.LUN != nil
+	log := logr.FromContextOrDiscard(ctx).WithValues("volumeName", name, "epoch", record.Epoch)
+	if !ours || !attached || volume.Status.Filesystem != nil {
+		log.Info("the remains of a format are left alone: the volume has moved on")
+		return nil
+	}
+	device, err := s.findDevice(ctx, volume, *attachment.Status.LUN)
+	if err == nil {
+		err = s.options.Host.Filesystems().Unmake(ctx, device.Path, *record.Formatting)
+	}
+	if errors.Is(err, provisioner.FailedPrecondition) {
+		log.Error(err, "the remains of a format are left alone: the device carries something else")
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// NodeUnstageVolume implements csi.NodeServer.
+func (s *Server) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if err := s.unstageRequested(ctx, request); err != nil {
+		return nil, status.From(err)
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageVolumeRequest) error {
+	if request.GetVolumeId() == "" {
+		return invalid("volume_id is missing")
+	}
+	path := request.GetStagingTargetPath()
+	if err := checkPath("staging_target_path", path); err != nil {
+		return err
+	}
+	volume, err := volumeName(request.GetVolumeId())
+	if err != nil {
+		// No such volume was ever staged here; what remains to be done is to remove the path.
+		return s.options.Host.Mounts().Unmount(ctx, path)
+	}
+	unlock, err := s.lock(volume)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.unstage(ctx, volume, path)
+}
+
+func (s *Server) unstage(ctx context.Context, volume, path string) error {
+	record, recorded, err := s.options.Records.Get(volume)
+	if err != nil {
+		return err
+	}
+	if err := s.options.Report.BeginUnstage(ctx, volume); err != nil {
+		return err
+	}
+	mount, mounted, err := s.mountAt(ctx, path)
+	if err != nil {
+		return err
+	}
+	if err := s.options.Host.Mounts().Unmount(ctx, path); err != nil {
+		return fmt.Errorf("unmount volume: %w", err)
+	}
+	device := record.Device
+	if mounted {
+		device = mount.Source
+	}
+	if mounted || recorded && record.BootID == s.options.BootID {
+		if err := s.release(ctx, volume, device); err != nil {
+			return err
+		}
+	}
+	if recorded {
+		if err := s.undoFormat(ctx, volume, record); err != nil {
+			return err
+		}
+	}
+	if err := s.options.Records.Delete(volume); err != nil {
+		return err
+	}
+	return s.options.Report.Forget(ctx, volume)
+}
+
+// release makes sure that nothing on this node uses the device any more, and flushes it.
+func (s *Server) release(ctx context.Context, volume, device string) error {
+	if device == "" {
+		return nil
+	}
+	records, err := s.options.Records.List()
+	if err != nil {
+		return err
+	}
+	for name, other := range records {
+		if name != volume && other.Device == device && other.BootID == s.options.BootID {
+			// The path means another volume's disk by now: ours has been cut off, and its device is gone.
+			return nil
+		}
+	}
+	mounts, err := s.options.Host.Mounts().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	for _, mount := range mounts {
+		if mount.Source == device {
+			return provisioner.Errorf(provisioner.Conflict, "volume %s is still published at %s", volume, mount.Target)
+		}
+	}
+	err = s.options.Host.Devices().Flush(ctx, device)
+	if errors.Is(err, provisioner.Unavailable) {
+		// The device fails: most likely the disk has been cut off this node. What was not
+		// written is lost, and waiting does not bring it back; the node has let go all the same.
+		logr.FromContextOrDiscard(ctx).Error(err, "the device did not take its last writes", "volumeName", volume, "device", device)
+		return nil
+	}
+	return err
+}
