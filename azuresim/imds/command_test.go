@@ -1,6 +1,7 @@
 package imds_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -46,29 +47,21 @@ func vmNamespace(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes a network namespace and needs root")
 	}
-	holder := exec.Command("unshare", "--net", "cat")
-	// It ends with this process, when its input does. (A death signal would come already when the thread that started it ends.)
+	// It makes its own address, so that no mistake about namespaces can give it to the host, and ends when its input does.
+	holder := exec.Command("unshare", "--net", "sh", "-c", "ip link set lo up && ip addr add 169.254.169.254/32 dev lo && echo ready && exec cat")
 	stdin, err := holder.StdinPipe()
+	must(t, err)
+	stdout, err := holder.StdoutPipe()
 	must(t, err)
 	must(t, holder.Start())
 	t.Cleanup(func() {
 		_ = stdin.Close()
 		_ = holder.Wait()
 	})
-	path := filepath.Join("/proc", strconv.Itoa(holder.Process.Pid), "ns", "net")
-	eventually(t, "the namespace is there", func() bool {
-		own, err := os.Readlink("/proc/self/ns/net")
-		must(t, err)
-		other, err := os.Readlink(path)
-		return err == nil && other != own
-	})
-	for _, args := range []string{"link set lo up", "addr add 169.254.169.254/32 dev lo"} {
-		out, err := exec.Command("nsenter", append([]string{"--net=" + path, "ip"}, strings.Fields(args)...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("ip %s: %v %s", args, err, out)
-		}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the namespace said %q: %v", line, err)
 	}
-	return path
+	return filepath.Join("/proc", strconv.Itoa(holder.Process.Pid), "ns", "net")
 }
 
 // clientIn is a client whose connections begin in the namespace.
@@ -88,7 +81,7 @@ func clientIn(path string) *http.Client {
 			if err = unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 				return
 			}
-			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			conn, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, address)
 		}()
 		<-done
 		return conn, err

@@ -27,32 +27,48 @@ func checkAddress(address string) error {
 }
 
 // listen listens in the network namespace at path, or in the process's own if path is "". A socket stays in the namespace in
-// which it was made, so only the thread that makes it goes there.
+// which it was made, so a thread goes there for that moment only.
 func listen(ctx context.Context, address, path string) (net.Listener, error) {
 	config := net.ListenConfig{}
 	if path == "" {
 		return config.Listen(ctx, "tcp", address)
 	}
-	namespace, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	there, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	defer unix.Close(namespace)
+	defer unix.Close(there)
 	type result struct {
 		listener net.Listener
 		err      error
 	}
 	done := make(chan result)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, so no other one finds itself in that namespace.
 		runtime.LockOSThread()
-		if err := unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
-			done <- result{err: fmt.Errorf("enter network namespace %s: %w", path, err)}
-			return
+		var r result
+		home, err := inNamespace(there, func() { r.listener, r.err = config.Listen(ctx, "tcp", address) })
+		if home {
+			runtime.UnlockOSThread()
+		} // else the thread ends with the goroutine, so that no other one finds itself in that namespace
+		if err != nil {
+			r.err = fmt.Errorf("enter network namespace %s: %w", path, err)
 		}
-		listener, err := config.Listen(ctx, "tcp", address)
-		done <- result{listener, err}
+		done <- r
 	}()
 	r := <-done
 	return r.listener, r.err
+}
+
+// inNamespace runs do with the thread in the namespace. home says whether the thread is where it was.
+func inNamespace(namespace int, do func()) (home bool, err error) {
+	here, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true, err
+	}
+	defer unix.Close(here)
+	if err := unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
+		return true, err
+	}
+	do()
+	return unix.Setns(here, unix.CLONE_NEWNET) == nil, nil
 }
