@@ -56,7 +56,7 @@ func (s *Server) getOperation(c *call) (reply, error) {
 		s.retryAfter(header)
 	}
 	if c.URL.Query().Get("monitor") == "true" {
-		out, err := s.monitor(c, op)
+		out, err := s.monitor(op)
 		out.header = header
 		if out.status == http.StatusAccepted {
 			header.Set("Location", baseURL(c.Request)+c.URL.RequestURI())
@@ -75,7 +75,7 @@ func (s *Server) getOperation(c *call) (reply, error) {
 }
 
 // monitor is what the Location URL answers: 202 while the operation goes on, then its result.
-func (s *Server) monitor(c *call, op *operations.Operation) (reply, error) {
+func (s *Server) monitor(op *operations.Operation) (reply, error) {
 	if !op.Done() {
 		return reply{status: http.StatusAccepted}, nil
 	}

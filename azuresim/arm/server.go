@@ -197,7 +197,6 @@ func (s *Server) refuse(w http.ResponseWriter, rec *audit.Record, e *armerror.Er
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
 	}
-	w.Header().Set("x-ms-failure-cause", "gateway")
 	s.writeJSON(w, e.Status, e.Document())
 }
 

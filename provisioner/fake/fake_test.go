@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 const group = "/subscriptions/s/resourceGroups/group/providers/Microsoft.Compute/"

@@ -47,8 +47,8 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 
 func (d devices) linkDirectories() []string {
 	return []string{
-		filepath.Join(d.options.DevRoot, "disk/azure/data/by-lun"),
-		filepath.Join(d.options.DevRoot, "disk/azure/scsi1"),
+		filepath.Join(d.options.Links, "data/by-lun"),
+		filepath.Join(d.options.Links, "scsi1"),
 	}
 }
 
@@ -57,8 +57,8 @@ func (d devices) linkDirectories() []string {
 func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, bool) {
 	number := strconv.Itoa(int(lun))
 	candidates := []string{
-		filepath.Join(d.options.DevRoot, "disk/azure/data/by-lun", number),
-		filepath.Join(d.options.DevRoot, "disk/azure/scsi1/lun"+number),
+		filepath.Join(d.options.Links, "data/by-lun", number),
+		filepath.Join(d.options.Links, "scsi1/lun"+number),
 	}
 	for _, link := range candidates {
 		if path, err := filepath.EvalSymlinks(link); err == nil {

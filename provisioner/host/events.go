@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
@@ -17,14 +16,13 @@ import (
 // the caller's ticker is what is relied upon.
 type subscription struct {
 	happened    chan struct{}
-	root        string
 	directories []string
 	watcher     *fsnotify.Watcher
 	uevents     *os.File
 }
 
 func (d devices) subscribe(ctx context.Context) *subscription {
-	s := &subscription{happened: make(chan struct{}, 1), root: d.options.DevRoot, directories: d.linkDirectories()}
+	s := &subscription{happened: make(chan struct{}, 1), directories: d.linkDirectories()}
 	if watcher, err := fsnotify.NewWatcher(); err == nil {
 		s.watcher = watcher
 		go s.forwardInotify()
@@ -43,7 +41,7 @@ func (s *subscription) watchDirectories() {
 		return
 	}
 	for _, dir := range s.directories {
-		for s.watcher.Add(dir) != nil && strings.HasPrefix(dir, s.root) && dir != s.root {
+		for s.watcher.Add(dir) != nil && dir != "/" {
 			dir = filepath.Dir(dir)
 		}
 	}

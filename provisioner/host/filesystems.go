@@ -27,7 +27,7 @@ func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Fil
 	if !blank {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s is not blank; it is not formatted", device)
 	}
-	_, err = f.runOK(ctx, "mkfs."+fs.Type, append(append(args, options...), device)...)
+	err = f.runOK(ctx, "mkfs."+fs.Type, append(append(args, options...), device)...)
 	return err
 }
 

@@ -33,9 +33,9 @@ func (f filesystems) Grow(ctx context.Context, device, mountPath string) error {
 	case isExt(mount.FsType):
 		err = f.growMountedExt(ctx, device)
 	case mount.FsType == "xfs":
-		_, err = f.runOK(ctx, "xfs_growfs", "-d", mountPath)
+		err = f.runOK(ctx, "xfs_growfs", "-d", mountPath)
 	case mount.FsType == "btrfs":
-		_, err = f.runOK(ctx, "btrfs", "filesystem", "resize", "max", mountPath)
+		err = f.runOK(ctx, "btrfs", "filesystem", "resize", "max", mountPath)
 	default:
 		return provisioner.Errorf(provisioner.InvalidArgument, "filesystem type %q cannot grow", mount.FsType)
 	}
@@ -54,7 +54,7 @@ func (f filesystems) growMountedExt(ctx context.Context, device string) error {
 		}
 		return nil
 	}
-	_, err := f.runOK(ctx, "resize2fs", device)
+	err := f.runOK(ctx, "resize2fs", device)
 	return err
 }
 
@@ -79,7 +79,7 @@ func (f filesystems) growUnmounted(ctx context.Context, device string) error {
 	if err := f.runE2fsck(ctx, device, found.fs, "-f", "-p"); err != nil {
 		return err
 	}
-	_, err = f.runOK(ctx, "resize2fs", device)
+	err = f.runOK(ctx, "resize2fs", device)
 	return err
 }
 

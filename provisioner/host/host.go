@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ const defaultRescanInterval = 2 * time.Second
 type Options struct {
 	// DevRoot is where the device nodes are: /dev.
 	DevRoot string
+	// Links is where udev puts the links that tell the LUNs: /dev/disk/azure.
+	Links string
 	// SysRoot is where sysfs is mounted: /sys.
 	SysRoot string
 	// MountInfo is the list of mounts: /proc/self/mountinfo.
@@ -50,6 +53,9 @@ func New(options Options) *Host {
 		if *field == "" {
 			*field = value
 		}
+	}
+	if options.Links == "" {
+		options.Links = filepath.Join(options.DevRoot, "disk/azure")
 	}
 	if options.Exec == nil {
 		options.Exec = utilexec.New()
@@ -97,16 +103,16 @@ func (h *Host) run(ctx context.Context, command string, args ...string) (result,
 }
 
 // runOK is run for commands that have one good exit code, 0.
-func (h *Host) runOK(ctx context.Context, command string, args ...string) (string, error) {
+func (h *Host) runOK(ctx context.Context, command string, args ...string) error {
 	ended, err := h.run(ctx, command, args...)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if ended.code != 0 {
-		return "", provisioner.Errorf(provisioner.Unavailable, "%s %s: exit code %d: %s",
+		return provisioner.Errorf(provisioner.Unavailable, "%s %s: exit code %d: %s",
 			command, strings.Join(args, " "), ended.code, ended.output)
 	}
-	return ended.output, nil
+	return nil
 }
 
 // bounded returns when read has ended, or with the context's error when ctx ends first. It is for reads only:

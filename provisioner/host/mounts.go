@@ -44,7 +44,7 @@ func (m mounts) Mount(ctx context.Context, device, target, fsType string, option
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	_, err = m.runOK(ctx, "mount", append(args, device, target)...)
+	err = m.runOK(ctx, "mount", append(args, device, target)...)
 	return err
 }
 
@@ -63,7 +63,7 @@ func (m mounts) Bind(ctx context.Context, source, target string, readOnly bool, 
 		if len(options) > 0 {
 			args = append(args, "-o", strings.Join(options, ","))
 		}
-		if _, err := m.runOK(ctx, "mount", append(args, source, target)...); err != nil {
+		if err := m.runOK(ctx, "mount", append(args, source, target)...); err != nil {
 			return err
 		}
 	} else if err := m.checkSame(source, target); err != nil {
@@ -72,7 +72,7 @@ func (m mounts) Bind(ctx context.Context, source, target string, readOnly bool, 
 	if !readOnly || (found && slices.Contains(mount.MountOptions, "ro")) {
 		return nil
 	}
-	_, err = m.runOK(ctx, "mount", "-o", strings.Join(append([]string{"remount", "bind", "ro"}, options...), ","), target)
+	err = m.runOK(ctx, "mount", "-o", strings.Join(append([]string{"remount", "bind", "ro"}, options...), ","), target)
 	return err
 }
 
@@ -129,7 +129,7 @@ func (m mounts) Unmount(ctx context.Context, target string) error {
 		if !found {
 			break
 		}
-		if _, err := m.runOK(ctx, "umount", target); err != nil {
+		if err := m.runOK(ctx, "umount", target); err != nil {
 			return err
 		}
 	}

@@ -52,9 +52,8 @@ func (d devices) scsiDisk(lun int32) (string, bool) {
 // something else than a data disk, and whether there are such links at all.
 func (d devices) reservedNames() (names map[string]bool, known bool) {
 	names = map[string]bool{}
-	root := filepath.Join(d.options.DevRoot, "disk/azure")
 	for _, pattern := range []string{"*", "scsi0/*"} {
-		links, _ := filepath.Glob(filepath.Join(root, pattern)) // the pattern is a constant
+		links, _ := filepath.Glob(filepath.Join(d.options.Links, pattern)) // the pattern is a constant
 		for _, link := range links {
 			target, err := os.Readlink(link)
 			if err != nil {

@@ -25,7 +25,7 @@ func (s *Server) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequ
 	}
 	handle, err := volumehandle.Parse(request.GetVolumeId())
 	if err != nil {
-		return &csi.DeleteVolumeResponse{}, nil //nolint:nilerr // a volume that cannot be needs no deletion
+		return &csi.DeleteVolumeResponse{}, nil // a volume that cannot be needs no deletion
 	}
 	unlock, err := s.lock(handle.VolumeName())
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *Server) ControllerUnpublishVolume(ctx context.Context, request *csi.Con
 	}
 	handle, err := volumehandle.Parse(request.GetVolumeId())
 	if err != nil {
-		return &csi.ControllerUnpublishVolumeResponse{}, nil //nolint:nilerr // a volume that cannot be was never published
+		return &csi.ControllerUnpublishVolumeResponse{}, nil // a volume that cannot be was never published
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()

@@ -84,11 +84,10 @@ func (d *Disk) Content(t *testing.T) []byte {
 	return content
 }
 
-// Link makes links to the disk as Azure's udev rules do, under a root for device
-// nodes: disk/azure/data/by-lun/N.
-func (d *Disk) Link(t *testing.T, devRoot string, lun int32) {
+// Link makes a link to the disk as Azure's udev rules do below /dev/disk/azure: data/by-lun/N.
+func (d *Disk) Link(t *testing.T, links string, lun int32) {
 	t.Helper()
-	link := filepath.Join(devRoot, "disk/azure/data/by-lun", strconv.Itoa(int(lun)))
+	link := filepath.Join(links, "data/by-lun", strconv.Itoa(int(lun)))
 	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 		t.Fatal(err)
 	}
