@@ -212,11 +212,11 @@ func (a *api) reconcile(w http.ResponseWriter, r *http.Request) {
 // check answers with the contradictions in the model and, if nothing is under way, between model and data plane.
 func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	err := a.Cloud.Check()
-	idle, idleErr := a.Cloud.Idle()
-	if err == nil && idle {
-		err = a.Cloud.CheckPlane(r.Context())
+	idle := false
+	if err == nil {
+		idle, err = a.Cloud.CheckPlane(r.Context())
 	}
-	if err = errors.Join(err, idleErr); err != nil {
+	if err != nil {
 		refuse(w, armerror.New(http.StatusConflict, "Inconsistent", "%s", err))
 		return
 	}

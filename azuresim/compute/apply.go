@@ -126,7 +126,7 @@ func (c *Cloud) Undo(ctx context.Context, op *operations.Operation) error {
 	return c.withPlane(id, func(vm *VM) error {
 		var faults []error
 		for _, d := range vm.Disks {
-			if d.Operation == op.ID && d.State == DiskAttaching {
+			if d.Operation == op.ID && d.unfinished() {
 				faults = append(faults, c.Plane.Detach(ctx, vm.PlaneKey, d.LUN, d.UID))
 			}
 		}

@@ -138,7 +138,7 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 		LUN: lun, Disk: d.ID, UID: d.UID, SKU: d.Spec.SKU, Caching: caching, DeleteOption: in.DeleteOption, WriteAccelerator: in.WriteAccelerator,
 		State: DiskAttaching, Operation: u.opID, Other: in.Other,
 	})
-	if err := u.vm.checkCount(); err != nil {
+	if err := u.vm.checkCount(staying); err != nil {
 		return err
 	}
 	u.attached++
@@ -185,8 +185,20 @@ func (u *update) markDetaching(d *DataDisk, force bool) {
 	if d.State == DiskDetaching && !u.takesOver(d.Operation) {
 		return // the operation that does it runs before this one
 	}
-	d.State, d.Operation, d.Force = DiskDetaching, u.opID, force
+	d.leave(u.opID)
+	d.Force = force
 	u.detached++
+}
+
+// leave marks the disk as on its way off the VM, by the operation.
+func (d *DataDisk) leave(opID string) {
+	d.TakenBack = d.TakenBack || d.State == DiskAttaching
+	d.State, d.Operation = DiskDetaching, opID
+}
+
+// unfinished says whether the disk was never reported as attached, so that it is off the VM when the operation fails.
+func (d *DataDisk) unfinished() bool {
+	return d.State == DiskAttaching || d.State == DiskDetaching && d.TakenBack
 }
 
 func (u *update) takesOver(opID string) bool {

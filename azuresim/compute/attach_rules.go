@@ -169,20 +169,23 @@ func tooManyDisks(limit int) error {
 	return armerror.NotAllowed("The maximum number of data disks allowed to be attached to a VM of this size is %d.", limit).WithTarget("dataDisks")
 }
 
-// checkCount applies the limit of the VM size to the disks that will be there when the updates so far are done.
-func (vm *VM) checkCount() error {
+// checkCount applies the limit of the VM size to the disks for which counts says so.
+func (vm *VM) checkCount(counts func(DataDisk) bool) error {
 	size, ok := skus.SizeByName(vm.Size)
-	staying := 0
+	n := 0
 	for _, d := range vm.Disks {
-		if d.State != DiskDetaching {
-			staying++
+		if counts(d) {
+			n++
 		}
 	}
-	if ok && staying > size.MaxDataDisks {
+	if ok && n > size.MaxDataDisks {
 		return tooManyDisks(size.MaxDataDisks)
 	}
 	return nil
 }
+
+// staying: the disk will be there when the updates so far are done.
+func staying(d DataDisk) bool { return d.State != DiskDetaching }
 
 func (vm *VM) findDisk(id ID) *DataDisk {
 	for i := range vm.Disks {

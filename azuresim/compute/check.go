@@ -113,12 +113,12 @@ func (k *checker) checkVMs() {
 
 func (k *checker) checkDataDisks(key string, vm *VM) {
 	luns := map[int]bool{}
-	staying := 0
+	attached := 0
 	for _, e := range vm.Disks {
 		k.expect(!luns[e.LUN], "VM %s has two disks at LUN %d", key, e.LUN)
 		luns[e.LUN] = true
-		if e.State != DiskDetaching {
-			staying++
+		if e.State == DiskAttached || e.State == DiskDetachFailed {
+			attached++
 		}
 		d := k.disks[e.Disk.Key()]
 		k.expect(d != nil && d.UID == e.UID, "VM %s lists disk %s, which is not there", key, e.Disk)
@@ -132,22 +132,47 @@ func (k *checker) checkDataDisks(key string, vm *VM) {
 		k.expect(!moving || op != nil && op.Lane == vmLane(vm.ID), "VM %s: disk %s is %s without an operation", key, e.Disk, e.State)
 	}
 	size, ok := skus.SizeByName(vm.Size)
-	k.expect(ok && staying <= size.MaxDataDisks, "VM %s has %d disks, its size %s takes %d", key, staying, vm.Size, size.MaxDataDisks)
+	k.expect(ok && attached <= size.MaxDataDisks, "VM %s has %d disks, its size %s takes %d", key, attached, vm.Size, size.MaxDataDisks)
 }
 
-// CheckPlane reports every difference between the model and the data plane. It holds when no operation is under way.
-func (c *Cloud) CheckPlane(ctx context.Context) error {
+// CheckPlane reports every difference between the model and the data plane. That can be judged only while no operation is under way: quiet says whether that was so
+// from beginning to end.
+func (c *Cloud) CheckPlane(ctx context.Context) (quiet bool, err error) {
+	before, idle, err := c.accepted()
+	if err != nil || !idle {
+		return false, err
+	}
+	difference, err := c.comparePlane(ctx)
+	if err != nil {
+		return false, err
+	}
+	after, idle, err := c.accepted()
+	if err != nil || !idle || before != after {
+		return false, err
+	}
+	return true, difference
+}
+
+func (c *Cloud) accepted() (count uint64, idle bool, err error) {
+	err = c.Store.View(func(tx *store.Tx) error {
+		count, idle, err = c.engine.Accepted(tx)
+		return err
+	})
+	return count, idle, err
+}
+
+func (c *Cloud) comparePlane(ctx context.Context) (difference, err error) {
 	want, err := view(c, readPlaneState)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	disks, err := c.Plane.ListDisks(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	attachments, err := c.Plane.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var faults []error
 	for _, uid := range disks {
@@ -175,13 +200,5 @@ func (c *Cloud) CheckPlane(ctx context.Context) error {
 	for place := range have {
 		faults = append(faults, fmt.Errorf("attachment %s should not be on the data plane", place))
 	}
-	return errors.Join(faults...)
-}
-
-// Idle says whether no operation is under way.
-func (c *Cloud) Idle() (bool, error) {
-	return view(c, func(tx *store.Tx) (bool, error) {
-		ops, err := c.engine.Unfinished(tx)
-		return len(ops) == 0, err
-	})
+	return errors.Join(faults...), nil
 }

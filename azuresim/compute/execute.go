@@ -140,7 +140,8 @@ func (c *Cloud) settleDisks(tx *store.Tx, op *operations.Operation, vm *VM) erro
 		}
 	}
 	vm.Disks = slices.DeleteFunc(vm.Disks, func(d DataDisk) bool { return d.State == DiskDetaching && d.Operation == op.ID })
-	return nil
+	// A detach that this operation counted on may have failed.
+	return vm.checkCount(func(d DataDisk) bool { return d.State == DiskAttached || d.State == DiskDetachFailed })
 }
 
 func (d *Disk) claimOf(vm *VM) *Claim {
@@ -215,10 +216,8 @@ func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 		if d.Operation != op.ID {
 			continue
 		}
-		switch d.State {
-		case DiskDetaching:
-			d.State, d.Operation = DiskDetachFailed, ""
-		case DiskAttaching:
+		switch {
+		case d.unfinished():
 			disk, err := diskTable.Get(tx, d.Disk.Key())
 			if err != nil {
 				return err
@@ -229,8 +228,10 @@ func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 					return err
 				}
 			}
+		case d.State == DiskDetaching:
+			d.State, d.Operation = DiskDetachFailed, ""
 		}
 	}
-	vm.Disks = slices.DeleteFunc(vm.Disks, func(d DataDisk) bool { return d.State == DiskAttaching && d.Operation == op.ID })
+	vm.Disks = slices.DeleteFunc(vm.Disks, func(d DataDisk) bool { return d.unfinished() && d.Operation == op.ID })
 	return vmTable.Put(tx, id.Key(), vm)
 }

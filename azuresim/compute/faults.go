@@ -61,19 +61,20 @@ func (c *Cloud) RestorePower(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	return c.withPlane(id, func(*VM) error {
-		var on *VM
-		err := c.changeByPlaneKey(key, func(tx *store.Tx, vm *VM) {
-			on, vm.PowerCut = vm, false
+	// The data plane comes first here, too: until all devices are there the VM counts as cut, and the caller asks again.
+	return c.withPlane(id, func(vm *VM) error {
+		if vm.Power != PowerDeallocated {
+			if err := c.powerOn(ctx, vm); err != nil {
+				return err
+			}
+		}
+		return c.changeByPlaneKey(key, func(tx *store.Tx, vm *VM) {
+			vm.PowerCut = false
 			if vm.Power == PowerStopped {
 				vm.Power = PowerRunning
 			}
 			c.notify(tx, vm, "power", vm.Power)
 		})
-		if err != nil || on.Off() {
-			return err
-		}
-		return c.powerOn(ctx, on)
 	})
 }
 

@@ -125,7 +125,7 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 			return none, err
 		}
 	}
-	if err := vm.checkCount(); err != nil {
+	if err := vm.checkCount(staying); err != nil {
 		return none, err
 	}
 	op, err := c.commitUpdate(u, 0)
@@ -321,7 +321,7 @@ func (c *Cloud) deleteVM(tx *store.Tx, vm *VM, duration time.Duration) (*operati
 		return nil, err
 	}
 	for i := range vm.Disks {
-		vm.Disks[i].State, vm.Disks[i].Operation = DiskDetaching, op.ID
+		vm.Disks[i].leave(op.ID)
 	}
 	return op, vmTable.Put(tx, vm.ID.Key(), vm)
 }

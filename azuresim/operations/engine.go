@@ -175,33 +175,50 @@ func (e *Engine) attempt(ctx context.Context, id string, p *entry) (retryIn time
 			return delay, true
 		}
 	}
-	refusal := p.fault
+	refusal, waiting := p.fault, false
 	if refusal == nil {
-		if err := e.Executor.Apply(ctx, op); errors.Is(err, ErrNotYet) {
+		if refusal, waiting = e.apply(ctx, op); waiting {
 			return applyRetry, true
-		} else if err != nil {
-			if e.Clock.Since(op.Due) < applyGiveUp {
-				e.Log.Warn("operation effects failed, will retry", "operation", id, "kind", op.Kind, "target", op.Target, "error", err)
-				return applyRetry, true
-			}
-			refusal = armerror.From(err)
 		}
 	}
-	if refusal != nil {
-		if err := e.Executor.Undo(ctx, op); err != nil {
-			e.Log.Warn("cannot undo the effects of a failing operation", "operation", id, "kind", op.Kind, "target", op.Target, "error", err)
+	if refusal == nil {
+		if err := e.finish(id, nil); !errors.As(err, &refusal) {
+			return e.settled(op, err)
 		}
 	}
-	if err := e.finish(id, refusal); err != nil {
-		e.Log.Error("cannot finish operation", "operation", id, "kind", op.Kind, "error", err)
+	if err := e.Executor.Undo(ctx, op); err != nil {
+		e.Log.Warn("cannot undo the effects of a failing operation, will retry", "operation", id, "kind", op.Kind, "target", op.Target, "error", err)
+		return applyRetry, true
+	}
+	return e.settled(op, e.finish(id, refusal))
+}
+
+// apply makes the operation's effects; waiting means that it has to be tried again.
+func (e *Engine) apply(ctx context.Context, op *Operation) (refusal *armerror.Error, waiting bool) {
+	err := e.Executor.Apply(ctx, op)
+	switch {
+	case err == nil:
+		return nil, false
+	case errors.Is(err, ErrNotYet):
+		return nil, true
+	case e.Clock.Since(op.Due) < applyGiveUp:
+		e.Log.Warn("operation effects failed, will retry", "operation", op.ID, "kind", op.Kind, "target", op.Target, "error", err)
+		return nil, true
+	}
+	return armerror.From(err), false
+}
+
+func (e *Engine) settled(op *Operation, err error) (retryIn time.Duration, again bool) {
+	if err != nil {
+		e.Log.Error("cannot finish operation", "operation", op.ID, "kind", op.Kind, "error", err)
 		return applyRetry, true
 	}
 	return 0, false
 }
 
-// finish ends the operation in one transaction with its model change.
+// finish ends the operation in one transaction with its model change: as succeeded, or as failed if there is a refusal.
 func (e *Engine) finish(id string, refusal *armerror.Error) error {
-	err := e.Store.Update(func(tx *store.Tx) error {
+	return e.Store.Update(func(tx *store.Tx) error {
 		op, err := opTable.Get(tx, id)
 		if err != nil || op == nil || op.State != Running {
 			return err // taken over by a newer one while its effects were made
@@ -217,9 +234,4 @@ func (e *Engine) finish(id string, refusal *armerror.Error) error {
 		}
 		return e.end(tx, op, Succeeded, nil)
 	})
-	var late *armerror.Error
-	if refusal == nil && errors.As(err, &late) {
-		return e.finish(id, late)
-	}
-	return err
 }

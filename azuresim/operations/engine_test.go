@@ -56,7 +56,9 @@ func (s *script) Apply(_ context.Context, op *Operation) error {
 
 func (s *script) Undo(_ context.Context, op *Operation) error {
 	s.note("undo %s", op.ID)
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.errors["undo "+op.ID]
 }
 
 func (s *script) Complete(_ *store.Tx, op *Operation) error {
@@ -202,6 +204,21 @@ func TestEffectsAreRetriedAndThenGivenUp(t *testing.T) {
 	if op := b.get("a"); op.Error == nil || op.Error.Code != "InternalServerError" || b.script.count("undo a") != 1 {
 		t.Errorf("error is %v, log %v", op.Error, b.script.log)
 	}
+}
+
+func TestOperationFailsOnlyWhenItsEffectsAreUndone(t *testing.T) {
+	b := newBench(t)
+	b.script.set("a", errors.New("no device"))
+	b.script.set("undo a", errors.New("still no device"))
+	b.enqueue("a", "vm", time.Second)
+	b.advance(applyGiveUp + 2*time.Second)
+	b.await("undo was tried", func() bool { return b.script.count("undo a") == 1 })
+	if st := b.get("a").State; st != Running {
+		t.Errorf("a is %s", st)
+	}
+	b.script.set("undo a", nil)
+	b.advance(applyRetry)
+	b.awaitState("a", Failed)
 }
 
 func TestWaitingForSomethingElseHasNoEnd(t *testing.T) {

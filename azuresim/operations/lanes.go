@@ -91,6 +91,12 @@ func (e *Engine) Lane(tx *store.Tx, lane string) ([]*Operation, error) {
 // Unfinished returns every operation that is not done.
 func (e *Engine) Unfinished(tx *store.Tx) ([]*Operation, error) { return e.unfinished(tx, "") }
 
+// Accepted returns how many operations were ever accepted, and whether all are done.
+func (e *Engine) Accepted(tx *store.Tx) (count uint64, idle bool, err error) {
+	ops, err := e.unfinished(tx, "")
+	return opTable.LastSequence(tx), len(ops) == 0, err
+}
+
 func (e *Engine) unfinished(tx *store.Tx, prefix string) ([]*Operation, error) {
 	keys, err := laneTable.All(tx, prefix)
 	if err != nil {

@@ -111,3 +111,6 @@ func (t Table[T]) NextSequence(tx *Tx) (uint64, error) {
 	}
 	return n, nil
 }
+
+// LastSequence returns the number that NextSequence returned last.
+func (t Table[T]) LastSequence(tx *Tx) uint64 { return t.bucket(tx).Sequence() }
