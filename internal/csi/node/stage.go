@@ -48,16 +48,20 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 
 func (s *Server) stage(ctx context.Context, use usage, path string) error {
 	volume, attachment, err := s.read(ctx, use.volume)
+	if errors.Is(err, provisioner.NotFound) {
+		return s.settle(ctx, use.volume, path, err)
+	}
 	if err != nil {
 		return err
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode && !use.block {
 		return invalid("volume %s is used by several nodes and must be a raw block volume", use.volume)
 	}
-	// A first look spares the report a write for nothing. It decides nothing else.
+	// A first look spares the report a write for nothing. It decides nothing else. A call that was killed may
+	// have left an entry, and after this failure the kubelet would not ask for it any more.
 	expected := MayStage(s.options.NodeName, volume, attachment)
 	if expected.Verdict == Refuse {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason)
+		return s.settle(ctx, use.volume, path, provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason))
 	}
 	volume, grant, err := s.announce(ctx, use, path, expected.Epoch)
 	if err == nil {
@@ -102,6 +106,9 @@ func (s *Server) takeBack(ctx context.Context, volume, path string) error {
 		return err
 	}
 	_, mounted, err := s.mountAt(ctx, path)
+	if err == nil && recorded && !mounted {
+		_, mounted, err = s.mountAt(ctx, record.StagingPath)
+	}
 	if err != nil {
 		return err
 	}

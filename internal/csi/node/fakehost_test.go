@@ -1,0 +1,150 @@
+package node_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// memoryHost is a node's kernel in memory: one disk at one LUN, and mounts. Its steps can be
+// watched, and interrupted by a panic, which stands for a kill: what has been done by then stays done.
+type memoryHost struct {
+	mu sync.Mutex
+	// hook is called before and after every step that changes something.
+	hook    func(step string)
+	size    int64
+	content content
+	mounts  map[string]provisioner.MountPoint
+	held    bool
+	formats int
+}
+
+// content of the disk: blank, garbage, or a filesystem.
+type content struct {
+	garbage bool
+	fs      provisioner.Filesystem
+}
+
+func (c content) blank() bool { return c == content{} }
+
+const memoryDevice = "/dev/sdc"
+
+func newMemoryHost() *memoryHost {
+	return &memoryHost{hook: func(string) {}, size: 1 << 30, mounts: map[string]provisioner.MountPoint{}}
+}
+
+func (h *memoryHost) Devices() provisioner.Devices         { return memoryDevices{h} }
+func (h *memoryHost) Filesystems() provisioner.Filesystems { return memoryFilesystems{h} }
+func (h *memoryHost) Mounts() provisioner.Mounts           { return memoryMounts{h} }
+
+func (h *memoryHost) mountedAt(path string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, mounted := h.mounts[path]
+	return mounted
+}
+
+type memoryDevices struct{ *memoryHost }
+
+func (h memoryDevices) Find(ctx context.Context, number int32) (provisioner.Device, error) {
+	if number != lun {
+		<-ctx.Done()
+		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device: %w", ctx.Err())
+	}
+	return provisioner.Device{Path: memoryDevice, SizeBytes: h.size}, nil
+}
+
+func (h memoryDevices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
+	if path != memoryDevice {
+		return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "no device %s", path)
+	}
+	return provisioner.Device{Path: memoryDevice, SizeBytes: h.size}, nil
+}
+
+func (h memoryDevices) Flush(context.Context, string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held || len(h.mounts) > 0 {
+		return provisioner.Errorf(provisioner.Conflict, "held")
+	}
+	return nil
+}
+
+type memoryFilesystems struct{ *memoryHost }
+
+func (h memoryFilesystems) Probe(context.Context, string) (provisioner.Filesystem, bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.content.fs, h.content.blank(), nil
+}
+
+func (h memoryFilesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem, _ []string) error {
+	h.hook("before mkfs")
+	if !h.content.blank() {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "not blank")
+	}
+	h.content = content{garbage: true}
+	h.hook("inside mkfs")
+	h.content = content{fs: fs}
+	h.formats++
+	h.hook("after mkfs")
+	return nil
+}
+
+func (h memoryFilesystems) Unmake(_ context.Context, _ string, fs provisioner.Filesystem) error {
+	if h.content.fs != (provisioner.Filesystem{}) && h.content.fs != fs {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "something else is there")
+	}
+	h.hook("before clearing")
+	h.content = content{}
+	h.hook("after clearing")
+	return nil
+}
+
+func (h memoryFilesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
+
+func (h memoryFilesystems) Grow(context.Context, string, string) error { return nil }
+
+func (h memoryFilesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
+	return provisioner.FilesystemStats{TotalBytes: h.size}, nil
+}
+
+type memoryMounts struct{ *memoryHost }
+
+func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, _ []string) error {
+	h.hook("before mount")
+	h.mu.Lock()
+	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType}
+	h.mu.Unlock()
+	h.hook("after mount")
+	return nil
+}
+
+func (h memoryMounts) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
+	h.hook("before bind")
+	h.mu.Lock()
+	h.mounts[target] = provisioner.MountPoint{Source: memoryDevice, Target: target, ReadOnly: readOnly}
+	h.mu.Unlock()
+	h.hook("after bind")
+	return nil
+}
+
+func (h memoryMounts) Unmount(_ context.Context, target string) error {
+	h.hook("before unmount")
+	h.mu.Lock()
+	delete(h.mounts, target)
+	h.mu.Unlock()
+	h.hook("after unmount")
+	return nil
+}
+
+func (h memoryMounts) List(context.Context) ([]provisioner.MountPoint, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var points []provisioner.MountPoint
+	for _, mount := range h.mounts {
+		points = append(points, mount)
+	}
+	return points, nil
+}

@@ -1,0 +1,369 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func quiet(string) {}
+
+func TestArgumentsThatAreMissingOrWrong(t *testing.T) {
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	s := m.start()
+	ctx := t.Context()
+	mount := mountCapability("ext4")
+	multi := mountCapability("ext4")
+	multi.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	noMode := mountCapability("ext4")
+	noMode.AccessMode = nil
+	stage := func(r *csi.NodeStageVolumeRequest) error { _, err := s.NodeStageVolume(ctx, r); return err }
+	publish := func(r *csi.NodePublishVolumeRequest) error { _, err := s.NodePublishVolume(ctx, r); return err }
+	stats := func(id, path string) error {
+		_, err := s.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: path})
+		return err
+	}
+	expand := func(id, path string) error {
+		_, err := s.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: id, VolumePath: path})
+		return err
+	}
+	unstage := func(id, path string) error {
+		_, err := s.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: id, StagingTargetPath: path})
+		return err
+	}
+	unpublish := func(id, path string) error {
+		_, err := s.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: path})
+		return err
+	}
+	tests := map[string]struct {
+		err  error
+		want codes.Code
+	}{
+		"stage without an ID":                {stage(&csi.NodeStageVolumeRequest{StagingTargetPath: "/s", VolumeCapability: mount}), codes.InvalidArgument},
+		"stage without a path":               {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, VolumeCapability: mount}), codes.InvalidArgument},
+		"stage to a relative path":           {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "s", VolumeCapability: mount}), codes.InvalidArgument},
+		"stage to a path with detours":       {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/a/../s", VolumeCapability: mount}), codes.InvalidArgument},
+		"stage without a capability":         {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s"}), codes.InvalidArgument},
+		"stage without an access type":       {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: &csi.VolumeCapability{AccessMode: mount.GetAccessMode()}}), codes.InvalidArgument},
+		"stage without an access mode":       {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: noMode}), codes.InvalidArgument},
+		"stage a filesystem on many nodes":   {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: multi}), codes.InvalidArgument},
+		"stage an unknown filesystem":        {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: mountCapability("ntfs")}), codes.InvalidArgument},
+		"stage an ID that is none":           {stage(&csi.NodeStageVolumeRequest{VolumeId: "vol-1", StagingTargetPath: "/s", VolumeCapability: mount}), codes.NotFound},
+		"stage a volume that is not there":   {stage(&csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: mount}), codes.NotFound},
+		"publish without an ID":              {publish(&csi.NodePublishVolumeRequest{StagingTargetPath: "/s", TargetPath: "/t", VolumeCapability: mount}), codes.InvalidArgument},
+		"publish without a target":           {publish(&csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: mount}), codes.InvalidArgument},
+		"publish without a staging path":     {publish(&csi.NodePublishVolumeRequest{VolumeId: volumeID, TargetPath: "/t", VolumeCapability: mount}), codes.InvalidArgument},
+		"publish without a capability":       {publish(&csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", TargetPath: "/t"}), codes.InvalidArgument},
+		"publish what is not staged":         {publish(&csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", TargetPath: "/t", VolumeCapability: mount}), codes.FailedPrecondition},
+		"publish a block that is not staged": {publish(&csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: "/s", TargetPath: "/t", VolumeCapability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)}), codes.FailedPrecondition},
+		"unstage without an ID":              {unstage("", "/s"), codes.InvalidArgument},
+		"unstage without a path":             {unstage(volumeID, ""), codes.InvalidArgument},
+		"unstage what was never staged":      {unstage(volumeID, "/s"), codes.OK},
+		"unstage an ID that is none":         {unstage("vol-1", "/s"), codes.OK},
+		"unpublish without an ID":            {unpublish("", "/t"), codes.InvalidArgument},
+		"unpublish without a path":           {unpublish(volumeID, ""), codes.InvalidArgument},
+		"unpublish what was not published":   {unpublish("vol-1", "/t"), codes.OK},
+		"stats without an ID":                {stats("", "/t"), codes.InvalidArgument},
+		"stats without a path":               {stats(volumeID, ""), codes.InvalidArgument},
+		"stats of an ID that is none":        {stats("vol-1", "/t"), codes.NotFound},
+		"stats where nothing is mounted":     {stats(volumeID, "some/path"), codes.NotFound},
+		"expand without an ID":               {expand("", "/t"), codes.InvalidArgument},
+		"expand without a path":              {expand(volumeID, ""), codes.InvalidArgument},
+		"expand where nothing is mounted":    {expand(volumeID, "/t"), codes.NotFound},
+	}
+	for name, test := range tests {
+		if status.Code(test.err) != test.want {
+			t.Errorf("%s: %v, want %v", name, test.err, test.want)
+		}
+	}
+	m.assertClean()
+}
+
+func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
+	tests := map[string]struct {
+		edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)
+		host func(*memoryHost)
+		want codes.Code
+	}{
+		"the claim of another node": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, want: codes.FailedPrecondition},
+		"a replica":                 {edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, want: codes.FailedPrecondition},
+		"a device of another size":  {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 }, want: codes.FailedPrecondition},
+		"another filesystem than recorded": {
+			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
+			},
+			host: func(h *memoryHost) { h.content.fs = provisioner.Filesystem{Type: "ext4", UUID: "u-2"} }, want: codes.FailedPrecondition,
+		},
+		"a device that is neither blank nor a filesystem": {host: func(h *memoryHost) { h.content.garbage = true }, want: codes.FailedPrecondition},
+		"a filesystem on a volume of several nodes":       {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Access = apiv1.AccessMultiNode }, want: codes.InvalidArgument},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			host := newMemoryHost()
+			if test.host != nil {
+				test.host(host)
+			}
+			before := host.content
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(test.edit)
+			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.want {
+				t.Errorf("stage: %v, want %v", err, test.want)
+			}
+			m.assertClean()
+			if host.content != before || host.formats != 0 {
+				t.Errorf("the device was written to: %+v", host.content)
+			}
+		})
+	}
+}
+
+func TestStagingWaitsForTheAttachment(t *testing.T) {
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	m.publish(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
+	})
+	waiting := make(chan struct{})
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (w watch.Interface, err error) {
+			w, err = c.Watch(ctx, list, opts...)
+			close(waiting)
+			return w, err
+		},
+	})
+	s := m.start()
+	staged := make(chan error, 1)
+	go func() { staged <- m.stage(s, mountCapability("ext4")) }()
+	<-waiting
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
+		t.Errorf("while it waits the entry is %+v, want Staging", entry)
+	}
+	// A second call for the volume is told to come again.
+	if err := m.stage(s, mountCapability("ext4")); status.Code(err) != codes.Aborted {
+		t.Errorf("a second call: %v, want Aborted", err)
+	}
+	m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)}
+	})
+	if err := <-staged; err != nil {
+		t.Fatal(err)
+	}
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged || entry.Epoch != 1 || entry.Filesystem == nil || entry.Device != memoryDevice {
+		t.Errorf("entry = %+v", entry)
+	}
+	if err := m.unstage(s); err != nil {
+		t.Error(err)
+	}
+	m.assertClean()
+}
+
+func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
+	waits := map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
+		"for the attachment": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no free slot", Time: metav1.Now()}}
+		},
+		"for the device": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },
+	}
+	for name, edit := range waits {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+			m.publish(edit)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := m.start().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+				VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4"),
+			})
+			if status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("stage: %v, want DeadlineExceeded", err)
+			}
+			m.assertClean()
+		})
+	}
+}
+
+func TestTheClaimIsReadAfterTheReportIsWritten(t *testing.T) {
+	var m *machine
+	taken := false
+	m = newMachine(t, newMemoryHost(), t.TempDir(), func(write string) {
+		// The controller takes the volume back in the very moment in which the node announces it.
+		if write == "after report" && !taken {
+			taken = true
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+		}
+	})
+	m.publish(nil)
+	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("stage: %v, want FailedPrecondition", err)
+	}
+	m.assertClean()
+}
+
+func TestTheReportSaysTheEpochThatWasGranted(t *testing.T) {
+	var m *machine
+	moved := false
+	m = newMachine(t, newMemoryHost(), t.TempDir(), func(write string) {
+		if write == "after report" && !moved {
+			moved = true
+			m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch, a.Spec.Epoch = 2, 2 })
+		}
+	})
+	m.publish(nil)
+	if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	if entry := m.entry(); entry == nil || entry.Epoch != 2 {
+		t.Errorf("entry = %+v, want epoch 2", entry)
+	}
+}
+
+func TestAReportThatCannotBeCorrectedMakesTheFailureOneThatIsTriedAgain(t *testing.T) {
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 5 })
+	writes := 0
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if writes++; writes > 1 {
+				return errors.New("the API server is away")
+			}
+			return c.Status().Update(ctx, obj, opts...)
+		},
+	})
+	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.Unavailable {
+		t.Errorf("stage: %v, want Unavailable, for the kubelet to unstage later", err)
+	}
+}
+
+func TestALeftOverEntryGoesWithARefusal(t *testing.T) {
+	m, host, k := bench(t)
+	m.publish(nil)
+	s := m.start()
+	if at, _ := k.during(6, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
+		t.Fatalf("killed at %q", at)
+	}
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("stage: %v, want FailedPrecondition", err)
+	}
+	m.assertClean()
+	if !host.content.blank() {
+		t.Errorf("the next node finds %+v", host.content)
+	}
+}
+
+func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
+	m, host, k := bench(t)
+	m.publish(nil)
+	s := m.start()
+	if at, _ := k.during(6, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
+		t.Fatalf("killed at %q", at)
+	}
+	k.check = nil // the half-made filesystem is not in use by this node any more
+	// The node was fenced meanwhile; another one has the volume, and whatever is on the disk is its business.
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		v.Status.Primary = &apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: apiv1.ClaimHeld}
+	})
+	before := host.content
+	if err := m.unstage(m.start()); err != nil {
+		t.Fatal(err)
+	}
+	m.assertClean()
+	if host.content != before {
+		t.Error("the device was written to without the claim")
+	}
+}
+
+func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(nil)
+	s := m.start()
+	if err := m.stage(s, mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	host.held = true
+	if err := m.unstage(s); status.Code(err) != codes.Aborted {
+		t.Errorf("unstage of a device that is held: %v, want Aborted", err)
+	}
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseUnstaging {
+		t.Errorf("entry = %+v, want Unstaging", entry)
+	}
+	host.held = false
+	if err := m.unstage(m.start()); err != nil {
+		t.Error(err)
+	}
+	m.assertClean()
+}
+
+func TestASingleWriterHasOneTarget(t *testing.T) {
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	m.publish(nil)
+	s := m.start()
+	capability := mountCapability("ext4")
+	capability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	if err := m.stage(s, capability); err != nil {
+		t.Fatal(err)
+	}
+	publish := func(target string) error {
+		_, err := s.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
+			VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: target, VolumeCapability: capability,
+		})
+		return err
+	}
+	if err := errors.Join(publish("/pods/1"), publish("/pods/1")); err != nil {
+		t.Error(err)
+	}
+	if err := publish("/pods/2"); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a second target: %v, want FailedPrecondition", err)
+	}
+}
+
+func TestNodeGetInfo(t *testing.T) {
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	info, err := m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+	if err != nil || info.GetNodeId() != thisNode || info.GetMaxVolumesPerNode() != 16 {
+		t.Errorf("NodeGetInfo = %v, %v", info, err)
+	}
+	if got := info.GetAccessibleTopology().GetSegments(); len(got) != 2 || got["topology.disk.csi.azure.com/zone"] != "eastus-2" || got["topology.kubernetes.io/zone"] != "eastus-2" {
+		t.Errorf("topology = %v", got)
+	}
+	m.edit = func(o *node.Options) { o.Instance.Zone = "" }
+	info, err = m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+	if got := info.GetAccessibleTopology().GetSegments(); err != nil || len(got) != 1 || got["topology.disk.csi.azure.com/zone"] != "" {
+		t.Errorf("topology without a zone = %v, %v", got, err)
+	}
+}
+
+func TestTheVolumeLimitComesFromTheController(t *testing.T) {
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	m.edit = func(o *node.Options) {
+		o.Limit = node.Limit{Reserved: 2, Patience: time.Millisecond, Fallback: 16}
+	}
+	info, err := m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+	if err != nil || info.GetMaxVolumesPerNode() != 16 {
+		t.Errorf("while the controller says nothing: %v, %v, want 16", info, err)
+	}
+	report := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode},
+		Status:     apiv1.AzDriverNodeStatus{Capacity: &apiv1.NodeCapacity{MaxDataDisks: 8}},
+	}
+	if err := m.direct.Create(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	info, err = m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+	if err != nil || info.GetMaxVolumesPerNode() != 6 {
+		t.Errorf("with 8 slots and 2 reserved: %v, %v, want 6", info, err)
+	}
+}
