@@ -1,0 +1,378 @@
+package handover_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+func stageOn(t *testing.T, p *controlplane.ControlPlane, handle, volume, node string) {
+	t.Helper()
+	must(t, p.Publish(t.Context(), handle, node))
+	p.Eventually("staged on "+node, func() string {
+		if err := p.Stage(volume, node); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func shortly(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func attachedTo(p *controlplane.ControlPlane, disk string, nodes ...string) func() string {
+	return func() string {
+		got := p.AttachedTo(disk)
+		slices.Sort(got)
+		if !slices.Equal(got, nodes) {
+			return fmt.Sprintf("attached to %v, want %v", got, nodes)
+		}
+		return ""
+	}
+}
+
+func TestLaw3NoReleaseWithoutProof(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("np-a", "1", size)
+	p.AddNode("np-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "np-a")
+	expectCode(t, p.Unpublish(shortly(t, time.Second), handle, "np-a"), codes.Aborted)
+	if c := p.Volume("vol").Status.Primary; c.State != apiv1.ClaimReleasing || c.NodeName != "np-a" {
+		t.Fatalf("claim %+v", c)
+	}
+	expectCode(t, p.Publish(t.Context(), handle, "np-b"), codes.FailedPrecondition)
+	if err := p.Stage("vol", "np-a"); err == nil {
+		t.Fatal("law 2: a node staged under a claim that is being released")
+	}
+	// The report comes while the call waits.
+	stageAgain := make(chan error, 1)
+	p.Report("np-a", func(s *apiv1.AzDriverNodeStatus) {
+		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "vol", Epoch: 1, Phase: apiv1.PhaseUnstaging}}
+	})
+	go func() { stageAgain <- p.Unpublish(t.Context(), handle, "np-a") }()
+	p.Unstage("vol", "np-a")
+	must(t, <-stageAgain)
+	must(t, p.Publish(t.Context(), handle, "np-b"))
+}
+
+func TestLostNodeIsFencedByAzure(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{StaleAfter: time.Millisecond})
+	for _, n := range []string{"ln-a", "ln-b"} {
+		p.AddNode(n, "1", size)
+		p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 0 })
+	}
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "2", "maxMountReplicaCount": "0"})
+	stageOn(t, p, handle, "vol", "ln-a")
+	node := &corev1.Node{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: "ln-a"}, node))
+	node.Status.Conditions[0].Status = corev1.ConditionUnknown
+	must(t, p.Client.Status().Update(t.Context(), node))
+	p.Eventually("released with proof", func() string {
+		if err := p.Unpublish(shortly(t, 10*time.Second), handle, "ln-a"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if n := p.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
+		t.Fatalf("%d forced detaches", n)
+	}
+	must(t, p.Publish(t.Context(), handle, "ln-b"))
+	p.Eventually("moved", attachedTo(p, "vol", "ln-b"))
+	// The old node comes back with its old epoch, and must not get the volume.
+	if err := p.Stage("vol", "ln-a"); err == nil {
+		t.Fatal("law 2: the fenced node staged the volume")
+	}
+}
+
+func TestNodeThatIsGoneLeavesNothingBehind(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	for _, n := range []string{"gn-a", "gn-b", "gn-c"} {
+		p.AddNode(n, "1", size)
+	}
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "gn-a")
+	awaitReplica(t, p, "vol", "gn-b")
+	p.Cloud.RemoveVM(controlplane.VMID("gn-a"))
+	must(t, p.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gn-a"}}))
+	must(t, p.Unpublish(t.Context(), handle, "gn-a"))
+	must(t, p.Publish(t.Context(), handle, "gn-b"))
+	must(t, p.Stage("vol", "gn-b"))
+	awaitReplica(t, p, "vol", "gn-c")
+	p.Eventually("the AzDriverNode is gone", func() string {
+		err := p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: "gn-a"}, &apiv1.AzDriverNode{})
+		if err == nil {
+			return "it is there"
+		}
+		return ""
+	})
+}
+
+func TestLaw8ReplicaGivesItsSlotToAPrimary(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("gw-a", "1", size)
+	p.AddNode("gw-b", "1", "Standard_D2s_v3") // four slots
+	first := p.Create("first", replicated)
+	stageOn(t, p, first, "first", "gw-a")
+	awaitReplica(t, p, "first", "gw-b")
+	var handles []string
+	for i := range 4 {
+		name := fmt.Sprintf("other-%d", i)
+		handles = append(handles, p.Create(name, map[string]string{"skuName": "Premium_LRS"}))
+		stageOn(t, p, handles[i], name, "gw-b")
+	}
+	p.Eventually("the replica is gone", attachedTo(p, "first", "gw-a"))
+	more := p.Create("more", map[string]string{"skuName": "Premium_LRS"})
+	expectCode(t, p.Publish(t.Context(), more, "gw-b"), codes.ResourceExhausted)
+	// A slot that becomes free is taken without further calls for it.
+	p.Unstage("other-0", "gw-b")
+	must(t, p.Unpublish(t.Context(), handles[0], "gw-b"))
+	p.Eventually("attached", attachedTo(p, "more", "gw-b"))
+}
+
+func TestMoveToANodeWithoutAReplicaTakesAShare(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("sh-a", "1", size)
+	p.AddNode("sh-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "sh-a")
+	awaitReplica(t, p, "vol", "sh-b")
+	p.AddNode("sh-c", "1", size)
+	p.Unstage("vol", "sh-a")
+	must(t, p.Unpublish(t.Context(), handle, "sh-a"))
+	stageOn(t, p, handle, "vol", "sh-c")
+	if got := p.AttachedTo("vol"); len(got) != 2 {
+		t.Fatalf("attached to %v", got)
+	}
+}
+
+func TestReplicasAreCleanedUpAfterTheReleaseAndNotBefore(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{CleanUpAfter: 3 * time.Second})
+	p.AddNode("gc-a", "1", size)
+	p.AddNode("gc-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "gc-a")
+	awaitReplica(t, p, "vol", "gc-b")
+	p.Unstage("vol", "gc-a")
+	must(t, p.Unpublish(t.Context(), handle, "gc-a"))
+	if got := p.Attachments("vol"); len(got) != 2 {
+		t.Fatalf("%d attachments right after the release", len(got))
+	}
+	// The time is in the API and not in the process.
+	p.Stop()
+	p.Start()
+	p.Eventually("cleaned up", attachedTo(p, "vol"))
+	released := p.Volume("vol").Status.LastReleasedTime
+	if waited := time.Since(released.Time); waited < 3*time.Second {
+		t.Fatalf("cleaned up %s after the release", waited)
+	}
+	stageOn(t, p, handle, "vol", "gc-b")
+}
+
+func TestLaw5RestartWritesNothing(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("rs-a", "1", size)
+	p.AddNode("rs-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "rs-a")
+	awaitReplica(t, p, "vol", "rs-b")
+	versions := func() map[string]string {
+		v := map[string]string{"vol": p.Volume("vol").ResourceVersion}
+		for _, a := range p.Attachments("vol") {
+			v[a.Name] = a.ResourceVersion
+		}
+		return v
+	}
+	p.Eventually("settled", func() string {
+		v := p.Volume("vol")
+		for _, c := range v.Status.Conditions {
+			if c.Type == plan.ConditionReplicasAttached && c.Status == metav1.ConditionTrue && v.Status.Filesystem != nil {
+				return ""
+			}
+		}
+		return fmt.Sprint(v.Status)
+	})
+	before := versions()
+	p.Stop()
+	writes := len(p.Cloud.Calls())
+	p.Start()
+	// Everything has been reconciled once the new process has done something for another volume, and that moved and went.
+	other := p.Create("other", replicated)
+	stageOn(t, p, other, "other", "rs-b")
+	awaitReplica(t, p, "other", "rs-a")
+	if after := versions(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Fatalf("written: %v, before %v", after, before)
+	}
+	for _, c := range p.Cloud.Calls()[writes:] {
+		if strings.HasSuffix(c.ID+c.DiskID, "disks/vol") && c.Method != fake.AttachmentsList {
+			t.Fatalf("call to Azure: %+v", c)
+		}
+	}
+}
+
+func TestLaw5KilledDuringAnAttachItResumes(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("ka-a", "1", size)
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS"})
+	release := p.Cloud.HoldAll(fake.AttachmentsAttach)
+	must(t, p.Publish(t.Context(), handle, "ka-a")) // accepted, not attached
+	if a := p.Attachment("vol", "ka-a"); a.Status.State != apiv1.AttachmentAttaching || a.Status.Operation == nil || a.Status.Operation.ResumeToken == "" {
+		t.Fatalf("%+v", a.Status)
+	}
+	p.Stop()
+	p.Start()
+	p.Eventually("resumed", func() string {
+		if p.Cloud.CallCount(fake.AttachmentsResume) == 0 {
+			return "not resumed"
+		}
+		return ""
+	})
+	release()
+	p.Eventually("attached", func() string {
+		if err := p.Stage("vol", "ka-a"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if n := p.Cloud.CallCount(fake.AttachmentsAttach); n != 1 {
+		t.Fatalf("%d attaches", n)
+	}
+}
+
+func TestHeldPrimaryOutlivesTheDeletionOfItsObject(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("hp-a", "1", size)
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS"})
+	stageOn(t, p, handle, "vol", "hp-a")
+	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", "hp-a")))
+	p.Eventually("the deletion is held", func() string {
+		for _, c := range p.Attachment("vol", "hp-a").Status.Conditions {
+			if c.Reason == plan.ReasonPrimaryHeld {
+				return ""
+			}
+		}
+		return "no condition says so"
+	})
+	must(t, p.Publish(t.Context(), handle, "hp-a"))
+	if got := p.AttachedTo("vol"); len(got) != 1 {
+		t.Fatal("law 3: detached under its primary")
+	}
+	p.Unstage("vol", "hp-a")
+	must(t, p.Unpublish(t.Context(), handle, "hp-a"))
+	p.Eventually("detached after the release", attachedTo(p, "vol"))
+}
+
+func TestLostObjectIsMadeAnewFromAzure(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("lo-a", "1", size)
+	p.AddNode("lo-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "lo-a")
+	awaitReplica(t, p, "vol", "lo-b")
+	p.Stop()
+	for _, node := range []string{"lo-a", "lo-b"} {
+		a := p.Attachment("vol", node)
+		a.Finalizers = nil
+		must(t, p.Client.Update(t.Context(), a))
+		must(t, p.Client.Delete(t.Context(), a))
+	}
+	p.Start()
+	awaitReplica(t, p, "vol", "lo-b")
+	p.Eventually("primary", func() string {
+		a := p.Attachment("vol", "lo-a")
+		if a == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != 1 || a.Status.State != apiv1.AttachmentAttached {
+			return fmt.Sprintf("%+v", a)
+		}
+		return ""
+	})
+}
+
+func TestReplicaThatCannotBeAttachedIsPlacedElsewhere(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	for _, n := range []string{"rf-a", "rf-b", "rf-c"} {
+		p.AddNode(n, "1", size)
+	}
+	p.Cloud.Inject(fake.Fault{Method: fake.AttachmentsAttach, ID: controlplane.VMID("rf-b"), Err: provisioner.Errorf(provisioner.Unavailable, "host is ill")})
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "rf-a")
+	awaitReplica(t, p, "vol", "rf-c")
+	p.Eventually("the failed one is gone", func() string {
+		if a := p.Attachment("vol", "rf-b"); a != nil {
+			return fmt.Sprintf("%+v", a.Status)
+		}
+		return ""
+	})
+}
+
+func TestExpand(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("ex-a", "1", size)
+	p.AddNode("ex-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "ex-a")
+	awaitReplica(t, p, "vol", "ex-b")
+	request := &csi.ControllerExpandVolumeRequest{VolumeId: handle, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}}
+	_, err := p.CSI.ControllerExpandVolume(t.Context(), request)
+	expectCode(t, err, codes.FailedPrecondition)
+	p.Unstage("vol", "ex-a")
+	must(t, p.Unpublish(t.Context(), handle, "ex-a"))
+	response, err := p.CSI.ControllerExpandVolume(t.Context(), request)
+	must(t, err)
+	if response.GetCapacityBytes() != 20<<30 || !response.GetNodeExpansionRequired() {
+		t.Fatal(response)
+	}
+	p.Eventually("the replica is back", func() string {
+		if len(p.AttachedTo("vol")) == 0 {
+			return "no replica"
+		}
+		return ""
+	})
+}
+
+func TestMultiNodeVolume(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("mn-a", "1", size)
+	p.AddNode("mn-b", "1", size)
+	request := controlplane.CreateRequest("vol", replicated)
+	request.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
+	response, err := p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+	handle := response.GetVolume().GetVolumeId()
+	publish := func(node string) {
+		t.Helper()
+		_, err := p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+		must(t, err)
+	}
+	publish("mn-a")
+	publish("mn-b")
+	p.Eventually("both", attachedTo(p, "vol", "mn-a", "mn-b"))
+	_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
+	expectCode(t, err, codes.FailedPrecondition)
+	must(t, p.Unpublish(t.Context(), handle, "mn-a"))
+	p.Eventually("one", attachedTo(p, "vol", "mn-b"))
+	publish("mn-a")
+	p.Eventually("both again", attachedTo(p, "vol", "mn-a", "mn-b"))
+	must(t, p.Unpublish(t.Context(), handle, ""))
+	p.Eventually("none", attachedTo(p, "vol"))
+	_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
+	must(t, err)
+}
