@@ -66,7 +66,7 @@ func (c *armClient) logIn(ctx context.Context, who Credentials) error {
 
 func (c *armClient) createVM(ctx context.Context, node topology.Node) error {
 	type object = map[string]any
-	body, err := json.Marshal(object{
+	return c.put(ctx, node.ResourceID()+"?api-version="+computeVersion, object{
 		"location": topology.Region,
 		"zones":    []string{node.Zone},
 		"properties": object{
@@ -75,27 +75,42 @@ func (c *armClient) createVM(ctx context.Context, node topology.Node) error {
 			"storageProfile":  object{"dataDisks": []any{}},
 		},
 	})
+}
+
+func (c *armClient) put(ctx context.Context, path string, body any) error {
+	if err := c.send(ctx, http.MethodPut, path, body); err != nil {
+		return err
+	}
+	return c.waitProvisioned(ctx, path)
+}
+
+// send sends a body as JSON, or none if it is nil.
+func (c *armClient) send(ctx context.Context, method, path string, body any) error {
+	if body == nil {
+		return c.do(ctx, method, path, "", nil, nil)
+	}
+	data, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	path := node.ResourceID() + "?api-version=" + computeVersion
-	if err := c.do(ctx, http.MethodPut, path, "application/json", bytes.NewReader(body), nil); err != nil {
-		return err
-	}
+	return c.do(ctx, method, path, "application/json", bytes.NewReader(data), nil)
+}
+
+func (c *armClient) waitProvisioned(ctx context.Context, path string) error {
 	for {
-		var vm struct {
+		var resource struct {
 			Properties struct {
 				State string `json:"provisioningState"`
 			} `json:"properties"`
 		}
-		if err := c.do(ctx, http.MethodGet, path, "", nil, &vm); err != nil {
+		if err := c.do(ctx, http.MethodGet, path, "", nil, &resource); err != nil {
 			return err
 		}
-		switch vm.Properties.State {
+		switch resource.Properties.State {
 		case "Succeeded":
 			return nil
 		case "Failed", "Canceled":
-			return fmt.Errorf("its provisioning state is %s", vm.Properties.State)
+			return fmt.Errorf("the provisioning state is %s", resource.Properties.State)
 		}
 		select {
 		case <-ctx.Done():

@@ -177,7 +177,8 @@ func (b *builder) static(ctx context.Context, name string, paths map[string]stri
 // its path. Go's own cache makes this quick when nothing has changed.
 func (b *builder) own(ctx context.Context, module, name string) (string, error) {
 	path := filepath.Join(programs.CacheDir(), "own", name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/"+name)
+	// Without the state of the repository in it, an unchanged program has unchanged bytes.
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/"+name)
 	cmd.Dir = filepath.Join(b.root, module)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

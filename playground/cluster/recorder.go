@@ -4,21 +4,24 @@ import (
 	"context"
 
 	"github.com/azuredisk-csi/azuredisk/playground/images"
-	"github.com/azuredisk-csi/azuredisk/playground/programs"
-	"github.com/azuredisk-csi/azuredisk/playground/source"
 )
 
 // RecorderImage makes the image of the scenarios' workload from the source tree,
 // unless the cache holds it.
 func RecorderImage(ctx context.Context, progress Progress) (images.Image, error) {
-	root, err := source.Root()
+	return OwnImage(ctx, "recorder", progress)
+}
+
+// OwnImage makes the image of a program of the playground's own, a folder of its cmd,
+// from the source tree, unless the cache holds it.
+func OwnImage(ctx context.Context, name string, progress Progress) (images.Image, error) {
+	b, err := newBuilder(progress)
 	if err != nil {
 		return images.Image{}, err
 	}
-	b := &builder{root: root, progress: progress, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}
-	program, err := b.own(ctx, "playground", "recorder")
+	program, err := b.own(ctx, "playground", name)
 	if err != nil {
 		return images.Image{}, err
 	}
-	return b.store.Static(ctx, "recorder", "", program)
+	return b.store.Static(ctx, name, "", program)
 }

@@ -10,10 +10,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -25,6 +28,9 @@ import (
 
 // Registry is the part before the slash of the names of all images made here.
 const Registry = "azuredisk.local"
+
+// keyLength is the number of digits by which the content of an image is known.
+const keyLength = 16
 
 // layout changes whenever images are to be made again from the same input.
 const layout = "1"
@@ -75,12 +81,13 @@ func (s *Store) make(ctx context.Context, image, tag, program, base string) (Ima
 	if _, err := io.Copy(hash, file); err != nil {
 		return Image{}, err
 	}
-	key := hex.EncodeToString(hash.Sum(nil))[:16]
+	key := hex.EncodeToString(hash.Sum(nil))[:keyLength]
 	if tag == "" {
 		tag = key
 	}
 	out := Image{Ref: fmt.Sprintf("%s/%s:%s", Registry, image, tag), Tar: s.path(image + "-" + key + ".tar")}
-	if _, err := os.Stat(out.Tar); err == nil {
+	// An image that is used again is young again, and so stays in the cache.
+	if now := time.Now(); os.Chtimes(out.Tar, now, now) == nil {
 		return out, nil
 	}
 	s.progress("making image %s", out.Ref)
@@ -88,7 +95,34 @@ func (s *Store) make(ctx context.Context, image, tag, program, base string) (Ima
 	if err != nil {
 		return Image{}, fmt.Errorf("make image %s: %w", out.Ref, err)
 	}
-	return out, s.write(out, built)
+	if err := s.write(out, built); err != nil {
+		return Image{}, err
+	}
+	return out, s.prune(image)
+}
+
+// kept is how many versions of an image stay in the cache.
+const kept = 3
+
+// prune removes all but the youngest versions of an image.
+func (s *Store) prune(image string) error {
+	tars, err := filepath.Glob(s.path(image + "-" + strings.Repeat("[0-9a-f]", keyLength) + ".tar"))
+	if err != nil {
+		return err
+	}
+	age := map[string]time.Time{}
+	for _, tar := range tars {
+		if info, err := os.Stat(tar); err == nil {
+			age[tar] = info.ModTime()
+		}
+	}
+	slices.SortFunc(tars, func(a, b string) int { return age[b].Compare(age[a]) })
+	for _, tar := range tars[min(kept, len(tars)):] {
+		if err := os.Remove(tar); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove an old image: %w", err)
+		}
+	}
+	return nil
 }
 
 func (s *Store) write(out Image, built v1.Image) error {

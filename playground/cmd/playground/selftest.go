@@ -1,0 +1,19 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/azuredisk-csi/azuredisk/playground/selftest"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
+)
+
+func newSelftestCommand(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "selftest",
+		Short: "Bring a playground up without the driver, test it from inside and outside, and take it down",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return selftest.Run(cmd.Context(), state.Dir(*dir), newProgress())
+		},
+	}
+}

@@ -1,0 +1,71 @@
+package controlplane
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
+)
+
+func TestSchedulerConfigNamesTheExtender(t *testing.T) {
+	type object = map[string]any
+	base := func() object {
+		return object{
+			"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+			"clientConnection": object{"kubeconfig": "/k"}, "leaderElection": object{"leaderElect": false},
+		}
+	}
+	with := base()
+	with["extenders"] = []any{object{
+		"urlPrefix": "http://10.232.0.20:29606", "filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": float64(10),
+		"ignorable": true, "nodeCacheCapable": true, "enableHTTPS": false, "httpTimeout": "2s",
+	}}
+	secure := base()
+	secure["extenders"] = []any{object{
+		"urlPrefix": "https://e", "filterVerb": "", "prioritizeVerb": "", "weight": float64(0),
+		"ignorable": false, "nodeCacheCapable": false, "enableHTTPS": true, "tlsConfig": object{"insecure": false, "caFile": "/ca"},
+	}}
+	cases := map[string]struct {
+		extender *Extender
+		want     object
+	}{
+		"without an extender": {nil, base()},
+		"with one": {&Extender{
+			URL: "http://10.232.0.20:29606", FilterVerb: "filter", PrioritizeVerb: "prioritize", Weight: 10,
+			Ignorable: true, NodeCacheCapable: true, Timeout: "2s",
+		}, with},
+		"with one over HTTPS": {&Extender{URL: "https://e", HTTPS: true, CAFile: "/ca"}, secure},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			data, err := schedulerConfig("/k", c.extender)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got object
+			if err := yaml.Unmarshal(data, &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestProxyConfigHasThePlansAddresses(t *testing.T) {
+	plan, err := topology.New(2, netip.MustParsePrefix(topology.DefaultSubnet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var proxy struct{ BindAddress, ClusterCIDR, Mode string }
+	if err := yaml.Unmarshal([]byte(ProxyConfig("/k", "node-1", plan, "10.230.0.11")), &proxy); err != nil {
+		t.Fatal(err)
+	}
+	if proxy.BindAddress != "10.230.0.11" || proxy.ClusterCIDR != "10.231.0.0/16" || proxy.Mode != "nftables" {
+		t.Errorf("got %+v", proxy)
+	}
+}

@@ -1,0 +1,83 @@
+package host
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
+	cases := map[string]struct {
+		mounts   string
+		want     Cgroups
+		describe string
+		unified  bool
+	}{
+		"version 2": {
+			mounts:   "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate",
+			want:     Cgroups{[]Hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2"}}},
+			describe: "cgroup v2", unified: true,
+		},
+		"hybrid, one hierarchy per controller": {
+			mounts: "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n" +
+				"32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n" +
+				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n" +
+				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+			want: Cgroups{[]Hierarchy{
+				{Mount: "/sys/fs/cgroup/cpu", Type: "cgroup", Options: "cpu"},
+				{Mount: "/sys/fs/cgroup/systemd", Type: "cgroup", Options: "none,name=systemd"},
+				{Mount: "/sys/fs/cgroup/unified", Type: "cgroup2"},
+			}},
+			describe: "cgroup v1 (hybrid)",
+		},
+		"version 1 with controllers together and a release agent": {
+			mounts: "35 31 0:32 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,xattr,release_agent=/lib/x,cpu,cpuacct",
+			want: Cgroups{[]Hierarchy{
+				{Mount: "/sys/fs/cgroup/cpu,cpuacct", Type: "cgroup", Options: "cpu,cpuacct"},
+			}},
+			describe: "cgroup v1",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseCgroups(strings.NewReader(c.mounts))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if got.Describe() != c.describe || got.Unified() != c.unified {
+				t.Errorf("described as %q, unified %v", got.Describe(), got.Unified())
+			}
+		})
+	}
+	if _, err := parseCgroups(strings.NewReader("22 27 0:21 / /proc rw - proc proc rw")); err == nil {
+		t.Error("a machine without control groups is taken")
+	}
+}
+
+func TestOnlyLoopDevicesOverThePlaygroundsFilesAreItsOwn(t *testing.T) {
+	cases := map[string]bool{
+		"/state/azuresim/fuse/a":           true,
+		"/state/azuresim/fuse/a (deleted)": true,
+		"/state-of-somebody-else/disk":     false,
+		"/home/disk.img":                   false,
+	}
+	for backing, want := range cases {
+		if got := isInside(backing, "/state"); got != want {
+			t.Errorf("%s: %v, want %v", backing, got, want)
+		}
+	}
+}
+
+func TestTracesAreComparedBothWays(t *testing.T) {
+	before, after := Traces{"mount /a", "mount /b"}, Traces{"mount /b", "mount /c"}
+	if diff := cmp.Diff(Traces{"mount /c"}, after.Since(before)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(Traces{"mount /a"}, before.Since(after)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,250 @@
+package selftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
+)
+
+const metadataURL = "http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+
+func (t *test) service(ctx context.Context) error {
+	for _, node := range t.Plan.Nodes {
+		pod := t.podOn(node.Name, "serve", ":8080")
+		pod.Name, pod.GenerateName = "server-"+node.Name, ""
+		if _, err := t.kube.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	_, err := t.kube.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "servers", Namespace: namespace},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": "serve"},
+			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for _, node := range t.Plan.Nodes {
+		if err := t.expect(ctx, t.podOn(node.Name, "get", "http://servers.default.svc.cluster.local/"), "200 server-node-"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *test) endpoints(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "collected")
+	})}
+	defer server.Close()
+	go func() { _ = server.Serve(listener) }()
+	collector, err := t.Expose(ctx, listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	status, err := t.Status(ctx)
+	if err != nil {
+		return err
+	}
+	hostNetwork := t.podOn("node-2", "get", "https://"+t.Plan.APIService().String()+"/version")
+	hostNetwork.Spec.HostNetwork = true
+	return errors.Join(
+		t.expect(ctx, t.podOn("node-1", "get", "https://kubernetes.default.svc.cluster.local/version"), "v1.36.3"),
+		t.expect(ctx, hostNetwork, "v1.36.3"),
+		t.expect(ctx, t.podOn("node-3", "get", status.Azure+"/subscriptions/"+topology.SubscriptionID+"?api-version=2022-12-01"), "401"),
+		t.expect(ctx, t.podOn("node-4", "get", "http://"+collector), "collected"),
+	)
+}
+
+func (t *test) metadata(ctx context.Context) error {
+	pod := t.podOn("node-3", "get", metadataURL, "Metadata", "true")
+	pod.Spec.HostNetwork = true
+	return t.expect(ctx, pod, "200 node-3")
+}
+
+func (t *test) disk(ctx context.Context) error {
+	client, err := t.armClient(ctx)
+	if err != nil {
+		return err
+	}
+	vm := t.Plan.Nodes[0]
+	disk := strings.TrimSuffix(vm.ResourceID(), "virtualMachines/"+vm.Name) + "disks/selftest"
+	type object = map[string]any
+	err = client.Put(ctx, disk, "2025-01-02", object{
+		"location": topology.Region, "zones": []string{vm.Zone}, "sku": object{"name": "Premium_LRS"},
+		"properties": object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}},
+	})
+	if err != nil {
+		return fmt.Errorf("make a disk: %w", err)
+	}
+	const attachDetach = "attachDetachDataDisks"
+	if err := client.Post(ctx, vm.ResourceID(), attachDetach, "2025-04-01", object{
+		"dataDisksToAttach": []object{{"diskId": disk, "lun": 3}},
+	}); err != nil {
+		return fmt.Errorf("attach it: %w", err)
+	}
+	const device, text = "/dev/disk/azure/data/by-lun/3", "written through a real device"
+	err = errors.Join(
+		t.expect(ctx, t.podWithDevices(vm.Name, "list", "/dev/disk/azure/scsi1"), "lun3"),
+		t.expect(ctx, t.podWithDevices(vm.Name, "write", device, text), ""),
+		t.expect(ctx, t.podWithDevices(vm.Name, "read", device, fmt.Sprint(len(text))), text),
+	)
+	if others, listErr := t.try(ctx, t.podWithDevices("node-2", "list", "/dev/disk/azure/scsi1")); listErr != nil || others != "" {
+		err = errors.Join(err, listErr, fmt.Errorf("node-2 sees disks too: %q", others))
+	}
+	if err != nil {
+		return err
+	}
+	if err := client.Post(ctx, vm.ResourceID(), attachDetach, "2025-04-01", object{
+		"dataDisksToDetach": []object{{"diskId": disk}},
+	}); err != nil {
+		return fmt.Errorf("detach it: %w", err)
+	}
+	if left, err := t.try(ctx, t.podWithDevices(vm.Name, "list", "/dev/disk/azure/scsi1")); err != nil || left != "" {
+		return errors.Join(err, fmt.Errorf("after the detach the node still sees %q", left))
+	}
+	return client.Delete(ctx, disk, "2025-01-02")
+}
+
+func (t *test) armClient(ctx context.Context) (*azure.Client, error) {
+	endpoint, err := t.Azure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return azure.NewClient(ctx, endpoint, t.Options.Credentials)
+}
+
+// podWithDevices is a privileged pod that has the node's /dev.
+func (t *test) podWithDevices(node string, args ...string) *corev1.Pod {
+	pod := t.podOn(node, args...)
+	pod.Spec.Volumes = []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev"}}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "dev", MountPath: "/dev"}}
+	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	return pod
+}
+
+func (t *test) power(ctx context.Context) error {
+	const name = "node-1"
+	pid, err := t.nodePID(ctx, name)
+	if err != nil {
+		return err
+	}
+	running, err := processesOf(pid)
+	if err != nil {
+		return err
+	}
+	if running < 5 {
+		return fmt.Errorf("the host sees only %d processes of %s", running, name)
+	}
+	if err := t.PowerOff(ctx, name); err != nil {
+		return err
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+		return fmt.Errorf("process %d of %s is still there", pid, name)
+	}
+	again := time.Now()
+	if err := t.PowerOn(ctx, name); err != nil {
+		return err
+	}
+	if err := t.waitForNode(ctx, name, again, corev1.ConditionTrue); err != nil {
+		return err
+	}
+	// Its images were on its disk, its network is there again.
+	return t.expect(ctx, t.podOn(name, "get", "http://servers.default.svc.cluster.local/"), "200 server-node-")
+}
+
+// nodePID is the host's number of the node's first process.
+func (t *test) nodePID(ctx context.Context, name string) (int, error) {
+	status, err := t.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range status.Nodes {
+		if n.Name == name && n.Power {
+			return t.HostPID(n.PID)
+		}
+	}
+	return 0, fmt.Errorf("%s is switched off", name)
+}
+
+func (t *test) network(ctx context.Context) error {
+	const name = "node-2"
+	if err := t.Partition(ctx, name); err != nil {
+		return err
+	}
+	// The API server reaches a kubelet for logs: now it must not.
+	reach, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if _, err := t.kube.CoreV1().Pods(namespace).GetLogs("server-"+name, &corev1.PodLogOptions{}).DoRaw(reach); err == nil {
+		return errors.New("its kubelet is still reached")
+	}
+	if err := t.Heal(ctx, name); err != nil {
+		return err
+	}
+	healing, cancel := context.WithTimeout(ctx, podTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(healing, pollEvery, true, func(ctx context.Context) (bool, error) {
+		_, last = t.kube.CoreV1().Pods(namespace).GetLogs("server-"+name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("reach its kubelet again: %w: %w", err, last)
+	}
+	return nil
+}
+
+func (t *test) deallocate(ctx context.Context) error {
+	const name = "node-4"
+	client, err := t.armClient(ctx)
+	if err != nil {
+		return err
+	}
+	node, err := t.Plan.Node(name)
+	if err != nil {
+		return err
+	}
+	if err := client.Post(ctx, node.ResourceID(), "deallocate", "2025-04-01", nil); err != nil {
+		return err
+	}
+	if err := t.waitForPower(ctx, name, false); err != nil {
+		return err
+	}
+	if err := client.Post(ctx, node.ResourceID(), "start", "2025-04-01", nil); err != nil {
+		return err
+	}
+	return t.waitForPower(ctx, name, true)
+}
+
+func (t *test) waitForPower(ctx context.Context, name string, on bool) error {
+	ctx, cancel := context.WithTimeout(ctx, podTimeout)
+	defer cancel()
+	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+		_, err := t.nodePID(ctx, name)
+		return (err == nil) == on, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the power of %s: %w", name, err)
+	}
+	return nil
+}
