@@ -20,6 +20,9 @@ const (
 	replicationAge = 5 * time.Minute
 )
 
+// reasonStarting of the condition Ready: nothing is known yet.
+const reasonStarting = "Starting"
+
 // replication is whether a volume has replicas, and when that was read.
 type replication struct {
 	wanted bool
@@ -95,7 +98,10 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		r.promise(status)
 		interval = time.Duration(status.HeartbeatSeconds) * time.Second
-		meta.SetStatusCondition(&status.Conditions, r.stamped(ready))
+		// A plug-in that restarts does not make its node look unwell: what was said before holds until it knows better.
+		if ready.Reason != reasonStarting || meta.FindStatusCondition(status.Conditions, ready.Type) == nil {
+			meta.SetStatusCondition(&status.Conditions, r.stamped(ready))
+		}
 	})
 	return interval, err
 }

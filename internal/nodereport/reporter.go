@@ -69,7 +69,7 @@ func New(options Options) *Reporter {
 		written:    make(chan struct{}),
 		replicated: map[string]replication{},
 	}
-	r.SetReady(false, "Starting", "the node plug-in is starting")
+	r.SetReady(false, reasonStarting, "the node plug-in is starting")
 	return r
 }
 

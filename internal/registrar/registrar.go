@@ -41,6 +41,8 @@ type Options struct {
 	Dir string
 	// Await returns when the plug-in can serve the kubelet's calls; nil for at once.
 	Await func(context.Context) error
+	// Notify is told what the kubelet said; nil for nobody. message is empty if it registered the plug-in.
+	Notify func(registered bool, message string)
 	// Clock paces the checks of the socket; nil for the real one.
 	Clock clock.WithTicker
 }
@@ -175,6 +177,9 @@ func (r *Registrar) NotifyRegistrationStatus(_ context.Context, status *registra
 	r.mu.Lock()
 	r.registered = status.GetPluginRegistered()
 	r.mu.Unlock()
+	if r.options.Notify != nil {
+		r.options.Notify(status.GetPluginRegistered(), status.GetError())
+	}
 	if !status.GetPluginRegistered() {
 		select {
 		case r.refused <- status.GetError():

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
+	"github.com/azuredisk-csi/azuredisk/internal/imds"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/registrar"
+	"github.com/azuredisk-csi/azuredisk/internal/version"
+	"github.com/azuredisk-csi/azuredisk/provisioner/host"
+)
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;create;update
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=get;update
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch
+
+// The node is looked up for so long before the plug-in gives up and leaves it to its restart.
+const (
+	identifyInterval = 2 * time.Second
+	identifyTimeout  = time.Minute
+)
+
+func newNodeCommand() *cobra.Command {
+	settings := &config.Node{}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Serve CSI node calls on one node, and report what is staged there",
+		Long: `Serve CSI node calls on one node, and report what is staged there.
+
+The node plug-in stages and mounts volumes, writes heartbeats and the report of
+staged volumes to its own AzDriverNode, and registers itself with the kubelet. It
+needs root on the node and holds no Azure credential.
+
+/healthz says that the process runs, /readyz that the node's mounts have been
+compared with the report and that the kubelet has registered the plug-in.
+
+Every flag can also be given in the file named by --config, or as an
+environment variable: --node-name is AZUREDISK_NODE_NAME.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
+				return err
+			}
+			return runNode(cmd.Context(), settings)
+		},
+	}
+	settings.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// runNode wires the node plug-in and runs it until ctx ends.
+func runNode(ctx context.Context, settings *config.Node) error {
+	log := ctrl.Log.WithName("node")
+	ctx = logr.NewContext(ctx, log)
+	kube, err := restConfig(&settings.Common)
+	if err != nil {
+		return err
+	}
+	// Without a cache: the hand-over protocol rests on reads from the API server.
+	api, err := client.NewWithWatch(kube, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return fmt.Errorf("make client of the API server: %w", err)
+	}
+	bootID, err := os.ReadFile(settings.BootIDFile)
+	if err != nil {
+		return fmt.Errorf("read boot ID: %w", err)
+	}
+	instance, err := identify(ctx, settings, api)
+	if err != nil {
+		return err
+	}
+	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone)
+	machine := host.New(host.Options{RescanInterval: settings.RescanInterval})
+	records := nodereport.Records{Dir: settings.RecordsDir()}
+	boot := strings.TrimSpace(string(bootID))
+	report := nodereport.New(nodereport.Options{
+		Client: api, Namespace: settings.Namespace, NodeName: settings.NodeName, Spec: instance, DriverVersion: version.Version,
+		SlowInterval: settings.HeartbeatInterval, FastInterval: settings.ReplicatedHeartbeatInterval,
+		Scanner: nodereport.Scanner{
+			KubeletDir: settings.KubeletDir, DriverName: settings.DriverName, BootID: boot,
+			Records: records, Mounts: machine.Mounts(), Devices: machine.Devices(),
+		},
+	})
+	nodes := node.New(node.Options{
+		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot,
+		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion,
+		Limit: node.Limit{
+			Volumes: settings.MaxVolumes, Reserved: settings.ReservedSlots, Patience: settings.CapacityWait, Fallback: settings.DefaultMaxVolumes,
+		},
+	})
+	calls, err := newNodeServer(settings, nodes, report, log)
+	if err != nil {
+		return err
+	}
+	return runNodeManager(ctx, kube, settings, report, calls)
+}
+
+func newNodeServer(settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter, log logr.Logger) (*server.Server, error) {
+	options := identity.Options{
+		DriverName: settings.DriverName, Version: version.Version,
+		Ready: func(context.Context) error { return scanned(report) },
+	}
+	if settings.Expansion {
+		options.Expansion = append(options.Expansion, csi.PluginCapability_VolumeExpansion_ONLINE)
+	}
+	return server.New(server.Options{
+		Endpoint: settings.Endpoint, Log: log, Metrics: ctrlmetrics.Registry,
+		Register: func(r grpc.ServiceRegistrar) {
+			csi.RegisterIdentityServer(r, identity.New(options))
+			csi.RegisterNodeServer(r, nodes)
+		},
+	})
+}
+
+// runNodeManager runs the parts side by side until ctx ends or one of them fails.
+func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, report *nodereport.Reporter, calls *server.Server) error {
+	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+		Scheme: newScheme(), Logger: ctrl.Log,
+		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress},
+		HealthProbeBindAddress: settings.HealthAddress,
+	})
+	if err != nil {
+		return fmt.Errorf("make manager: %w", err)
+	}
+	checks := map[string]error{
+		"healthz": mgr.AddHealthzCheck("ping", healthz.Ping),
+		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
+		"report":  mgr.Add(report),
+		"calls":   mgr.Add(calls),
+	}
+	if settings.Register {
+		registration := registrar.New(registrar.Options{
+			DriverName: settings.DriverName, Socket: settings.SocketPath(), Dir: settings.RegistrationDir(),
+			Await:  func(ctx context.Context) error { return awaitAll(ctx, calls.Listening(), report.Scanned()) },
+			Notify: reportRegistration(report),
+		})
+		checks["registration"] = mgr.AddReadyzCheck("registration", func(*http.Request) error { return registration.Registered() })
+		checks["registrar"] = mgr.Add(registration)
+	} else {
+		report.SetReady(true, "Serving", "the plug-in serves without the kubelet")
+	}
+	for name, err := range checks {
+		if err != nil {
+			return fmt.Errorf("add %s: %w", name, err)
+		}
+	}
+	return mgr.Start(ctx)
+}
+
+// identify finds out which VM this node is. Shortly after a boot neither the metadata service nor the Node may be able to say.
+func identify(ctx context.Context, settings *config.Node, api client.Client) (apiv1.AzDriverNodeSpec, error) {
+	sources := make([]imds.Source, 0, len(settings.MetadataSources))
+	for _, source := range settings.MetadataSources {
+		sources = append(sources, imds.Source(source))
+	}
+	options := imds.Options{
+		Sources: sources, Endpoint: settings.IMDSEndpoint,
+		Node: func(ctx context.Context) (*corev1.Node, error) {
+			found := &corev1.Node{}
+			return found, api.Get(ctx, client.ObjectKey{Name: settings.NodeName}, found)
+		},
+	}
+	var instance apiv1.AzDriverNodeSpec
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, identifyInterval, identifyTimeout, true, func(ctx context.Context) (bool, error) {
+		if instance, last = imds.Find(ctx, options); last != nil {
+			logr.FromContextOrDiscard(ctx).Info("which VM this node is cannot be found out yet", "reason", last.Error())
+		}
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		return apiv1.AzDriverNodeSpec{}, last
+	}
+	return instance, err
+}
+
+func scanned(report *nodereport.Reporter) error {
+	select {
+	case <-report.Scanned():
+		return nil
+	default:
+		return errors.New("the mounts of this node have not been compared with its report yet")
+	}
+}
+
+func reportRegistration(report *nodereport.Reporter) func(bool, string) {
+	return func(registered bool, message string) {
+		if registered {
+			report.SetReady(true, "Registered", "the kubelet has registered the plug-in")
+			return
+		}
+		report.SetReady(false, "RegistrationFailed", message)
+	}
+}
+
+func awaitAll(ctx context.Context, conditions ...<-chan struct{}) error {
+	for _, condition := range conditions {
+		select {
+		case <-condition:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Node are the settings of `azuredisk node`.
+type Node struct {
+	Common
+	// NodeName is the Node's name.
+	NodeName string
+	// Endpoint is the CSI socket.
+	Endpoint string
+	// KubeletDir is the kubelet's root directory.
+	KubeletDir string
+	// StateDir is where the node keeps what its mounts do not show; "" for a directory beside the socket.
+	StateDir string
+	// Register lets the plug-in register itself with the kubelet.
+	Register bool
+	// HeartbeatInterval and ReplicatedHeartbeatInterval are the intervals of the heartbeat.
+	HeartbeatInterval, ReplicatedHeartbeatInterval time.Duration
+	// MetadataSources are where the node learns which VM it is, in order.
+	MetadataSources []string
+	// IMDSEndpoint is the URL of the instance metadata service.
+	IMDSEndpoint string
+	// MaxVolumes is how many volumes the node takes; 0 for what the controller finds out.
+	MaxVolumes int64
+	// ReservedSlots are left to disks that are not the driver's.
+	ReservedSlots int64
+	// CapacityWait is how long the registration waits for the controller.
+	CapacityWait time.Duration
+	// DefaultMaxVolumes is taken where the controller does not say.
+	DefaultMaxVolumes int64
+	// Expansion declares that volumes can be expanded while they are in use.
+	Expansion bool
+	// RescanInterval is how often the bus is rescanned while a device is awaited.
+	RescanInterval time.Duration
+	// BootIDFile holds the kernel's boot ID.
+	BootIDFile string
+}
+
+// AddFlags registers the settings with their defaults.
+func (n *Node) AddFlags(flags *pflag.FlagSet) {
+	n.Common.AddFlags(flags)
+	flags.StringVar(&n.NodeName, "node-name", "", "name of the Node that this plug-in runs on (required)")
+	flags.StringVar(&n.Endpoint, "endpoint", "unix:///var/lib/kubelet/plugins/"+DriverName+"/csi.sock", "CSI `endpoint`; the kubelet must see the socket under the same path")
+	flags.StringVar(&n.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "root `directory` of the kubelet")
+	flags.StringVar(&n.StateDir, "state-dir", "", "`directory` that outlives the pod, for what the node's mounts do not show; empty for staged/ beside the CSI socket")
+	flags.BoolVar(&n.Register, "register", true, "register with the kubelet")
+	flags.DurationVar(&n.HeartbeatInterval, "heartbeat-interval", 30*time.Second, "time between heartbeats")
+	flags.DurationVar(&n.ReplicatedHeartbeatInterval, "replicated-heartbeat-interval", 2*time.Second, "time between heartbeats while a volume with replicas is in use here")
+	flags.StringSliceVar(&n.MetadataSources, "node-metadata-sources", []string{"imds", "labels"}, "where the node learns which VM it is, in order: imds (instance metadata), labels (of the Node, and its provider ID)")
+	flags.StringVar(&n.IMDSEndpoint, "imds-endpoint", "http://169.254.169.254", "`URL` of the instance metadata service; never asked through a proxy")
+	flags.Int64Var(&n.MaxVolumes, "max-volumes", 0, "volumes that the node takes; 0 for the number of data disks that Azure allows the VM")
+	flags.Int64Var(&n.ReservedSlots, "reserved-volume-slots", 0, "data disks of the VM that are left to others than this driver")
+	flags.DurationVar(&n.CapacityWait, "capacity-wait", 10*time.Second, "how long the registration waits for the controller to find out what Azure allows")
+	flags.Int64Var(&n.DefaultMaxVolumes, "default-max-volumes", 16, "volumes that the node takes where the controller does not find out in time")
+	flags.BoolVar(&n.Expansion, "enable-expansion", false, "grow volumes while they are in use, when the controller has grown the disk")
+	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
+	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
+}
+
+// Validate returns all faults.
+func (n *Node) Validate() error {
+	faults := []error{n.Common.Validate()}
+	if n.NodeName == "" {
+		faults = append(faults, errors.New("node-name: must not be empty"))
+	}
+	if !strings.HasPrefix(n.Endpoint, "unix:///") {
+		faults = append(faults, fmt.Errorf("endpoint: %q must be unix:// and an absolute path", n.Endpoint))
+	}
+	if !filepath.IsAbs(n.KubeletDir) {
+		faults = append(faults, fmt.Errorf("kubelet-dir: %q must be an absolute path", n.KubeletDir))
+	}
+	if n.StateDir != "" && !filepath.IsAbs(n.StateDir) {
+		faults = append(faults, fmt.Errorf("state-dir: %q must be an absolute path", n.StateDir))
+	}
+	if u, err := url.Parse(n.IMDSEndpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		faults = append(faults, fmt.Errorf("imds-endpoint: %q must be a URL as in http://169.254.169.254", n.IMDSEndpoint))
+	}
+	faults = append(faults, n.validateIntervals(), n.validateNumbers(), n.validateSources())
+	return errors.Join(faults...)
+}
+
+func (n *Node) validateIntervals() error {
+	var faults []error
+	if n.ReplicatedHeartbeatInterval < time.Second {
+		faults = append(faults, fmt.Errorf("replicated-heartbeat-interval: %s must be at least 1s", n.ReplicatedHeartbeatInterval))
+	}
+	if n.HeartbeatInterval < n.ReplicatedHeartbeatInterval {
+		faults = append(faults, fmt.Errorf("heartbeat-interval: %s must be at least replicated-heartbeat-interval (%s)", n.HeartbeatInterval, n.ReplicatedHeartbeatInterval))
+	}
+	if n.CapacityWait < 0 || n.CapacityWait > time.Minute {
+		faults = append(faults, fmt.Errorf("capacity-wait: %s must be 0s to 1m, within the kubelet's own patience", n.CapacityWait))
+	}
+	if n.RescanInterval < 100*time.Millisecond {
+		faults = append(faults, fmt.Errorf("device-rescan-interval: %s must be at least 100ms", n.RescanInterval))
+	}
+	return errors.Join(faults...)
+}
+
+func (n *Node) validateNumbers() error {
+	var faults []error
+	if n.MaxVolumes < 0 {
+		faults = append(faults, fmt.Errorf("max-volumes: %d must not be negative", n.MaxVolumes))
+	}
+	if n.ReservedSlots < 0 {
+		faults = append(faults, fmt.Errorf("reserved-volume-slots: %d must not be negative", n.ReservedSlots))
+	}
+	if n.DefaultMaxVolumes < 1 {
+		faults = append(faults, fmt.Errorf("default-max-volumes: %d must be at least 1", n.DefaultMaxVolumes))
+	}
+	return errors.Join(faults...)
+}
+
+func (n *Node) validateSources() error {
+	var faults []error
+	if len(n.MetadataSources) == 0 {
+		faults = append(faults, errors.New("node-metadata-sources: must name imds, labels or both"))
+	}
+	for _, source := range n.MetadataSources {
+		if source != "imds" && source != "labels" {
+			faults = append(faults, fmt.Errorf("node-metadata-sources: %q must be imds or labels", source))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// SocketPath is the path of the CSI socket.
+func (n *Node) SocketPath() string { return strings.TrimPrefix(n.Endpoint, "unix://") }
+
+// RecordsDir is where the node keeps its records.
+func (n *Node) RecordsDir() string {
+	if n.StateDir != "" {
+		return n.StateDir
+	}
+	return filepath.Join(filepath.Dir(n.SocketPath()), "staged")
+}
+
+// RegistrationDir is where the kubelet looks for plug-ins.
+func (n *Node) RegistrationDir() string { return filepath.Join(n.KubeletDir, "plugins_registry") }
