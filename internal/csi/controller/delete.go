@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -49,12 +50,16 @@ func (s *Server) deleteVolume(ctx context.Context, handle volumehandle.Handle) e
 		if v == nil {
 			// A disk of the V1 driver that was never published by this one.
 			v, err = s.adopt(ctx, handle, nil, access{pattern: apiv1.AccessSingleNode})
-			if grpcstatus.Code(err) == codes.NotFound {
+		}
+		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && v.DeletionTimestamp == nil {
+			// Until the disk has been read it is not the volume's to delete.
+			v, err = s.awaitCreated(ctx, v)
+		}
+		if err != nil {
+			if status.Code(err) == codes.NotFound {
 				return nil
 			}
-			if err != nil {
-				return err
-			}
+			return err
 		}
 		if err := s.unused(ctx, v); err != nil {
 			return err
