@@ -55,6 +55,7 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 		KeyFile:           settings.TLSKeyFile,
 		MaxRequestBytes:   settings.MaxRequestBytes,
 		StaleFactor:       settings.StaleFactor,
+		StaleAfter:        settings.StaleAfter,
 		HeartbeatInterval: settings.HeartbeatInterval,
 		ShutdownDelay:     settings.ShutdownDelay,
 		LeaseNamespace:    settings.LeaderElectionNamespace,

@@ -20,6 +20,8 @@ type Scheduler struct {
 	MaxRequestBytes int64
 	// StaleFactor is how many promised intervals a heartbeat may be missing.
 	StaleFactor float64
+	// StaleAfter is the least age at which a heartbeat is stale.
+	StaleAfter time.Duration
 	// HeartbeatInterval stands in where a node promises none.
 	HeartbeatInterval time.Duration
 	// ShutdownDelay is the time between saying not ready and stopping.
@@ -38,6 +40,7 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")
 	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20, "largest request body; a list of whole nodes takes about 10 KB for each")
 	flags.Float64Var(&s.StaleFactor, "stale-factor", 3, "a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
+	flags.DurationVar(&s.StaleAfter, "heartbeat-stale-after", 10*time.Second, "least age at which a heartbeat is stale, however short the interval that the node promised")
 	flags.DurationVar(&s.HeartbeatInterval, "default-heartbeat-interval", time.Minute, "interval for nodes that promise none")
 	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on answering after saying not ready, before stopping")
 	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease that tells which replica is called active; empty for none (every replica answers all the same)")
@@ -61,6 +64,9 @@ func (s *Scheduler) Validate() error {
 	}
 	if s.HeartbeatInterval <= 0 {
 		faults = append(faults, fmt.Errorf("default-heartbeat-interval: %s must be above 0", s.HeartbeatInterval))
+	}
+	if s.StaleAfter < 0 {
+		faults = append(faults, fmt.Errorf("heartbeat-stale-after: %s must not be negative", s.StaleAfter))
 	}
 	if s.ShutdownDelay < 0 {
 		faults = append(faults, fmt.Errorf("shutdown-delay: %s must not be negative", s.ShutdownDelay))

@@ -16,6 +16,7 @@ import (
 type Heartbeats struct {
 	clock    clock.PassiveClock
 	factor   float64
+	minimum  time.Duration
 	interval time.Duration
 
 	mu    sync.RWMutex
@@ -36,13 +37,16 @@ type HeartbeatOptions struct {
 	Clock clock.PassiveClock
 	// Factor is how many promised intervals a heartbeat may be missing.
 	Factor float64
+	// Minimum is the least age at which a heartbeat is stale, however short the
+	// promise: a moment without the API server makes heartbeats late that are not lost.
+	Minimum time.Duration
 	// Interval stands in where a node promises none.
 	Interval time.Duration
 }
 
 // NewHeartbeats returns a judge that has seen nothing yet.
 func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
-	return &Heartbeats{clock: o.Clock, factor: o.Factor, interval: o.Interval, beats: map[string]beat{}}
+	return &Heartbeats{clock: o.Clock, factor: o.Factor, minimum: o.Minimum, interval: o.Interval, beats: map[string]beat{}}
 }
 
 // Observe takes in the current state of a node.
@@ -94,5 +98,5 @@ func (h *Heartbeats) patience(seconds int32) time.Duration {
 	if seconds > 0 {
 		interval = time.Duration(seconds) * time.Second
 	}
-	return time.Duration(h.factor * float64(interval))
+	return max(h.minimum, time.Duration(h.factor*float64(interval)))
 }

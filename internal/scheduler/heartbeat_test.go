@@ -20,7 +20,7 @@ func beating(at time.Time, seconds int32) func(*apiv1.AzDriverNode) {
 
 func newHeartbeats() (*Heartbeats, *testingclock.FakePassiveClock) {
 	clock := testingclock.NewFakePassiveClock(epoch)
-	return NewHeartbeats(HeartbeatOptions{Clock: clock, Factor: 3, Interval: time.Minute}), clock
+	return NewHeartbeats(HeartbeatOptions{Clock: clock, Factor: 3, Minimum: 10 * time.Second, Interval: time.Minute}), clock
 }
 
 func isStale(h *Heartbeats, name string) bool {
@@ -38,6 +38,8 @@ func TestHeartbeats(t *testing.T) {
 		"within three promised intervals is fresh":              {node("a"), 30 * time.Second, false},
 		"after three promised intervals is stale":               {node("a"), 31 * time.Second, true},
 		"a node that promises a slow heartbeat has longer":      {node("a", beating(epoch, 60)), 179 * time.Second, false},
+		"a very quick heartbeat may be late all the same":       {node("a", beating(epoch, 1)), 10 * time.Second, false},
+		"a very quick heartbeat is stale after the minimum":     {node("a", beating(epoch, 1)), 11 * time.Second, true},
 		"a node that promises nothing is judged by the default": {node("a", beating(epoch, 0)), 181 * time.Second, true},
 		"a clock that is years behind does not make it stale":   {node("a", beating(epoch.AddDate(-5, 0, 0), 10)), 30 * time.Second, false},
 		"a clock that is years ahead does not keep it fresh":    {node("a", beating(epoch.AddDate(5, 0, 0), 10)), 31 * time.Second, true},

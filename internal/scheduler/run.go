@@ -37,6 +37,8 @@ type Options struct {
 	MaxRequestBytes int64
 	// StaleFactor is how many promised intervals a heartbeat may be missing.
 	StaleFactor float64
+	// StaleAfter is the least age at which a heartbeat is stale.
+	StaleAfter time.Duration
 	// HeartbeatInterval stands in where a node promises none.
 	HeartbeatInterval time.Duration
 	// ShutdownDelay is how long the extender, once told to stop, says that it is not
@@ -59,7 +61,7 @@ const (
 func Run(ctx context.Context, o Options) error {
 	log := logr.FromContextOrDiscard(ctx)
 	seen, err := observe(ctx, o.Config, &View{
-		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: o.Clock, Factor: o.StaleFactor, Interval: o.HeartbeatInterval}),
+		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: o.Clock, Factor: o.StaleFactor, Minimum: o.StaleAfter, Interval: o.HeartbeatInterval}),
 		Namespace:  o.Namespace,
 		DriverName: o.DriverName,
 	})

@@ -144,9 +144,6 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 			own.Status.DriverVersion = "v1"
 			return plugIn.Status().Update(t.Context(), own)
 		}, true},
-		{"patch its own report", func() error {
-			return plugIn.Status().Patch(t.Context(), own, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"heartbeatSeconds":5}}`)))
-		}, true},
 		{"read another's", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) }, true},
 		{"create another's", func() error { return plugIn.Create(t.Context(), node("node-d")) }, false},
 		{"update another's", func() error { o := other.DeepCopy(); o.Spec.Zone = "9"; return plugIn.Update(t.Context(), o) }, false},
