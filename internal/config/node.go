@@ -40,8 +40,12 @@ type Node struct {
 	DefaultMaxVolumes int64
 	// Expansion declares that volumes can be expanded while they are in use.
 	Expansion bool
+	// DeviceLinks is where udev puts the links that tell the LUNs of disks.
+	DeviceLinks string
 	// RescanInterval is how often the bus is rescanned while a device is awaited.
 	RescanInterval time.Duration
+	// DevRoot is the directory of the device nodes and of the links to them.
+	DevRoot string
 	// BootIDFile holds the kernel's boot ID.
 	BootIDFile string
 }
@@ -63,7 +67,9 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&n.CapacityWait, "capacity-wait", 10*time.Second, "how long the registration waits for the controller to find out what Azure allows")
 	flags.Int64Var(&n.DefaultMaxVolumes, "default-max-volumes", 16, "volumes that the node takes where the controller does not find out in time")
 	flags.BoolVar(&n.Expansion, "enable-expansion", false, "grow volumes while they are in use, when the controller has grown the disk")
+	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
+	flags.StringVar(&n.DevRoot, "dev-root", "/dev", "`directory` of the device nodes and of the links that Azure's udev rules make")
 	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
 }
 
@@ -78,6 +84,9 @@ func (n *Node) Validate() error {
 	}
 	if !filepath.IsAbs(n.KubeletDir) {
 		faults = append(faults, fmt.Errorf("kubelet-dir: %q must be an absolute path", n.KubeletDir))
+	}
+	if !filepath.IsAbs(n.DeviceLinks) {
+		faults = append(faults, fmt.Errorf("device-links: %q must be an absolute path", n.DeviceLinks))
 	}
 	if n.StateDir != "" && !filepath.IsAbs(n.StateDir) {
 		faults = append(faults, fmt.Errorf("state-dir: %q must be an absolute path", n.StateDir))

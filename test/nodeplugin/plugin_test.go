@@ -1,0 +1,266 @@
+package nodeplugin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
+)
+
+const (
+	nodeName   = "node-a"
+	driverName = "disk.csi.azure.com"
+	vmID       = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/node-a"
+	patience   = 60 * time.Second
+)
+
+var program string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "azuredisk-node-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "azuredisk")
+	build := exec.Command("go", "build", "-o", program, "github.com/azuredisk-csi/azuredisk/cmd/azuredisk")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build azuredisk: %v\n%s", err, out)
+		return 1
+	}
+	return apiserver.Run(m)
+}
+
+// machine is a node that the plug-in can be started on again and again.
+type machine struct {
+	t         *testing.T
+	api       client.WithWatch
+	namespace string
+	dir       string // of the kubelet
+	links     string
+	config    string
+	metadata  string
+	health    string
+	process   *exec.Cmd
+	exited    chan error
+	output    *os.File
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	// A short path: unix sockets go below it.
+	dir, err := os.MkdirTemp("", "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	imds := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"resourceId":%q,"vmSize":"Standard_D4s_v5","location":"eastus","zone":"2"}`, vmID)
+	}))
+	t.Cleanup(imds.Close)
+	m := &machine{
+		t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t), dir: dir, links: t.TempDir(),
+		config: filepath.Join(t.TempDir(), "kubeconfig"), metadata: imds.URL, health: freeAddress(t),
+	}
+	writeKubeconfig(t, m.config, apiserver.Config(t))
+	return m
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func writeKubeconfig(t *testing.T, path string, config *rest.Config) {
+	t.Helper()
+	kube := clientcmdapi.NewConfig()
+	kube.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	kube.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
+	kube.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	kube.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*kube, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) socket() string { return filepath.Join(m.dir, "plugins", driverName, "csi.sock") }
+
+func (m *machine) registration() string {
+	return filepath.Join(m.dir, "plugins_registry", driverName+"-reg.sock")
+}
+
+func (m *machine) start() {
+	m.t.Helper()
+	output, err := os.Create(filepath.Join(m.t.TempDir(), "output"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.output = output
+	m.process = exec.Command(program, "node", "--node-name="+nodeName, "--namespace="+m.namespace, "--kubeconfig="+m.config,
+		"--endpoint=unix://"+m.socket(), "--kubelet-dir="+m.dir, "--device-links="+m.links, "--imds-endpoint="+m.metadata,
+		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s", "--log-level=debug")
+	m.process.Stdout, m.process.Stderr = output, output
+	// The process never outlives the test.
+	m.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.process.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	process := m.process
+	go func() { exited <- process.Wait() }()
+	m.exited = exited
+	m.t.Cleanup(func() {
+		_ = process.Process.Kill()
+		if m.t.Failed() {
+			raw, _ := os.ReadFile(output.Name())
+			m.t.Logf("output of the plug-in:\n%s", raw)
+		}
+		_ = output.Close()
+	})
+}
+
+// stop sends a signal and returns how the process ended.
+func (m *machine) stop(signal os.Signal) error {
+	m.t.Helper()
+	if err := m.process.Process.Signal(signal); err != nil {
+		m.t.Fatal(err)
+	}
+	return m.ended()
+}
+
+func (m *machine) ended() error {
+	m.t.Helper()
+	select {
+	case err := <-m.exited:
+		return err
+	case <-time.After(patience):
+		m.t.Fatal("the process did not end")
+		return nil
+	}
+}
+
+// register does what the kubelet does when it sees a registration socket.
+func (m *machine) register(refusal string) {
+	m.t.Helper()
+	m.await("the registration socket", func() bool {
+		_, err := os.Lstat(m.registration())
+		return err == nil
+	})
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
+	kubelet := registration.NewRegistrationClient(dial(m.t, m.registration()))
+	info, err := kubelet.GetInfo(ctx, &registration.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil || info.GetName() != driverName || info.GetEndpoint() != m.socket() {
+		m.t.Fatalf("GetInfo = %v, %v", info, err)
+	}
+	if refusal == "" {
+		node, err := m.csi().NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+		if err != nil || node.GetNodeId() != nodeName || node.GetAccessibleTopology().GetSegments()["topology.disk.csi.azure.com/zone"] != "eastus-2" {
+			m.t.Fatalf("NodeGetInfo = %v, %v", node, err)
+		}
+	}
+	_, err = kubelet.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: refusal == "", Error: refusal})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) csi() csi.NodeClient {
+	m.t.Helper()
+	return csi.NewNodeClient(dial(m.t, m.socket()))
+}
+
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (m *machine) ready() bool {
+	response, err := http.Get("http://" + m.health + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+func (m *machine) report() *apiv1.AzDriverNode {
+	m.t.Helper()
+	node := &apiv1.AzDriverNode{}
+	err := m.api.Get(m.t.Context(), client.ObjectKey{Namespace: m.namespace, Name: nodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
+		m.t.Fatal(err)
+	}
+	return node
+}
+
+// entries is the report in one line.
+func (m *machine) entries() string {
+	m.t.Helper()
+	var entries []string
+	for _, entry := range m.report().Status.StagedVolumes {
+		entries = append(entries, fmt.Sprintf("%s:%d:%s", entry.VolumeName, entry.Epoch, entry.Phase))
+	}
+	return strings.Join(entries, " ")
+}
+
+func (m *machine) await(what string, condition func() bool) {
+	m.t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case err := <-m.exited:
+			m.t.Fatalf("the plug-in ended (%v) while the test waited for %s", err, what)
+		case <-deadline:
+			m.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// newDisk returns a blank disk that shows up at the LUN when attach is called.
+func (m *machine) newDisk(lun int32) (disk *hosttest.Disk, attach func()) {
+	m.t.Helper()
+	disk = hosttest.NewDisk(m.t, 64*hosttest.MiB)
+	return disk, func() { disk.Link(m.t, m.links, lun) }
+}
