@@ -66,6 +66,11 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 func (p quotaPolicy) learn(resp *http.Response, own, all scope) {
 	c, now := p.cloud, p.cloud.clock.Now()
 	left := remainingOf(resp.Header)
+	if len(left) == 0 && resp.StatusCode < http.StatusMultipleChoices {
+		// Azure says what is left with every answer. A platform that does not has no
+		// quotas, and nothing is held back for it.
+		c.pacer.unmetered(own)
+	}
 	c.pacer.learn(now, own, left)
 	c.metrics.remaining(left, resp.Header)
 	if resp.StatusCode != http.StatusTooManyRequests {

@@ -159,6 +159,13 @@ func (p *pacer) learn(now time.Time, s scope, left []remaining) {
 	}
 }
 
+// unmetered forgets what was spent in the scope.
+func (p *pacer) unmetered(s scope) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.buckets, s)
+}
+
 // block keeps the scopes silent.
 func (p *pacer) block(until time.Time, s scope) {
 	p.mu.Lock()
