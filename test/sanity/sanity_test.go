@@ -14,7 +14,7 @@ import (
 func TestSanityOfFilesystemVolumes(t *testing.T) { run(t, "mount") }
 
 func run(t *testing.T, accessType string) {
-	s := stack.Start(t, stack.Options{Nodes: 1, Controllers: 1})
+	s := stack.Start(t, stack.Options{Nodes: 1, Controllers: 1, Regional: true})
 	config := sanity.NewTestConfig()
 	config.Address = "unix://" + s.Nodes[0].Socket
 	config.ControllerAddress = "unix://" + s.ControllerSocket

@@ -42,6 +42,8 @@ type Options struct {
 	Nodes int
 	// Controllers is the number of controller plug-ins; one of them leads.
 	Controllers int
+	// Regional puts the VMs in no zone.
+	Regional bool
 	// Extender says whether a scheduler extender runs.
 	Extender bool
 }
@@ -50,7 +52,7 @@ type Options struct {
 type Stack struct {
 	// Dir holds sockets, mounts, disks and logs.
 	Dir string
-	// Zone of every node, as a topology value.
+	// Zone of every node, as a topology value; empty for none.
 	Zone string
 	// Namespace of the custom resources.
 	Namespace string
@@ -91,6 +93,9 @@ func Start(t *testing.T, options Options) *Stack {
 		t.Fatal("this test needs root: it mounts real devices")
 	}
 	s := newStack(t)
+	if !options.Regional {
+		s.Zone = Location + "-" + zone
+	}
 	s.startAzure(t)
 	for i := range options.Nodes {
 		s.startNode(t, i)
@@ -119,7 +124,7 @@ func newStack(t *testing.T) *Stack {
 		t.Fatal(err)
 	}
 	s := &Stack{
-		Dir: dir, Zone: Location + "-" + zone, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
+		Dir: dir, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
 		bin: filepath.Join(root(), "bin"), logs: filepath.Join(root(), "out", "test", t.Name()),
 	}
 	t.Cleanup(func() { s.sweep(t) })
@@ -240,13 +245,17 @@ func (s *Stack) startExtender(t *testing.T) {
 // putVM makes a VM at the simulated Azure.
 func (s *Stack) putVM(t *testing.T, name string) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"location": Location, "zones": []string{zone},
+	vm := map[string]any{
+		"location": Location,
 		"properties": map[string]any{
 			"hardwareProfile": map[string]any{"vmSize": vmSize},
 			"storageProfile":  map[string]any{"dataDisks": []any{}},
 		},
-	})
+	}
+	if s.Zone != "" {
+		vm["zones"] = []string{zone}
+	}
+	body, err := json.Marshal(vm)
 	if err != nil {
 		t.Fatal(err)
 	}
