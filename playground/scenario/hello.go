@@ -7,6 +7,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
+// helloRecords are to be written before the move, so that there is something to lose.
+const helloRecords = 100
+
 // hello is the smallest scenario: one workload, one move. It is quick with azuresim's
 // latency profile "fast", and judges no duration.
 func hello(ctx context.Context, e *Environment) error {
@@ -14,6 +17,9 @@ func hello(ctx context.Context, e *Environment) error {
 	e.Progress("making a pod that writes to a disk with a replica")
 	volumes, err := e.start(ctx, w)
 	if err != nil {
+		return err
+	}
+	if err := e.awaitRecords(ctx, w, helloRecords); err != nil {
 		return err
 	}
 	moves, err := e.moveTimes(ctx, w, volumes[0], 1)

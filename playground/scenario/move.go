@@ -112,6 +112,17 @@ func (e *Environment) awaitWriter(ctx context.Context, w Workload, writer string
 	return testimony, nil
 }
 
+// awaitRecords blocks until that many records of the workload have been acknowledged.
+func (e *Environment) awaitRecords(ctx context.Context, w Workload, count int) error {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	_, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool { return len(t.Acks) >= count })
+	if err != nil {
+		return fmt.Errorf("wait until %s has written %d records: %w", w.pod(), count, err)
+	}
+	return nil
+}
+
 // aroundStart returns the times of the last acknowledged record before the writer's
 // first one, and of that. The former is zero if there is none.
 func aroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {

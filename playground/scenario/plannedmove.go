@@ -83,7 +83,13 @@ func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volum
 
 func (e *Environment) moveTimes(ctx context.Context, w Workload, v volume, times int) ([]Move, error) {
 	var moves []Move
+	begin := newSpread(times)
 	for i := range times {
+		if pod := e.view.pod(w.pod()); pod != nil {
+			if err := e.awaitTime(ctx, begin.next(pod.Spec.NodeName, e.Clock.Now())); err != nil {
+				return moves, err
+			}
+		}
 		m, err := e.move(ctx, w, v)
 		if err != nil {
 			return moves, fmt.Errorf("move %d of %s: %w", i+1, w.Name, err)
@@ -169,7 +175,7 @@ func (e *Environment) draw(with, without Series) {
 	e.Report.Notes = []string{
 		"Kubernetes, its kubelets, containerd and the driver are the real programs; each node is a set of namespaces on one machine. Azure is played by azuresim, whose attach and detach take 10 to 13 seconds with a tail, as users of Azure report.",
 		"The time of a move runs from the request to delete the pod until a watch showed the next pod Running and Ready on another node.",
-		"Most of a replicated move is Kubernetes': the kubelet of the old node says only with its periodic status that it does not use the volume any more, and nobody may detach it before.",
+		"Most of a replicated move is Kubernetes': the kubelet of the old node says only with its periodic status, every 10 seconds, that it does not use the volume any more, and Kubernetes does not detach it before. The moves begin at different points of that period, evenly spread, so that the median does not depend on luck.",
 		"The driver's share is the sum of what its own log gives as the durations of ControllerUnpublishVolume, ControllerPublishVolume and NodeStageVolume, failed attempts included.",
 		"The pod appends numbered records with fsync and tells each number to a witness outside the nodes only afterwards. At the end the disk is read around the page cache and compared with what the witness knows.",
 	}
