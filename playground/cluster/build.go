@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
@@ -49,6 +50,7 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 	if err != nil {
 		return nil, err
 	}
+	b.dirs = append(b.dirs, string(dir))
 	built, err := b.build(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -72,6 +74,8 @@ type builder struct {
 	root     string
 	progress Progress
 	store    images.Store
+	// dirs are where images will be unpacked.
+	dirs []string
 }
 
 func newBuilder(progress Progress) (*builder, error) {
@@ -79,7 +83,7 @@ func newBuilder(progress Progress) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{root: root, progress: progress, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
+	return &builder{root: root, progress: progress, dirs: []string{programs.CacheDir()}, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
@@ -103,14 +107,24 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	}
 	out.Credentials = azure.Credentials{ClientID: driverClient, Secret: rand.Text()}
 	if opts.NoDriver {
-		return out, nil
+		return out, b.preload(ctx, &out)
 	}
 	plan, err := out.Plan()
 	if err != nil {
 		return out, err
 	}
 	out.Extender = driverExtender(plan.Extender().String())
-	return out, b.driver(ctx, &out)
+	if err := b.driver(ctx, &out); err != nil {
+		return out, err
+	}
+	return out, b.preload(ctx, &out)
+}
+
+func (b *builder) preload(ctx context.Context, out *state.Options) error {
+	out.Snapshotter = host.Snapshotter(b.dirs...)
+	var err error
+	out.Preloaded, err = b.store.Preload(ctx, filepath.Dir(out.Programs["containerd"]), out.Snapshotter, out.Images())
+	return err
 }
 
 // driver makes the images of the driver and of its sidecars.
@@ -122,13 +136,13 @@ func (b *builder) driver(ctx context.Context, out *state.Options) error {
 	if out.Driver, err = b.store.OnDebian(ctx, "azuredisk", program); err != nil {
 		return err
 	}
-	out.Images = nil
+	out.Sidecars = nil
 	for _, name := range sidecars {
 		image, err := b.static(ctx, name, out.Programs)
 		if err != nil {
 			return err
 		}
-		out.Images = append(out.Images, image)
+		out.Sidecars = append(out.Sidecars, image)
 	}
 	return nil
 }
@@ -140,7 +154,7 @@ func BuildImages(ctx context.Context, progress Progress) ([]images.Image, error)
 		return nil, err
 	}
 	out, err := b.build(ctx, BuildOptions{Nodes: 1, Subnet: netip.MustParsePrefix(topology.DefaultSubnet)})
-	return append([]images.Image{out.Pause, out.DNS, out.Driver}, out.Images...), err
+	return out.Images(), err
 }
 
 // UpdateDriver builds the driver and its images again, gives them to the nodes, and
@@ -150,10 +164,14 @@ func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Prog
 	if err != nil {
 		return err
 	}
+	there := c.Options.Images()
 	if err := b.driver(ctx, &c.Options); err != nil {
 		return err
 	}
-	for _, image := range append([]images.Image{c.Options.Driver}, c.Options.Images...) {
+	for _, image := range c.Options.Images() {
+		if slices.Contains(there, image) {
+			continue
+		}
 		progress("loading %s", image.Ref)
 		if err := c.LoadImage(ctx, image.Tar); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
@@ -40,7 +41,11 @@ func Down(ctx context.Context, dir state.Dir, progress Progress) error {
 // control groups, changed kernel settings, files. Its mounts and network namespaces
 // went with its processes.
 func Clean(dir state.Dir) error {
-	if err := host.DetachLoopDevices(string(dir)); err != nil {
+	prefix, err := azure.LoopPrefix(dir.Azure())
+	if err != nil {
+		return err
+	}
+	if err := host.DetachLoopDevices(string(dir), prefix); err != nil {
 		return fmt.Errorf("detach loop devices: %w", err)
 	}
 	cgroups, err := host.DetectCgroups()

@@ -91,7 +91,7 @@ func (c *Cluster) helm(ctx context.Context, args ...string) error {
 func (c *Cluster) driverValues(azure string) map[string]any {
 	type object = map[string]any
 	sidecarImages := object{}
-	for _, image := range c.Options.Images {
+	for _, image := range c.Options.Sidecars {
 		repository, tag := splitRef(image)
 		name := strings.TrimPrefix(filepath.Base(repository), "csi-")
 		sidecarImages[name] = object{"image": object{"repository": repository, "tag": tag, "pullPolicy": "Never"}}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/playground/process"
 )
 
 // Enter returns the beginning of a command line (nsenter and its arguments) that runs
@@ -52,6 +54,21 @@ func (c *Cluster) HostPID(pid int) (int, error) {
 		return host, nil
 	}
 	return 0, fmt.Errorf("process %d of the playground has ended", pid)
+}
+
+// Processes are all processes of the playground, those of the nodes included.
+func (c *Cluster) Processes() ([]process.Identity, error) {
+	all, err := c.hostPIDs()
+	if err != nil {
+		return nil, err
+	}
+	var list []process.Identity
+	for _, pid := range all {
+		if id, err := process.Identify(pid); err == nil { // it may have ended meanwhile
+			list = append(list, id)
+		}
+	}
+	return list, nil
 }
 
 // hostPIDs maps the playground's process numbers to the host's. A process of the

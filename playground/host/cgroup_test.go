@@ -60,13 +60,15 @@ func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
 
 func TestOnlyLoopDevicesOverThePlaygroundsFilesAreItsOwn(t *testing.T) {
 	cases := map[string]bool{
-		"/state/azuresim/fuse/a":           true,
-		"/state/azuresim/fuse/a (deleted)": true,
-		"/state-of-somebody-else/disk":     false,
-		"/home/disk.img":                   false,
+		"/state/azuresim/disk":           true,
+		"/state/azuresim/disk (deleted)": true,
+		"/azuresim-0123-7.node-1.lun0":   true,
+		"/azuresim-4567-7.node-1.lun0":   false,
+		"/state-of-somebody-else/disk":   false,
+		"/home/disk.img":                 false,
 	}
 	for backing, want := range cases {
-		if got := isInside(backing, "/state"); got != want {
+		if got := isOwn(backing, "/state", []string{"", "azuresim-0123-"}); got != want {
 			t.Errorf("%s: %v, want %v", backing, got, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -105,8 +106,9 @@ func Restore(file string) error {
 	return os.Remove(file)
 }
 
-// LoopDevices lists the loop devices whose backing file is inside the folder.
-func LoopDevices(dir string) ([]string, error) {
+// LoopDevices lists the loop devices whose backing file is inside the folder, or has
+// a name that begins with one of the prefixes.
+func LoopDevices(dir string, prefixes ...string) ([]string, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return nil, err
@@ -114,28 +116,33 @@ func LoopDevices(dir string) ([]string, error) {
 	var devices []string
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
-		if err == nil && isInside(strings.TrimSpace(string(backing)), dir) {
+		if err == nil && isOwn(strings.TrimSpace(string(backing)), dir, prefixes) {
 			devices = append(devices, "/dev/"+strings.Split(file, "/")[3])
 		}
 	}
 	return devices, nil
 }
 
-// isInside judges the backing file as the kernel shows it: it marks a deleted file,
-// and shows a file of a filesystem that is gone by its path within that filesystem.
-func isInside(backing, dir string) bool {
-	return strings.HasPrefix(strings.TrimSuffix(backing, " (deleted)"), strings.TrimSuffix(dir, "/")+"/")
+// isOwn judges the backing file as the kernel shows it: a deleted file is marked, and a
+// file of a filesystem that is not mounted here has its path within that filesystem.
+func isOwn(backing, dir string, prefixes []string) bool {
+	if strings.HasPrefix(backing, strings.TrimSuffix(dir, "/")+"/") {
+		return true
+	}
+	return slices.ContainsFunc(prefixes, func(prefix string) bool {
+		return prefix != "" && strings.HasPrefix(filepath.Base(backing), prefix)
+	})
 }
 
-// DetachLoopDevices detaches the loop devices whose backing file is inside the folder.
-func DetachLoopDevices(dir string) error {
-	devices, err := LoopDevices(dir)
+// DetachLoopDevices detaches the loop devices that LoopDevices lists.
+func DetachLoopDevices(dir string, prefixes ...string) error {
+	devices, err := LoopDevices(dir, prefixes...)
 	if err != nil {
 		return err
 	}
 	var failures []error
 	for _, name := range devices {
-		device, err := os.OpenFile(name, os.O_RDWR, 0)
+		device, err := os.Open(name)
 		if err != nil {
 			failures = append(failures, err)
 			continue

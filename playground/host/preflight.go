@@ -76,12 +76,14 @@ func freeDisk(dir string) uint64 {
 	return st.Bavail * uint64(st.Bsize)
 }
 
-// Snapshotter is the containerd snapshotter that works on the filesystem of the
-// folder: an overlay cannot be laid over another one.
-func Snapshotter(dir string) string {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err == nil && st.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return "native"
+// Snapshotter is the containerd snapshotter that works on the filesystems of all the
+// folders: an overlay cannot be laid over another one.
+func Snapshotter(dirs ...string) string {
+	for _, dir := range dirs {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err == nil && st.Type == unix.OVERLAYFS_SUPER_MAGIC {
+			return "native"
+		}
 	}
 	return "overlayfs"
 }

@@ -38,7 +38,7 @@ func (s *Store) debian(ctx context.Context) (string, error) {
 		return "", err
 	}
 	hash := sha256.New()
-	fmt.Fprintln(hash, layout, suite, debianPackages, notNeeded, goarch())
+	fmt.Fprintln(hash, "1", suite, debianPackages, notNeeded, goarch())
 	path := s.path("debian-" + hex.EncodeToString(hash.Sum(nil))[:12] + ".rootfs.tar")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil

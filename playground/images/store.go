@@ -33,7 +33,7 @@ const Registry = "azuredisk.local"
 const keyLength = 16
 
 // layout changes whenever images are to be made again from the same input.
-const layout = "1"
+const layout = "2"
 
 // Image is an image in the cache.
 type Image struct {
@@ -144,7 +144,7 @@ func (s *Store) write(out Image, built v1.Image) error {
 func build(program, path, base string) (v1.Image, error) {
 	image := empty.Image
 	if base != "" {
-		layer, err := tarball.LayerFromFile(base, tarball.WithCompressedCaching)
+		layer, err := layerFromFile(base)
 		if err != nil {
 			return nil, err
 		}
@@ -191,7 +191,7 @@ func programLayer(program, path string) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+	return newPlainLayer(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil
 	})
 }

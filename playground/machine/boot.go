@@ -103,7 +103,6 @@ func (s Spec) mountRoot() error {
 	r.bindReadOnly(s.KubernetesPrograms, kubernetesBin)
 	r.bindReadOnly(s.ContainerdPrograms, containerdBin)
 	r.bind(s.Logs, logDir)
-	r.bindReadOnly(s.Images, imageDir)
 	r.tmpfs("run", "755")
 	r.tmpfs("tmp", "1777")
 	r.symlink("../run", "var/run")

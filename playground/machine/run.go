@@ -6,16 +6,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 )
 
-// Run is the life of a machine that has booted: containerd, then the images that
-// it came with, then kubelet and kube-proxy, each started again when it ends. It
-// returns when the context ends.
+// Run is the life of a machine that has booted: containerd, then kubelet and
+// kube-proxy, each started again when it ends. It returns when the context ends.
 func Run(ctx context.Context, log *slog.Logger) error {
 	spec, err := ReadSpec("/")
 	if err != nil {
@@ -29,9 +27,6 @@ func Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if err := waitForSocket(ctx, containerdSocket); err != nil {
-		return err
-	}
-	if err := importImages(ctx); err != nil {
 		return err
 	}
 	if err := start("kubelet", filepath.Join(kubernetesBin, "kubelet"),
@@ -48,21 +43,6 @@ func Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	<-ctx.Done()
-	return nil
-}
-
-// importImages gives containerd the images that come with the machine.
-func importImages(ctx context.Context) error {
-	tars, err := filepath.Glob(filepath.Join(imageDir, "*.tar"))
-	if err != nil {
-		return err
-	}
-	for _, tar := range tars {
-		out, err := exec.CommandContext(ctx, filepath.Join(containerdBin, "ctr"), "-n", "k8s.io", "images", "import", tar).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("import %s: %w: %s", tar, err, out)
-		}
-	}
 	return nil
 }
 

@@ -38,8 +38,6 @@ type Spec struct {
 	Disk string `json:"disk"`
 	// Logs is the folder, on the host, for the logs of the machine's programs.
 	Logs string `json:"logs"`
-	// Images is a folder of image tars that every machine has from its first boot.
-	Images string `json:"images"`
 	// AzureDisks is the folder that the machine sees as /dev/disk/azure.
 	AzureDisks string `json:"azureDisks"`
 	// Programs are folders of programs: the kubelet and kube-proxy, and containerd
@@ -62,7 +60,6 @@ const (
 	kubernetesBin     = "/opt/playground/kubernetes"
 	containerdBin     = "/opt/cni/bin"
 	logDir            = "/var/log/playground"
-	imageDir          = "/var/lib/playground/images"
 	kubeletDir        = "/var/lib/kubelet"
 	kubernetesConfigs = "etc/kubernetes"
 )
@@ -70,7 +67,7 @@ const (
 // Write writes the machine's configuration to its disk, as an installer would.
 func (s Spec) Write(plan topology.Plan) error {
 	for _, dir := range []string{"etc/playground", "etc/containerd", "etc/cni/net.d", kubernetesConfigs + "/pki",
-		"var/lib/kubelet", "var/lib/containerd", "var/log/pods", "var/tmp", "opt", "root", "home"} {
+		"var/lib/kubelet", "var/log/pods", "var/tmp", "opt", "root", "home"} {
 		if err := os.MkdirAll(filepath.Join(s.Disk, dir), 0o755); err != nil {
 			return err
 		}
@@ -101,6 +98,9 @@ func (s Spec) Write(plan topology.Plan) error {
 	}
 	return nil
 }
+
+// ContainerdState is the folder, on the host, of what the machine's containerd keeps.
+func (s Spec) ContainerdState() string { return filepath.Join(s.Disk, "var/lib/containerd") }
 
 // ReadSpec reads the specification of the machine whose disk that is.
 func ReadSpec(disk string) (Spec, error) {

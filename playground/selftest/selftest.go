@@ -14,9 +14,10 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
-	"github.com/azuredisk-csi/azuredisk/playground/programs"
+	"github.com/azuredisk-csi/azuredisk/playground/process"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
@@ -24,20 +25,45 @@ import (
 // Run runs the test in the state folder, in which no playground may be up. It returns
 // what failed.
 func Run(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
-	before, err := host.LookForTraces(string(dir), programs.CacheDir())
+	before, err := host.LookForTraces(string(dir))
 	if err != nil {
 		return err
 	}
-	failure := use(ctx, dir, progress)
-	if failure != nil {
-		progress("FAILED: %v", failure)
+	for _, round := range []struct {
+		name  string
+		steps func(*test) []step
+	}{
+		{"a playground that is taken down leaves nothing", (*test).usualSteps},
+		{"a playground whose supervisor is killed leaves nothing either", (*test).killSteps},
+	} {
+		if err := play(ctx, dir, before, round.steps, progress); err != nil {
+			progress("FAILED: %v", err)
+			return fmt.Errorf("%s: %w", round.name, err)
+		}
+		progress("ok: %s", round.name)
+	}
+	return nil
+}
+
+// play brings a playground up, runs the steps, takes it down and compares the machine
+// with what it was before.
+func play(ctx context.Context, dir state.Dir, before host.Traces, steps func(*test) []step, progress cluster.Progress) error {
+	t := &test{progress: progress}
+	failure := t.up(ctx, dir)
+	if failure == nil {
+		failure = t.run(ctx, steps(t))
 	}
 	if err := cluster.Down(context.WithoutCancel(ctx), dir, progress); err != nil {
 		return errors.Join(failure, err)
 	}
-	after, err := host.LookForTraces(string(dir), programs.CacheDir())
+	after, err := host.LookForTraces(string(dir), t.loops)
 	if err != nil {
 		return errors.Join(failure, err)
+	}
+	for _, id := range t.processes {
+		if id.Alive() {
+			failure = errors.Join(failure, fmt.Errorf("left behind: process %d", id.PID))
+		}
 	}
 	for _, trace := range after.Since(before) {
 		failure = errors.Join(failure, fmt.Errorf("left behind: %s", trace))
@@ -45,35 +71,44 @@ func Run(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
 	for _, trace := range before.Since(after) {
 		failure = errors.Join(failure, fmt.Errorf("gone from the machine: %s", trace))
 	}
-	if failure == nil {
-		progress("passed: nothing is left behind")
-	}
 	return failure
 }
 
 // test is one run.
 type test struct {
 	*cluster.Cluster
-	kube     kubernetes.Interface
-	image    string
+	kube  kubernetes.Interface
+	image string
+	// loops is how the names of the files under the playground's loop devices begin.
+	loops    string
 	progress cluster.Progress
+	// processes are those that ran before the playground's end.
+	processes []process.Identity
 }
 
-func use(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
+// step is one thing that is tested.
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
+func (t *test) up(ctx context.Context, dir state.Dir) error {
 	c, err := cluster.BuildAndUp(ctx, dir, cluster.BuildOptions{
 		Nodes: 4, Subnet: netip.MustParsePrefix(topology.DefaultSubnet), Latency: "fast", Seed: 1, NoDriver: true,
-	}, progress)
+	}, t.progress)
 	if err != nil {
 		return err
 	}
-	t := &test{Cluster: c, progress: progress}
-	if t.kube, err = c.Kubernetes(); err != nil {
+	t.Cluster = c
+	if t.loops, err = azure.LoopPrefix(dir.Azure()); err != nil {
 		return err
 	}
-	for _, step := range []struct {
-		name string
-		run  func(context.Context) error
-	}{
+	t.kube, err = c.Kubernetes()
+	return err
+}
+
+func (t *test) usualSteps() []step {
+	return []step{
 		{"a stranger's image is loaded to all nodes", t.loadImage},
 		{"pods reach a Service by its name, from every node", t.service},
 		{"pods reach the API server, azuresim and the host's collector", t.endpoints},
@@ -82,12 +117,25 @@ func use(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
 		{"a node without power has no processes, and boots again", t.power},
 		{"a partitioned node is not reached, and is again when healed", t.network},
 		{"a VM that is deallocated takes its node with it", t.deallocate},
-	} {
+		{"the playground has the processes that it should", t.count},
+	}
+}
+
+func (t *test) killSteps() []step {
+	return []step{
+		{"a disk is attached", t.attachDisk},
+		{"the playground has the processes that it should", t.count},
+		{"the supervisor is killed, and everything with it", t.kill},
+	}
+}
+
+func (t *test) run(ctx context.Context, steps []step) error {
+	for _, step := range steps {
 		start := time.Now()
 		if err := step.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
-		progress("ok (%.1f s): %s", time.Since(start).Seconds(), step.name)
+		t.progress("ok (%.1f s): %s", time.Since(start).Seconds(), step.name)
 	}
 	return nil
 }
@@ -99,6 +147,17 @@ func (t *test) loadImage(ctx context.Context) error {
 	}
 	t.image = image.Ref
 	return t.LoadImage(ctx, image.Tar)
+}
+
+// count remembers the playground's processes. There are many: six and more on each
+// node, and about a dozen beside them.
+func (t *test) count(context.Context) error {
+	var err error
+	t.processes, err = t.Processes()
+	if err == nil && len(t.processes) < 30 {
+		err = fmt.Errorf("there are only %d", len(t.processes))
+	}
+	return err
 }
 
 // processesOf counts the processes of a node that the host sees.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -82,48 +84,109 @@ func (t *test) metadata(ctx context.Context) error {
 	return t.expect(ctx, pod, "200 node-3")
 }
 
-func (t *test) disk(ctx context.Context) error {
+// What the disk of the test is.
+const (
+	lun           = 3
+	device        = "/dev/disk/azure/data/by-lun/3"
+	diskVersion   = "2025-01-02"
+	vmVersion     = "2025-04-01"
+	attachDetach  = "attachDetachDataDisks"
+	deviceFolder  = "/dev/disk/azure/scsi1"
+	deviceContent = "written through a real device"
+)
+
+type object = map[string]any
+
+// diskID is the ID of a disk of that name beside the VM.
+func diskID(vm topology.Node, name string) string {
+	return strings.TrimSuffix(vm.ResourceID(), "virtualMachines/"+vm.Name) + "disks/" + name
+}
+
+// attachDisk makes a disk and attaches it to the first node.
+func (t *test) attachDisk(ctx context.Context) error {
 	client, err := t.armClient(ctx)
 	if err != nil {
 		return err
 	}
 	vm := t.Plan.Nodes[0]
-	disk := strings.TrimSuffix(vm.ResourceID(), "virtualMachines/"+vm.Name) + "disks/selftest"
-	type object = map[string]any
-	err = client.Put(ctx, disk, "2025-01-02", object{
+	disk := diskID(vm, "selftest")
+	err = client.Put(ctx, disk, diskVersion, object{
 		"location": topology.Region, "zones": []string{vm.Zone}, "sku": object{"name": "Premium_LRS"},
 		"properties": object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}},
 	})
 	if err != nil {
 		return fmt.Errorf("make a disk: %w", err)
 	}
-	const attachDetach = "attachDetachDataDisks"
-	if err := client.Post(ctx, vm.ResourceID(), attachDetach, "2025-04-01", object{
-		"dataDisksToAttach": []object{{"diskId": disk, "lun": 3}},
-	}); err != nil {
+	err = client.Post(ctx, vm.ResourceID(), attachDetach, vmVersion, object{
+		"dataDisksToAttach": []object{{"diskId": disk, "lun": lun}},
+	})
+	if err != nil {
 		return fmt.Errorf("attach it: %w", err)
 	}
-	const device, text = "/dev/disk/azure/data/by-lun/3", "written through a real device"
-	err = errors.Join(
-		t.expect(ctx, t.podWithDevices(vm.Name, "list", "/dev/disk/azure/scsi1"), "lun3"),
-		t.expect(ctx, t.podWithDevices(vm.Name, "write", device, text), ""),
-		t.expect(ctx, t.podWithDevices(vm.Name, "read", device, fmt.Sprint(len(text))), text),
-	)
-	if others, listErr := t.try(ctx, t.podWithDevices("node-2", "list", "/dev/disk/azure/scsi1")); listErr != nil || others != "" {
-		err = errors.Join(err, listErr, fmt.Errorf("node-2 sees disks too: %q", others))
+	devices, err := host.LoopDevices(string(t.Dir), t.loops)
+	if err == nil && len(devices) != 1 {
+		err = fmt.Errorf("there are the loop devices %v, where one was expected", devices)
 	}
+	return err
+}
+
+func (t *test) disk(ctx context.Context) error {
+	if err := t.attachDisk(ctx); err != nil {
+		return err
+	}
+	vm := t.Plan.Nodes[0]
+	err := errors.Join(
+		t.expect(ctx, t.podWithDevices(vm.Name, "list", deviceFolder), fmt.Sprint("lun", lun)),
+		t.expect(ctx, t.podWithDevices(vm.Name, "write", device, deviceContent), ""),
+		t.expect(ctx, t.podWithDevices(vm.Name, "read", device, fmt.Sprint(len(deviceContent))), deviceContent),
+		t.expectNoDisk(ctx, "node-2"),
+	)
 	if err != nil {
 		return err
 	}
-	if err := client.Post(ctx, vm.ResourceID(), attachDetach, "2025-04-01", object{
-		"dataDisksToDetach": []object{{"diskId": disk}},
-	}); err != nil {
+	client, err := t.armClient(ctx)
+	if err != nil {
+		return err
+	}
+	disk := diskID(vm, "selftest")
+	err = client.Post(ctx, vm.ResourceID(), attachDetach, vmVersion, object{"dataDisksToDetach": []object{{"diskId": disk}}})
+	if err != nil {
 		return fmt.Errorf("detach it: %w", err)
 	}
-	if left, err := t.try(ctx, t.podWithDevices(vm.Name, "list", "/dev/disk/azure/scsi1")); err != nil || left != "" {
-		return errors.Join(err, fmt.Errorf("after the detach the node still sees %q", left))
+	if err := t.expectNoDisk(ctx, vm.Name); err != nil {
+		return err
 	}
-	return client.Delete(ctx, disk, "2025-01-02")
+	return client.Delete(ctx, disk, diskVersion)
+}
+
+func (t *test) expectNoDisk(ctx context.Context, node string) error {
+	output, err := t.try(ctx, t.podWithDevices(node, "list", deviceFolder))
+	if err == nil && output != "" {
+		err = fmt.Errorf("%s has disks: %q", node, output)
+	}
+	return err
+}
+
+// kill kills the supervisor as nobody should.
+func (t *test) kill(ctx context.Context) error {
+	id, alive, err := t.Dir.Supervisor()
+	if err != nil || !alive {
+		return errors.Join(err, errors.New("there is no supervisor"))
+	}
+	pid, err := t.nodePID(ctx, "node-3")
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(id.PID, syscall.SIGKILL); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(pollEvery) {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+		if !id.Alive() && errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	return errors.New("it, or a node, is still alive")
 }
 
 func (t *test) armClient(ctx context.Context) (*azure.Client, error) {
@@ -224,13 +287,13 @@ func (t *test) deallocate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := client.Post(ctx, node.ResourceID(), "deallocate", "2025-04-01", nil); err != nil {
+	if err := client.Post(ctx, node.ResourceID(), "deallocate", vmVersion, nil); err != nil {
 		return err
 	}
 	if err := t.waitForPower(ctx, name, false); err != nil {
 		return err
 	}
-	if err := client.Post(ctx, node.ResourceID(), "start", "2025-04-01", nil); err != nil {
+	if err := client.Post(ctx, node.ResourceID(), "start", vmVersion, nil); err != nil {
 		return err
 	}
 	return t.waitForPower(ctx, name, true)

@@ -69,9 +69,6 @@ func (d Dir) Logs(elements ...string) string {
 	return d.path(append([]string{"logs"}, elements...)...)
 }
 
-// Images holds the images that every node has from its first boot.
-func (d Dir) Images() string { return d.path("images") }
-
 // Azure holds the state of azuresim.
 func (d Dir) Azure(elements ...string) string {
 	return d.path(append([]string{"azuresim"}, elements...)...)
@@ -134,12 +131,27 @@ type Options struct {
 	Extender *controlplane.Extender `json:"extender,omitempty"`
 	// Programs are the paths of all programs by name.
 	Programs map[string]string `json:"programs"`
-	// Pause is the image that holds pods' namespaces; Images are loaded to all nodes.
-	Pause  images.Image   `json:"pause"`
-	DNS    images.Image   `json:"dns"`
-	Images []images.Image `json:"images"`
-	// Driver is the driver's image; its Ref is empty if the driver is left out.
-	Driver images.Image `json:"driver"`
+	// Pause is the image that holds pods' namespaces, DNS that of the name server.
+	Pause images.Image `json:"pause"`
+	DNS   images.Image `json:"dns"`
+	// Driver is the driver's image and Sidecars are those beside it; the Ref is empty if
+	// the driver is left out.
+	Driver   images.Image   `json:"driver"`
+	Sidecars []images.Image `json:"sidecars"`
+	// Snapshotter is the containerd snapshotter of all nodes.
+	Snapshotter string `json:"snapshotter"`
+	// Preloaded is the state of a containerd that has all of these; every node begins
+	// with it.
+	Preloaded string `json:"preloaded"`
+}
+
+// Images are all images that nodes begin with.
+func (o Options) Images() []images.Image {
+	list := []images.Image{o.Pause, o.DNS}
+	if o.Driver.Ref != "" {
+		list = append(append(list, o.Driver), o.Sidecars...)
+	}
+	return list
 }
 
 // Plan is the plan that the options describe.

@@ -147,23 +147,3 @@ func (s *Supervisor) load(ctx context.Context, tar io.Reader) error {
 	}
 	return group.Wait()
 }
-
-// linkOrCopy gives a file a second name, or a copy on another filesystem.
-func linkOrCopy(from, to string) error {
-	_ = os.Remove(to)
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	target, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer target.Close()
-	_, err = io.Copy(target, source)
-	return err
-}

@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -131,7 +130,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 		s.progress("%s", note)
 	}
 	for _, step := range []func(context.Context) error{
-		s.buildNetwork, s.startControlPlaneAndNodes, s.openAPI, s.populate, s.waitForNodes, s.loadImages, s.waitForDNS,
+		s.buildNetwork, s.startControlPlaneAndNodes, s.openAPI, s.populate, s.waitForNodes, s.waitForDNS,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -205,16 +204,13 @@ func (s *Supervisor) startControlPlane(ctx context.Context) error {
 }
 
 func (s *Supervisor) bootNodes() error {
-	if err := os.MkdirAll(s.dir.Images(), 0o755); err != nil {
-		return err
-	}
-	if err := linkOrCopy(s.opts.Pause.Tar, filepath.Join(s.dir.Images(), "pause.tar")); err != nil {
-		return err
-	}
 	for _, n := range s.plan.Nodes {
 		spec := s.machineSpec(n)
 		if err := spec.Write(s.plan); err != nil {
 			return fmt.Errorf("set up the disk of %s: %w", n.Name, err)
+		}
+		if err := images.Install(s.opts.Preloaded, spec.ContainerdState()); err != nil {
+			return fmt.Errorf("give %s its images: %w", n.Name, err)
 		}
 		s.mu.Lock()
 		s.machines[n.Name] = machine.New(spec, s.log)
@@ -234,7 +230,6 @@ func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 		Root:               s.dir.Node(n.Name, "root"),
 		Disk:               s.dir.Node(n.Name, "disk"),
 		Logs:               s.dir.Logs(n.Name),
-		Images:             s.dir.Images(),
 		AzureDisks:         s.dir.Azure("vms", n.Name, "dev", "disk", "azure"),
 		KubernetesPrograms: filepath.Dir(s.opts.Programs["kubelet"]),
 		ContainerdPrograms: filepath.Dir(s.opts.Programs["containerd"]),
@@ -242,7 +237,7 @@ func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 		ProxyKubeconfig:    s.credentials.Kubeconfig("kube-proxy"),
 		CA:                 s.credentials.PKI("ca.crt"),
 		Cgroups:            s.cgroups,
-		Snapshotter:        host.Snapshotter(string(s.dir)),
+		Snapshotter:        s.opts.Snapshotter,
 		PauseImage:         s.opts.Pause.Ref,
 	}
 }
@@ -260,30 +255,6 @@ func (s *Supervisor) openAPI(ctx context.Context) error {
 	s.server = server
 	s.mu.Unlock()
 	return s.writeKubeconfig(server)
-}
-
-// loadImages gives every node all images, two nodes at a time.
-func (s *Supervisor) loadImages(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2)
-	for _, n := range s.plan.Nodes {
-		group.Go(func() error {
-			for _, image := range append([]images.Image{s.opts.DNS, s.opts.Driver}, s.opts.Images...) {
-				if image.Ref == "" {
-					continue
-				}
-				if err := s.machines[n.Name].LoadImage(ctx, image.Tar); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	s.progress("all nodes have the images")
-	return nil
 }
 
 // down takes everything down, the machines first: what they have mounted must still
