@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/cache"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
 	"github.com/azuredisk-csi/azuredisk/playground/programs"
@@ -192,15 +194,36 @@ func (b *builder) static(ctx context.Context, name string, paths map[string]stri
 }
 
 // own builds a program of this repository, of the module in that folder, and returns
-// its path. Go's own cache makes this quick when nothing has changed.
+// its path. Go's own cache makes this quick when nothing has changed. The path has the
+// hash of the program in it: one that is running is never replaced, so what a running
+// playground starts again is what it started at first.
 func (b *builder) own(ctx context.Context, module, name string) (string, error) {
-	path := filepath.Join(programs.CacheDir(), "own", name)
+	dir := filepath.Join(programs.CacheDir(), "own")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	partial, err := os.MkdirTemp(dir, "building-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(partial)
+	built := filepath.Join(partial, name)
 	// Without the state of the repository in it, an unchanged program has unchanged bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", built, "./cmd/"+name)
 	cmd.Dir = filepath.Join(b.root, module)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
-	return path, nil
+	data, err := os.ReadFile(built)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	path := filepath.Join(dir, fmt.Sprintf("%s-%x", name, sum[:8]))
+	if err := os.Link(built, path); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	cache.Use(path)
+	return path, cache.Prune(filepath.Join(dir, name+"-*"), 3)
 }

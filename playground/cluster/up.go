@@ -43,6 +43,9 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 	if err := os.RemoveAll(dir.Logs()); err != nil {
 		return nil, err
 	}
+	if err := adopt(dir, opts.Programs, "azuresim"); err != nil {
+		return nil, err
+	}
 	if err := state.WriteJSON(dir.Options(), opts); err != nil {
 		return nil, err
 	}
@@ -57,6 +60,26 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 		progress("interrupted: taking everything down")
 	}
 	return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
+}
+
+// adopt gives the playground its own link to a program, or copy of it, because the
+// cache forgets what is old while a playground may start it again at any time.
+func adopt(dir state.Dir, programs map[string]string, name string) error {
+	own := dir.Program(name)
+	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
+		return err
+	}
+	if err := os.Link(programs[name], own); err != nil {
+		data, err := os.ReadFile(programs[name])
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(own, data, 0o755); err != nil {
+			return err
+		}
+	}
+	programs[name] = own
+	return nil
 }
 
 // startSupervisor starts the supervisor as the only child of the first process of

@@ -12,10 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cache"
 )
 
 // Preload returns a folder that is the state of a containerd which has the images,
@@ -30,7 +31,7 @@ func (s *Store) Preload(ctx context.Context, programs, snapshotter string, list 
 		fmt.Fprintln(hash, image.Ref, filepath.Base(image.Tar))
 	}
 	dir := s.path("preloaded-" + hex.EncodeToString(hash.Sum(nil))[:keyLength])
-	if now := time.Now(); os.Chtimes(dir, now, now) == nil {
+	if cache.Use(dir) {
 		return dir, nil
 	}
 	start := time.Now()
@@ -48,28 +49,7 @@ func (s *Store) Preload(ctx context.Context, programs, snapshotter string, list 
 		return "", err
 	}
 	s.progress("unpacked them in %.0f s", time.Since(start).Seconds())
-	return dir, s.prunePreloaded()
-}
-
-// prunePreloaded keeps the two that were used last.
-func (s *Store) prunePreloaded() error {
-	dirs, err := filepath.Glob(s.path("preloaded-*"))
-	if err != nil {
-		return err
-	}
-	age := map[string]time.Time{}
-	for _, dir := range dirs {
-		if info, err := os.Stat(dir); err == nil {
-			age[dir] = info.ModTime()
-		}
-	}
-	slices.SortFunc(dirs, func(a, b string) int { return age[b].Compare(age[a]) })
-	for _, dir := range dirs[min(2, len(dirs)):] {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove old images: %w", err)
-		}
-	}
-	return nil
+	return dir, cache.Prune(s.path("preloaded-*"), 2)
 }
 
 // unpack runs a containerd for as long as it takes to import the images. Its state

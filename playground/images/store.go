@@ -10,12 +10,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cache"
 )
 
 // Registry is the part before the slash of the names of all images made here.
@@ -86,8 +86,7 @@ func (s *Store) make(ctx context.Context, image, tag, program, base string) (Ima
 		tag = key
 	}
 	out := Image{Ref: fmt.Sprintf("%s/%s:%s", Registry, image, tag), Tar: s.path(image + "-" + key + ".tar")}
-	// An image that is used again is young again, and so stays in the cache.
-	if now := time.Now(); os.Chtimes(out.Tar, now, now) == nil {
+	if cache.Use(out.Tar) {
 		return out, nil
 	}
 	s.progress("making image %s", out.Ref)
@@ -98,32 +97,11 @@ func (s *Store) make(ctx context.Context, image, tag, program, base string) (Ima
 	if err := s.write(out, built); err != nil {
 		return Image{}, err
 	}
-	return out, s.prune(image)
+	return out, cache.Prune(s.path(image+"-"+strings.Repeat("[0-9a-f]", keyLength)+".tar"), kept)
 }
 
 // kept is how many versions of an image stay in the cache.
 const kept = 3
-
-// prune removes all but the youngest versions of an image.
-func (s *Store) prune(image string) error {
-	tars, err := filepath.Glob(s.path(image + "-" + strings.Repeat("[0-9a-f]", keyLength) + ".tar"))
-	if err != nil {
-		return err
-	}
-	age := map[string]time.Time{}
-	for _, tar := range tars {
-		if info, err := os.Stat(tar); err == nil {
-			age[tar] = info.ModTime()
-		}
-	}
-	slices.SortFunc(tars, func(a, b string) int { return age[b].Compare(age[a]) })
-	for _, tar := range tars[min(kept, len(tars)):] {
-		if err := os.Remove(tar); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove an old image: %w", err)
-		}
-	}
-	return nil
-}
 
 func (s *Store) write(out Image, built v1.Image) error {
 	ref, err := name.NewTag(out.Ref)

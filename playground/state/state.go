@@ -55,6 +55,9 @@ func (d Dir) Socket() string { return d.path("control.sock") }
 // Kubeconfig is the administrator's, for use on the host.
 func (d Dir) Kubeconfig() string { return d.path("kubeconfig") }
 
+// Program is the playground's own link to a program.
+func (d Dir) Program(name string) string { return d.path("bin", name) }
+
 // Namespaces holds the network namespaces.
 func (d Dir) Namespaces() string { return d.path("netns") }
 
