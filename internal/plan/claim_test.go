@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -77,116 +76,146 @@ func staged(scan *metav1.MicroTime, volume string) *apiv1.AzDriverNode {
 	}}
 }
 
-// TestOneWriter plays claims, releases, stagings and kills of any party at any
-// step, in any order, and checks that never two nodes use the volume (laws 1 to 3). Each step is
-// one access to the API server, as in the protocol.
+// TestOneWriter visits every state that claims, releases, stagings and kills of any party can lead to, in any
+// order, up to the fourth epoch, and checks that never two nodes use the volume (laws 1 to 3). Each
+// step is one access to the API server, as in the protocol, or a kill.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		m := &protocol{reports: map[string]map[string]int64{}, staging: map[string]int64{}, using: map[string]bool{}, checked: map[string]bool{}}
-		for _, n := range nodes {
-			m.reports[n] = map[string]int64{}
+	start := protocol{}
+	seen := map[protocol]bool{start: true}
+	for queue := []protocol{start}; len(queue) > 0; queue = queue[1:] {
+		for name, next := range queue[0].steps() {
+			if next.nodes[0].using && next.nodes[1].using {
+				t.Fatalf("after %q both nodes use the volume: %+v, before %+v", name, next, queue[0])
+			}
+			if !seen[next] && next.claim.Epoch <= 4 {
+				seen[next] = true
+				queue = append(queue, next)
+			}
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"claim":            func(t *rapid.T) { m.claim(rapid.SampledFrom(nodes).Draw(t, "node")) },
-			"start release":    func(t *rapid.T) { m.startRelease() },
-			"read report":      func(t *rapid.T) { m.readReport() },
-			"write released":   func(t *rapid.T) { m.writeReleased() },
-			"controller dies":  func(t *rapid.T) { m.proof = nil },
-			"node announces":   func(t *rapid.T) { m.announce(rapid.SampledFrom(nodes).Draw(t, "node")) },
-			"node reads claim": func(t *rapid.T) { m.readClaim(rapid.SampledFrom(nodes).Draw(t, "node")) },
-			"node mounts":      func(t *rapid.T) { m.mount(rapid.SampledFrom(nodes).Draw(t, "node")) },
-			"node unmounts":    func(t *rapid.T) { m.unmount(rapid.SampledFrom(nodes).Draw(t, "node")) },
-			"": func(t *rapid.T) {
-				users := 0
-				for _, n := range nodes {
-					if m.using[n] {
-						users++
-					}
-				}
-				if users > 1 {
-					t.Fatalf("%d nodes use the volume", users)
-				}
-			},
-		})
-	})
+	}
+	used := 0
+	for state := range seen {
+		if state.nodes[1].using && state.claim.Epoch == 4 {
+			used++
+		}
+	}
+	if used == 0 {
+		t.Fatal("no hand-over ever came to its end, so nothing was checked")
+	}
+	t.Logf("%d states", len(seen))
 }
 
-var nodes = []string{"a", "b", "c"}
-
+// protocol is a state of the world: what the API server holds, what the parties remember, and what is true.
 type protocol struct {
-	current *apiv1.PrimaryClaim
-	reports map[string]map[string]int64 // API: node to staged volumes
-	proof   *apiv1.ReleaseProof         // in the controller's memory
-	staging map[string]int64            // in a node's memory: the epoch that it announced
-	checked map[string]bool             // in a node's memory: it has seen its claim
-	using   map[string]bool             // the truth
+	claimed bool
+	claim   apiv1.PrimaryClaim
+	// proof is the epoch of the proof in the controller's memory; 0 for none.
+	proof int64
+	nodes [2]nodeState
 }
 
-func (m *protocol) claim(node string) {
-	if c, changed, err := plan.Claim(m.current, node, now); err == nil && changed {
-		m.current = &c
+type nodeState struct {
+	reported      int64 // API: the epoch in the report; 0 for no entry
+	scanned       bool  // API
+	announced     int64 // memory: the epoch that the running call announced
+	maySee, using bool  // memory: the claim was seen; truth: the volume is mounted
+}
+
+var names = [2]string{"a", "b"}
+
+// steps returns every state that one step leads to.
+func (p protocol) steps() map[string]protocol {
+	next := map[string]protocol{}
+	if p.claimed {
+		if c, holder, changed := plan.Releasing(&p.claim, p.claim.NodeName, now); holder && changed {
+			next["start release"] = p.with(func(q *protocol) { q.claim = stripped(c) })
+		}
+		if p.claim.State == apiv1.ClaimReleasing {
+			if proof, _ := plan.Unstaged(p.report(), "vol", p.claim.Epoch, now); proof != nil {
+				next["read report"] = p.with(func(q *protocol) { q.proof = proof.Epoch })
+			}
+			if p.proof == p.claim.Epoch {
+				next["write released"] = p.with(func(q *protocol) { q.claim, q.proof = stripped(plan.Released(p.claim, now)), 0 })
+			}
+		}
 	}
+	next["controller dies"] = p.with(func(q *protocol) { q.proof = 0 })
+	for i := range names {
+		p.nodeSteps(i, next)
+	}
+	return next
 }
 
-func (m *protocol) startRelease() {
-	if m.current == nil {
+func (p protocol) nodeSteps(i int, next map[string]protocol) {
+	name, n := names[i], p.nodes[i]
+	var current *apiv1.PrimaryClaim
+	if p.claimed {
+		current = &p.claim
+	}
+	if c, changed, err := plan.Claim(current, name, now); err == nil && changed {
+		next["claim "+name] = p.with(func(q *protocol) { q.claimed, q.claim = true, stripped(c) })
+	}
+	// A plug-in that starts finds its mounts, and reports them, before it says that it has scanned.
+	next["node dies "+name] = p.with(func(q *protocol) { q.nodes[i].announced, q.nodes[i].maySee, q.nodes[i].scanned = 0, false, false })
+	next["node dies and its object is lost "+name] = p.with(func(q *protocol) { q.nodes[i] = nodeState{using: n.using} })
+	if !n.scanned {
+		next["node scans "+name] = p.with(func(q *protocol) {
+			q.nodes[i].scanned, q.nodes[i].reported = true, 0
+			if n.using {
+				q.nodes[i].reported = max(n.reported, 1)
+			}
+		})
 		return
 	}
-	if c, holder, changed := plan.Releasing(m.current, m.current.NodeName, now); holder && changed {
-		m.current = &c
+	if p.claimed && !n.using {
+		next["node announces "+name] = p.with(func(q *protocol) {
+			q.nodes[i].reported, q.nodes[i].announced, q.nodes[i].maySee = p.claim.Epoch, p.claim.Epoch, false
+		})
+	}
+	if n.announced > 0 && !n.maySee && !n.using {
+		next["node reads claim "+name] = p.with(func(q *protocol) {
+			if p.claim.State == apiv1.ClaimHeld && p.claim.NodeName == name && p.claim.Epoch == n.announced {
+				q.nodes[i].maySee = true
+				return
+			}
+			q.nodes[i].reported, q.nodes[i].announced = 0, 0
+		})
+	}
+	if n.maySee && !n.using {
+		next["node mounts "+name] = p.with(func(q *protocol) { q.nodes[i].using, q.nodes[i].maySee, q.nodes[i].announced = true, false, 0 })
+	}
+	if n.using {
+		next["node unmounts "+name] = p.with(func(q *protocol) { q.nodes[i].using = false })
+	}
+	if !n.using && n.reported > 0 && n.announced == 0 {
+		next["node takes its entry away "+name] = p.with(func(q *protocol) { q.nodes[i].reported = 0 })
 	}
 }
 
-func (m *protocol) readReport() {
-	if m.current == nil || m.current.State != apiv1.ClaimReleasing {
-		return
-	}
-	scanned := metav1.NewMicroTime(now)
-	report := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}
-	for v, e := range m.reports[m.current.NodeName] {
-		report.Status.StagedVolumes = append(report.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: v, Epoch: e})
-	}
-	m.proof, _ = plan.Unstaged(report, "vol", m.current.Epoch, now)
+func (p protocol) with(change func(*protocol)) protocol {
+	change(&p)
+	return p
 }
 
-func (m *protocol) writeReleased() {
-	if m.proof == nil || m.current.State != apiv1.ClaimReleasing || m.current.Epoch != m.proof.Epoch {
-		return
+// report is the report of the node that holds the claim.
+func (p protocol) report() *apiv1.AzDriverNode {
+	n := p.nodes[0]
+	if p.claim.NodeName == names[1] {
+		n = p.nodes[1]
 	}
-	c := plan.Released(*m.current, now)
-	m.current, m.proof = &c, nil
+	d := &apiv1.AzDriverNode{}
+	if n.scanned {
+		scan := metav1.NewMicroTime(now)
+		d.Status.MountsScannedTime = &scan
+	}
+	if n.reported > 0 {
+		d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "vol", Epoch: n.reported}}
+	}
+	return d
 }
 
-func (m *protocol) announce(node string) {
-	if m.current == nil || m.using[node] {
-		return
-	}
-	m.reports[node]["vol"], m.staging[node], m.checked[node] = m.current.Epoch, m.current.Epoch, false
-}
-
-func (m *protocol) readClaim(node string) {
-	if _, announced := m.reports[node]["vol"]; !announced || m.using[node] {
-		return
-	}
-	c := m.current
-	if c.State == apiv1.ClaimHeld && c.NodeName == node && c.Epoch == m.staging[node] {
-		m.checked[node] = true
-		return
-	}
-	delete(m.reports[node], "vol")
-	m.checked[node] = false
-}
-
-func (m *protocol) mount(node string) {
-	if m.checked[node] {
-		m.using[node] = true
-	}
-}
-
-func (m *protocol) unmount(node string) {
-	if m.using[node] || m.checked[node] {
-		m.using[node], m.checked[node] = false, false
-		delete(m.reports[node], "vol")
-	}
+func stripped(c apiv1.PrimaryClaim) apiv1.PrimaryClaim {
+	c.Since = nil // the time would make equal states differ
+	return c
 }

@@ -67,6 +67,9 @@ func pickOne(r *rand.Rand, from []string) string { return from[r.IntN(len(from))
 
 func (s *simulation) step() {
 	volume, node := pickOne(s.random, s.volumes), pickOne(s.random, s.nodes)
+	if c := s.p.Volume(volume).Status.Primary; c != nil && c.NodeName != "" && s.random.IntN(3) > 0 {
+		node = c.NodeName // where something can happen
+	}
 	handle := controlplane.DiskID(volume)
 	var err error
 	action := ""
@@ -74,7 +77,7 @@ func (s *simulation) step() {
 	case n < 6:
 		action = "publish"
 		err = s.p.Publish(shortly(s.T, 3*time.Second), handle, node)
-	case n < 10:
+	case n < 11:
 		action = "stage"
 		if err = s.p.Stage(volume, node); err == nil {
 			if user := s.users[volume]; user != "" && user != node {
@@ -82,7 +85,7 @@ func (s *simulation) step() {
 			}
 			s.users[volume] = node
 		}
-	case n < 15:
+	case n < 14:
 		action = "unstage and unpublish"
 		if user := s.users[volume]; user != "" {
 			node = user
