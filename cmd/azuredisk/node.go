@@ -96,7 +96,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		return err
 	}
 	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone)
-	machine := host.New(host.Options{DevRoot: settings.DevRoot, RescanInterval: settings.RescanInterval})
+	machine := host.New(host.Options{Links: settings.DeviceLinks, RescanInterval: settings.RescanInterval})
 	records := nodereport.Records{Dir: settings.RecordsDir()}
 	boot := strings.TrimSpace(string(bootID))
 	report := nodereport.New(nodereport.Options{

@@ -44,8 +44,6 @@ type Node struct {
 	DeviceLinks string
 	// RescanInterval is how often the bus is rescanned while a device is awaited.
 	RescanInterval time.Duration
-	// DevRoot is the directory of the device nodes and of the links to them.
-	DevRoot string
 	// BootIDFile holds the kernel's boot ID.
 	BootIDFile string
 }
@@ -69,7 +67,6 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.Expansion, "enable-expansion", false, "grow volumes while they are in use, when the controller has grown the disk")
 	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
-	flags.StringVar(&n.DevRoot, "dev-root", "/dev", "`directory` of the device nodes and of the links that Azure's udev rules make")
 	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
 }
 

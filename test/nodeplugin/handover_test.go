@@ -68,6 +68,8 @@ func (m *machine) stagingPath() string {
 }
 
 func (m *machine) stage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	_, err := m.csi().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
 		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: capability(),
 	}, grpc.WaitForReady(true))
@@ -75,6 +77,8 @@ func (m *machine) stage(ctx context.Context) error {
 }
 
 func (m *machine) unstage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	_, err := m.csi().NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.stagingPath()}, grpc.WaitForReady(true))
 	return err
 }
