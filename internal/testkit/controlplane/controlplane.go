@@ -6,6 +6,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -98,7 +99,8 @@ func (p *ControlPlane) Stop() {
 	}
 	p.cancel()
 	if err := <-p.stopped; err != nil {
-		p.t.Errorf("controller plug-in: %v", err)
+		stacks := make([]byte, 4<<20)
+		p.t.Errorf("controller plug-in: %v\n%s", err, stacks[:runtime.Stack(stacks, true)])
 	}
 	p.cancel = nil
 }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// TestMain starts an API server for the tests of the subcommands' wiring.
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+
+func TestControllerServesCSIAndMetrics(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ctl") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	settings := &config.Controller{}
+	settings.AddFlags(pflag.NewFlagSet("test", pflag.ContinueOnError))
+	settings.Namespace = apiserver.Namespace(t)
+	settings.Kubeconfig = writeKubeconfig(t, dir)
+	settings.Endpoint = "unix://" + filepath.Join(dir, "csi.sock")
+	settings.MetricsAddress = freeAddress(t)
+	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "sub", "rg", "eastus"
+	if err := settings.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- runController(ctx, settings, fake.New(fake.Options{})) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient(settings.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	info, err := csi.NewIdentityClient(conn).GetPluginInfo(call, &csi.GetPluginInfoRequest{})
+	if err != nil || info.GetName() != config.DriverName {
+		t.Fatalf("%v: %v", info, err)
+	}
+	created, err := csi.NewControllerClient(conn).CreateVolume(call, &csi.CreateVolumeRequest{
+		Name: "wired", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30},
+		VolumeCapabilities: []*csi.VolumeCapability{{
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := csi.NewControllerClient(conn).DeleteVolume(call, &csi.DeleteVolumeRequest{VolumeId: created.GetVolume().GetVolumeId()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"azuredisk_csi_call_duration_seconds", "azuredisk_replicas_wanted", "leader_election_master_status"} {
+		if !strings.Contains(metrics(t, settings.MetricsAddress), name) {
+			t.Errorf("metric %s is missing", name)
+		}
+	}
+}
+
+func writeKubeconfig(t *testing.T, dir string) string {
+	t.Helper()
+	server := apiserver.Config(t)
+	path := filepath.Join(dir, "kubeconfig")
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server.Host, CertificateAuthorityData: server.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: server.CertData, ClientKeyData: server.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func metrics(t *testing.T, address string) string {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
