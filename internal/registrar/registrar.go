@@ -126,8 +126,7 @@ func (r *Registrar) serve(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			server.GracefulStop()
-			<-served
-			return nil
+			return <-served
 		case message := <-r.refused:
 			server.GracefulStop()
 			return fmt.Errorf("the kubelet refused the plug-in: %s", message)
@@ -139,8 +138,7 @@ func (r *Registrar) serve(ctx context.Context) error {
 	}
 	log.Info("the registration socket was removed; making it again")
 	server.Stop()
-	<-served
-	return nil
+	return <-served
 }
 
 func (r *Registrar) inPlace(ours os.FileInfo) bool {

@@ -27,8 +27,7 @@ type testbed struct {
 
 func start(t *testing.T, await func(context.Context) error) *testbed {
 	t.Helper()
-	// Not t.TempDir, whose path is too long for a unix socket.
-	temp, err := os.MkdirTemp("", "reg")
+	temp, err := os.MkdirTemp("", "reg") //nolint:usetesting // the path of t.TempDir is too long for a unix socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ type world struct {
 	mounted     map[string]bool
 	mounts      int
 	moves       int
+	tracing     bool
 	trace       []string
 }
 
@@ -257,7 +258,7 @@ func TestTheSimulationFindsTheRace(t *testing.T) {
 		}
 	}
 	for seed := range uint64(4000) {
-		if simulate(seed, 400, wrongOrder).writers() > 1 {
+		if simulate(newWorld(), seed, 400, wrongOrder).writers() > 1 {
 			return
 		}
 	}
@@ -266,17 +267,19 @@ func TestTheSimulationFindsTheRace(t *testing.T) {
 
 func run(t *testing.T, seed uint64, steps int, stage func(string) step) *world {
 	t.Helper()
-	w := simulate(seed, steps, stage)
+	w := simulate(newWorld(), seed, steps, stage)
 	if w.writers() > 1 {
-		t.Fatalf("seed %d: two writers after:\n%s", seed, strings.Join(w.trace, "\n"))
+		again := newWorld()
+		again.tracing = true
+		simulate(again, seed, steps, stage)
+		t.Fatalf("seed %d: two writers after:\n%s", seed, strings.Join(again.trace, "\n"))
 	}
 	return w
 }
 
 // simulate runs until there are two writers, or all steps are done.
-func simulate(seed uint64, steps int, stage func(string) step) *world {
+func simulate(w *world, seed uint64, steps int, stage func(string) step) *world {
 	random := rand.New(rand.NewPCG(seed, 1))
-	w := newWorld()
 	var plugins, controllers []*actor
 	for _, name := range nodes {
 		plugins = append(plugins, &actor{name: name, next: restart(name)})

@@ -38,13 +38,6 @@ func (h *memoryHost) Devices() provisioner.Devices         { return memoryDevice
 func (h *memoryHost) Filesystems() provisioner.Filesystems { return memoryFilesystems{h} }
 func (h *memoryHost) Mounts() provisioner.Mounts           { return memoryMounts{h} }
 
-func (h *memoryHost) mountedAt(path string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, mounted := h.mounts[path]
-	return mounted
-}
-
 type memoryDevices struct{ *memoryHost }
 
 func (h memoryDevices) Find(ctx context.Context, number int32) (provisioner.Device, error) {
