@@ -112,7 +112,6 @@ func (s *Server) checkUnpublished(ctx context.Context, device, staging, target s
 		return fmt.Errorf("list mounts: %w", err)
 	}
 	for _, mount := range mounts {
-		println("DEBUGX", device, mount.Source, mount.Target)
 		if mount.Source == device && mount.Target != staging && mount.Target != target {
 			return provisioner.Errorf(provisioner.FailedPrecondition, "the volume may have one target path and is published at %s", mount.Target)
 		}
