@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -105,6 +106,9 @@ func (s *Server) stagedBlockDevice(ctx context.Context, name string) (string, er
 	return device.Path, nil
 }
 
+// subPaths is the directory in which the kubelet mounts parts of a volume that is published already.
+const subPaths = "/volume-subpaths/"
+
 // checkUnpublished holds the access mode SINGLE_NODE_SINGLE_WRITER.
 func (s *Server) checkUnpublished(ctx context.Context, device, staging, target string) error {
 	mounts, err := s.options.Host.Mounts().List(ctx)
@@ -112,7 +116,7 @@ func (s *Server) checkUnpublished(ctx context.Context, device, staging, target s
 		return fmt.Errorf("list mounts: %w", err)
 	}
 	for _, mount := range mounts {
-		if mount.Source == device && mount.Target != staging && mount.Target != target {
+		if mount.Source == device && mount.Target != staging && mount.Target != target && !strings.Contains(mount.Target, subPaths) {
 			return provisioner.Errorf(provisioner.FailedPrecondition, "the volume may have one target path and is published at %s", mount.Target)
 		}
 	}

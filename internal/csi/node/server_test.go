@@ -308,7 +308,8 @@ func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
 }
 
 func TestASingleWriterHasOneTarget(t *testing.T) {
-	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
 	s := m.start()
 	capability := mountCapability("ext4")
@@ -322,8 +323,14 @@ func TestASingleWriterHasOneTarget(t *testing.T) {
 		})
 		return err
 	}
-	if err := errors.Join(publish("/pods/1"), publish("/pods/1")); err != nil {
+	if err := publish("/pods/1"); err != nil {
 		t.Error(err)
+	}
+	// What the kubelet makes of a subPath is not another target.
+	subPath := "/pods/1/volume-subpaths/pv/container/0"
+	host.mounts[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
+	if err := publish("/pods/1"); err != nil {
+		t.Errorf("the same target again: %v", err)
 	}
 	if err := publish("/pods/2"); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a second target: %v, want FailedPrecondition", err)
