@@ -24,7 +24,7 @@ stage_verify()          { hack/verify.sh; }
 stage_lint()            { make --no-print-directory lint; }
 stage_unit()            { go test -race -shuffle=on -timeout 20m $(go list ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench); }
 stage_playground-unit() { (cd playground && go test -shuffle=on -timeout 10m ./...); }
-stage_sanity()          { go test -count=1 -timeout 10m -v ./test/sanity/...; }
+stage_sanity()          { go test -count=1 -timeout 10m -v ./test/sanity && go test -count=1 -timeout 10m -v ./test/sanity -access block; }
 stage_chaos()           { go test -count=1 -timeout 15m -v ./test/chaos/...; }
 stage_e2e()             { hack/e2e.sh; }
 

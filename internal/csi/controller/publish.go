@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // ControllerPublishVolume makes a node primary and its attachment so. It returns when the disk is attached or Azure has
@@ -57,8 +59,9 @@ func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, reques
 	if err != nil {
 		return err
 	}
-	epoch := int64(plan.MultiNodeEpoch)
+	epoch, before := int64(plan.MultiNodeEpoch), int64(plan.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
+		before = epochOf(v)
 		claim, err := s.claim(ctx, handle, v, node.Name)
 		if err != nil {
 			return err
@@ -76,7 +79,27 @@ func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, reques
 	if warm {
 		return nil
 	}
-	return s.awaitAccepted(ctx, a)
+	err = s.awaitAccepted(ctx, a)
+	if epoch > before && provisioner.KindOf(err) != "" {
+		return s.withdraw(ctx, handle, node.Name, err)
+	}
+	return err
+}
+
+func epochOf(v *apiv1.AzVolume) int64 {
+	if v.Status.Primary == nil {
+		return 0
+	}
+	return v.Status.Primary.Epoch
+}
+
+// withdraw takes back a claim that this call made and that Azure's refusal left without a use: a publish that failed
+// leaves nothing behind, so that the volume can go elsewhere or be deleted. It returns refused.
+func (s *Server) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
+	if err := s.unpublish(ctx, handle, node); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot withdraw the claim of a refused publish", "volume", handle.VolumeName(), "node", node)
+	}
+	return refused
 }
 
 // node returns the AzDriverNode. The cache is good enough for one that is there.

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -138,7 +137,7 @@ func invalidArgument(format string, args ...any) error {
 
 // failureOf returns a failure that a status records, as an error of its kind.
 func failureOf(e *apiv1.Error) error {
-	return status.From(&provisioner.Error{Kind: provisioner.Kind(e.Kind), Message: e.Message})
+	return &provisioner.Error{Kind: provisioner.Kind(e.Kind), Message: e.Message}
 }
 
 // belongsTo checks that an AzVolume is of the disk that a handle names: disks of one name in two resource groups collide.

@@ -79,6 +79,11 @@ func (s *Server) unpublishLocked(ctx context.Context, handle volumehandle.Handle
 		return err
 	}
 	defer unlock()
+	return s.unpublish(ctx, handle, node)
+}
+
+// unpublish does the work; the volume is locked for the node.
+func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node string) error {
 	v, err := s.volume(ctx, handle)
 	if err != nil {
 		return err
