@@ -80,15 +80,17 @@ func (c azureCall) event(all []azureCall) timeline.Event {
 	return timeline.Event{
 		At: c.Time, Duration: took, Lane: timeline.Azure, Kind: timeline.Operation, Source: "azuresim",
 		Step: fmt.Sprintf("%s %s %s", what, c.Name, timeline.Round(took)), Failed: c.Status >= 400 || c.Status == 0,
-		Detail: strings.TrimSpace(fmt.Sprintf("%s %s answered %d %s", c.Method, c.Path, c.Status, c.Code)),
+		Subject: strings.ToLower(c.Name),
+		Detail:  strings.TrimSpace(fmt.Sprintf("%s %s answered %d %s", c.Method, c.Path, c.Status, c.Code)),
 	}
 }
 
-// azureWrites are the calls during the move that change a VM or a disk.
+// azureWrites are the calls during the move that change its disk or a VM to which
+// that may be attached.
 func azureWrites(calls []azureCall, m Move) []azureCall {
 	var writes []azureCall
 	for _, c := range calls {
-		if c.isWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && changesDiskOrVM(c) {
+		if c.isWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && changesDiskOrVM(c) && m.involves(c.Name) {
 			writes = append(writes, c)
 		}
 	}

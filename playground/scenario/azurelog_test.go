@@ -10,6 +10,7 @@ import (
 
 const (
 	vmPath    = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/node-1"
+	diskPath  = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/pvc-1"
 	operation = "op-7"
 )
 
@@ -44,19 +45,22 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 
 func TestTheWritesOfAMoveAreCounted(t *testing.T) {
 	t.Parallel()
-	m := Move{Requested: noon, Running: noon.Add(8 * time.Second)}
+	m := Move{Requested: noon, Running: noon.Add(8 * time.Second), Machines: []string{"node-1", "node-3"}, Volume: volume{Name: "pvc-1"}}
 	during := noon.Add(time.Second)
 	tests := map[string]struct {
 		call azureCall
 		want int
 	}{
-		"an attach counts":                       {azureCall{Time: during, Method: "POST", Path: vmPath + "/attachDetachDataDisks"}, 1},
-		"an update of the VM counts":             {azureCall{Time: during, Method: "PUT", Path: vmPath}, 1},
-		"a write that was refused counts too":    {azureCall{Time: during, Method: "PATCH", Path: vmPath, Status: 409}, 1},
-		"a read does not":                        {azureCall{Time: during, Method: "GET", Path: vmPath}, 0},
+		"an attach counts":                       {azureCall{Time: during, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Name: "node-1"}, 1},
+		"an update of the VM counts":             {azureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-1"}, 1},
+		"a write that was refused counts too":    {azureCall{Time: during, Method: "PATCH", Path: vmPath, Status: 409, Name: "node-1"}, 1},
+		"an update of the disk counts":           {azureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "PVC-1"}, 1},
+		"another disk does not":                  {azureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "pvc-2"}, 0},
+		"a VM of the other zone does not":        {azureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-2"}, 0},
+		"a read does not":                        {azureCall{Time: during, Method: "GET", Path: vmPath, Name: "node-1"}, 0},
 		"the issue of a token does not":          {azureCall{Time: during, Method: "POST", Path: "/tenant/oauth2/v2.0/token"}, 0},
-		"a write before the move does not":       {azureCall{Time: noon.Add(-1), Method: "PUT", Path: vmPath}, 0},
-		"a write after the pod's start does not": {azureCall{Time: m.Running.Add(1), Method: "PUT", Path: vmPath}, 0},
+		"a write before the move does not":       {azureCall{Time: noon.Add(-1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
+		"a write after the pod's start does not": {azureCall{Time: m.Running.Add(1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

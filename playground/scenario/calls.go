@@ -111,7 +111,7 @@ func (e *Environment) podCalls(ctx context.Context, pod corev1.Pod, component st
 }
 
 // event draws the call in the lane of the controller or of the node.
-func (c call) event() timeline.Event {
+func (c call) event(workload string) timeline.Event {
 	lane := timeline.Controller
 	if c.Component == nodePlugin {
 		lane = timeline.Node(c.Node)
@@ -119,7 +119,7 @@ func (c call) event() timeline.Event {
 	return timeline.Event{
 		At: c.Start, Duration: c.Duration, Lane: lane, Kind: timeline.Call, Source: "driver " + c.Component,
 		Step: strings.TrimSuffix(c.Method, "Volume") + " " + timeline.Round(c.Duration), Failed: c.Code != "OK",
-		Detail: strings.TrimSpace(c.Code + " " + c.Error),
+		Subject: workload, Detail: strings.TrimSpace(c.Code + " " + c.Error),
 	}
 }
 

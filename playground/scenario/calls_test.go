@@ -47,8 +47,8 @@ func TestCallsAreReadFromTheDriversLog(t *testing.T) {
 	if len(calls) != 1 || calls[0] != want {
 		t.Fatalf("got %+v, want only %+v", calls, want)
 	}
-	event := calls[0].event()
-	if event.Lane != timeline.Node("node-3") || !event.Failed || event.Step != "NodeStage 250 ms" {
+	event := calls[0].event("w")
+	if event.Lane != timeline.Node("node-3") || !event.Failed || event.Step != "NodeStage 250 ms" || event.Subject != "w" {
 		t.Errorf("drawn as %+v", event)
 	}
 }

@@ -80,7 +80,7 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	env.Namespace = namespace.Name
 	viewCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	env.stopView = cancel
-	env.view, err = newView(viewCtx, kube, dyn, env.Namespace, &observer{events: env.events, clock: o.Clock})
+	env.view, err = newView(viewCtx, kube, dyn, env.Namespace, newObserver(env.events, o.Clock))
 	if err != nil {
 		return nil, errors.Join(err, env.close(ctx))
 	}

@@ -79,9 +79,9 @@ func (s Series) typical() int {
 func (f evidence) events(volumes ...volume) []timeline.Event {
 	var events []timeline.Event
 	for _, c := range f.calls {
-		ours := slices.ContainsFunc(volumes, func(v volume) bool { return strings.EqualFold(v.Handle, c.Volume) })
-		if ours && !strings.Contains(c.Method, "Stats") {
-			events = append(events, c.event())
+		i := slices.IndexFunc(volumes, func(v volume) bool { return strings.EqualFold(v.Handle, c.Volume) })
+		if i >= 0 && !strings.Contains(c.Method, "Stats") {
+			events = append(events, c.event(volumes[i].Workload))
 		}
 	}
 	for _, c := range f.azure {
@@ -101,7 +101,8 @@ func (m Move) writes() []timeline.Event {
 	}{{m.LastWrite, m.From, "last record"}, {m.FirstWrite, m.To, "first record"}} {
 		if !w.at.IsZero() {
 			events = append(events, timeline.Event{
-				At: w.at, Lane: timeline.Node(w.node), Kind: timeline.Workload, Source: "workload", Step: w.step,
+				At: w.at, Lane: timeline.Node(w.node), Kind: timeline.Workload, Source: "workload",
+				Step: w.step, Subject: m.Workload.Name,
 				Detail: "acknowledged to the collector outside the nodes",
 			})
 		}

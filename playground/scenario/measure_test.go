@@ -1,7 +1,7 @@
 package scenario
 
 import (
-	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,16 +123,21 @@ func TestTheLastWriteBeforeAndTheFirstOfAWriter(t *testing.T) {
 	}
 }
 
-func TestAFigureShowsOnlyTheTwoNodesOfItsMove(t *testing.T) {
+func TestAFigureShowsOnlyWhatConcernsItsMove(t *testing.T) {
 	t.Parallel()
 	m := movesOf(8).Moves[0]
+	m.Workload.Name, m.Volume.Name, m.Machines = "w", "pvc-1", []string{"node-1", "node-3"}
 	e := &Environment{events: &timeline.Log{}, Report: &timeline.Report{}}
-	for i, lane := range []timeline.Lane{timeline.Node("node-1"), timeline.Node("node-2"), timeline.Node("node-3"), timeline.Kubernetes} {
-		e.events.Add(timeline.Event{At: noon.Add(time.Duration(i) * time.Second), Lane: lane, Step: fmt.Sprint(i)})
+	for i, subject := range []string{"w", "other", "pvc-1", "pvc-2", "node-1", "node-2", ""} {
+		e.events.Add(timeline.Event{At: noon.Add(time.Duration(i) * time.Second), Subject: subject})
 	}
-	e.events.Add(timeline.Event{At: noon.Add(time.Minute), Lane: timeline.Kubernetes})
-	if got := e.eventsOf(m); len(got) != 3 {
-		t.Errorf("%+v", got)
+	e.events.Add(timeline.Event{At: noon.Add(time.Minute), Subject: "w"})
+	var subjects []string
+	for _, ev := range e.eventsOf(m) {
+		subjects = append(subjects, ev.Subject)
+	}
+	if !slices.Equal(subjects, []string{"w", "pvc-1", "node-1"}) {
+		t.Errorf("events of %q", subjects)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,8 @@ type Move struct {
 	Workload Workload
 	Volume   volume
 	From, To string
+	// Machines are the nodes to which the disk may be attached.
+	Machines []string
 	// OntoReplica says that the disk was attached to the new node before.
 	OntoReplica bool
 	// Requested is when the deletion of the pod was asked for, Running when the next pod
@@ -41,6 +44,12 @@ func (m Move) Pause() time.Duration {
 	return m.FirstWrite.Sub(m.LastWrite)
 }
 
+// involves reports whether the resource at Azure is the move's disk or one of its machines.
+func (m Move) involves(resource string) bool {
+	return strings.EqualFold(resource, m.Volume.Name) ||
+		slices.ContainsFunc(m.Machines, func(name string) bool { return strings.EqualFold(name, resource) })
+}
+
 // Took is the time from the request to the pod Running elsewhere.
 func (m Move) Took() time.Duration { return m.Running.Sub(m.Requested) }
 
@@ -51,7 +60,7 @@ func (e *Environment) move(ctx context.Context, w Workload, v volume) (Move, err
 	if old == nil {
 		return Move{}, fmt.Errorf("pod %s is not there", w.pod())
 	}
-	m := Move{Workload: w, Volume: v, From: old.Spec.NodeName}
+	m := Move{Workload: w, Volume: v, From: old.Spec.NodeName, Machines: e.view.nodes(w.Zone)}
 	attached := e.view.attachments(v.Name)
 	if err := e.setCordon(ctx, m.From, true); err != nil {
 		return Move{}, err
@@ -59,7 +68,7 @@ func (e *Environment) move(ctx context.Context, w Workload, v volume) (Move, err
 	defer func() { _ = e.setCordon(context.WithoutCancel(ctx), m.From, false) }()
 	m.Requested = e.Clock.Now()
 	e.events.Add(timeline.Event{
-		At: m.Requested, Lane: timeline.Kubernetes, Kind: timeline.State, Source: "scenario",
+		At: m.Requested, Lane: timeline.Kubernetes, Kind: timeline.State, Source: "scenario", Subject: w.Name,
 		Step: "deletion of the pod is asked for", Detail: fmt.Sprintf("pod %s on %s, which is cordoned", w.pod(), m.From),
 	})
 	uid := old.UID

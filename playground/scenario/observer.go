@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -26,6 +27,12 @@ type observer struct {
 	mu sync.Mutex
 	// volumes are the volumes of the scenario: by PersistentVolume and by AzVolume.
 	volumes map[string]volume
+	// reports is when each kubelet last reported a change of the volumes that it uses.
+	reports map[string]time.Time
+}
+
+func newObserver(events *timeline.Log, clock clock.PassiveClock) *observer {
+	return &observer{events: events, clock: clock, volumes: map[string]volume{}, reports: map[string]time.Time{}}
 }
 
 // volume is a disk under its different names.
@@ -36,12 +43,14 @@ type volume struct {
 	PV, Claim string
 	// Name is that of the AzVolume and, in lower case, of the disk.
 	Name string
+	// Workload whose volume it is.
+	Workload string
 }
 
 func newVolume(pv *corev1.PersistentVolume) volume {
 	handle := pv.Spec.CSI.VolumeHandle
 	return volume{
-		Handle: handle, PV: pv.Name, Claim: pv.Spec.ClaimRef.Name,
+		Handle: handle, PV: pv.Name, Claim: pv.Spec.ClaimRef.Name, Workload: workloadOfClaim(pv.Spec.ClaimRef.Name),
 		Name: strings.ToLower(handle[strings.LastIndex(handle, "/")+1:]),
 	}
 }
@@ -54,6 +63,14 @@ func (o *observer) volume(name string) (volume, bool) {
 	return v, ok
 }
 
+// reported is when the kubelet of the node last reported a change of the volumes that
+// it uses, which it does at fixed intervals; zero if it has not.
+func (o *observer) reported(node string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reports[node]
+}
+
 func (o *observer) learn(pv *corev1.PersistentVolume) {
 	if pv.Spec.CSI == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.Namespace != o.view.namespace {
 		return
@@ -61,9 +78,6 @@ func (o *observer) learn(pv *corev1.PersistentVolume) {
 	v := newVolume(pv)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.volumes == nil {
-		o.volumes = map[string]volume{}
-	}
 	o.volumes[v.PV], o.volumes[v.Name] = v, v
 }
 
@@ -73,9 +87,9 @@ func (o *observer) allVolumes() []volume {
 	return slices.Collect(maps.Values(o.volumes))
 }
 
-func (o *observer) add(lane timeline.Lane, detail, format string, args ...any) {
+func (o *observer) add(lane timeline.Lane, subject, detail, format string, args ...any) {
 	o.events.Add(timeline.Event{
-		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: "kubernetes", Detail: detail, Step: fmt.Sprintf(format, args...),
+		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: "kubernetes", Subject: subject, Detail: detail, Step: fmt.Sprintf(format, args...),
 	})
 }
 
@@ -112,22 +126,22 @@ func as[T any](object any) T {
 
 func (o *observer) sawPod(old, pod *corev1.Pod) {
 	if pod == nil {
-		o.add(timeline.Kubernetes, "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
+		o.add(timeline.Kubernetes, old.Labels[appLabel], "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
 		return
 	}
-	detail := fmt.Sprintf("pod %s, UID %s", pod.Name, pod.UID)
+	subject, detail := pod.Labels[appLabel], fmt.Sprintf("pod %s, UID %s", pod.Name, pod.UID)
 	if old == nil {
-		o.add(timeline.Kubernetes, detail, "new pod is made")
+		o.add(timeline.Kubernetes, subject, detail, "new pod is made")
 		old = &corev1.Pod{}
 	}
 	if old.Spec.NodeName == "" && pod.Spec.NodeName != "" {
-		o.add(timeline.Kubernetes, detail, "scheduled to %s", pod.Spec.NodeName)
+		o.add(timeline.Kubernetes, subject, detail, "scheduled to %s", pod.Spec.NodeName)
 	}
 	if old.DeletionTimestamp == nil && pod.DeletionTimestamp != nil {
-		o.add(timeline.Kubernetes, detail, "pod on %s is to end", pod.Spec.NodeName)
+		o.add(timeline.Kubernetes, subject, detail, "pod on %s is to end", pod.Spec.NodeName)
 	}
 	if !isRunning(old) && isRunning(pod) {
-		o.add(timeline.Kubernetes, detail, "pod runs on %s", pod.Spec.NodeName)
+		o.add(timeline.Kubernetes, subject, detail, "pod runs on %s", pod.Spec.NodeName)
 	}
 }
 
@@ -152,9 +166,14 @@ func (o *observer) sawNode(old, node *corev1.Node) {
 		return names
 	}
 	before, now := inUse(old), inUse(node)
+	if !slices.Equal(before, now) {
+		o.mu.Lock()
+		o.reports[node.Name] = o.clock.Now()
+		o.mu.Unlock()
+	}
 	for _, name := range before {
 		if v, ours := o.volume(name); ours && !slices.Contains(now, name) {
-			o.add(timeline.Kubernetes, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "kubelet of %s: not in use", node.Name)
+			o.add(timeline.Kubernetes, v.Workload, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "kubelet of %s: not in use", node.Name)
 		}
 	}
 }
@@ -172,7 +191,7 @@ func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 		return
 	}
 	detail := fmt.Sprintf("VolumeAttachment of %s to %s", v.Claim, some.Spec.NodeName)
-	say := func(format string) { o.add(timeline.Kubernetes, detail, format, some.Spec.NodeName) }
+	say := func(format string) { o.add(timeline.Kubernetes, v.Workload, detail, format, some.Spec.NodeName) }
 	if va == nil {
 		say("detached from %s")
 		return
@@ -208,7 +227,8 @@ func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	if object == nil {
 		return
 	}
-	if _, ours := o.volume(object.GetName()); !ours {
+	v, ours := o.volume(object.GetName())
+	if !ours {
 		return
 	}
 	claim := func(u *unstructured.Unstructured) (string, string) {
@@ -230,7 +250,7 @@ func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	}
 	before, _ := claim(old)
 	if now, detail := claim(object); now != "" && now != before {
-		o.add(timeline.Controller, detail, "%s", now)
+		o.add(timeline.Controller, v.Workload, detail, "%s", now)
 	}
 }
 
@@ -240,12 +260,13 @@ func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 		some = old
 	}
 	now := readAttachment(some)
-	if _, ours := o.volume(now.Volume); !ours {
+	v, ours := o.volume(now.Volume)
+	if !ours {
 		return
 	}
 	detail := fmt.Sprintf("AzVolumeAttachment %s: %s, %s", now.Name, now.Role, now.State)
 	if object == nil {
-		o.add(timeline.Controller, detail, "%s: no attachment", now.Node)
+		o.add(timeline.Controller, v.Workload, detail, "%s: no attachment", now.Node)
 		return
 	}
 	var before attachment
@@ -253,7 +274,7 @@ func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 		before = readAttachment(old)
 	}
 	if now.State != "" && (now.Role != before.Role || now.State != before.State) {
-		o.add(timeline.Controller, detail, "%s: %s, %s", now.Node, strings.ToLower(now.Role), now.State)
+		o.add(timeline.Controller, v.Workload, detail, "%s: %s, %s", now.Node, strings.ToLower(now.Role), now.State)
 	}
 }
 
@@ -265,13 +286,13 @@ func (o *observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
 	before, now := stagedPhases(old), stagedPhases(object)
 	lane := timeline.Node(object.GetName())
 	for name, phase := range now {
-		if _, ours := o.volume(name); ours && before[name] != phase {
-			o.add(lane, "AzDriverNode "+object.GetName()+", status.stagedVolumes", "reports %s", phase)
+		if v, ours := o.volume(name); ours && before[name] != phase {
+			o.add(lane, v.Workload, "AzDriverNode "+object.GetName()+", status.stagedVolumes", "reports %s", phase)
 		}
 	}
 	for name := range before {
-		if _, ours := o.volume(name); ours && now[name] == "" {
-			o.add(lane, "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume", "reports unstaged")
+		if v, ours := o.volume(name); ours && now[name] == "" {
+			o.add(lane, v.Workload, "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume", "reports unstaged")
 		}
 	}
 }

@@ -2,10 +2,12 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/azuredisk-csi/azuredisk/playground/history"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -19,22 +21,32 @@ const (
 	maxDriverShareSeconds = 0.5
 )
 
-// plannedMove moves the same workload on a disk with a replica and on one without,
-// one after the other, so that neither disturbs what is measured of the other.
+// plannedMove moves the same workload on a disk with a replica and on one without.
+// Both are moved at the same time, each in a zone of its own, so that they share no
+// node and neither disturbs what is measured of the other.
 func plannedMove(ctx context.Context, e *Environment) error {
-	replicated := Workload{Name: "replicated", MaxShares: 2, Replicas: 1}
-	unreplicated := Workload{Name: "unreplicated", MaxShares: 1}
+	zones := e.view.zones(2)
+	if len(zones) < 2 {
+		return errors.New("planned-move needs two zones of at least two nodes each: bring the playground up with 4 nodes or more")
+	}
+	replicated := Workload{Name: "replicated", MaxShares: 2, Replicas: 1, Zone: zones[0]}
+	unreplicated := Workload{Name: "unreplicated", MaxShares: 1, Zone: zones[1]}
 	e.Progress("making two pods that write: one on a disk with a replica, one on a disk without")
 	volumes, err := e.start(ctx, replicated, unreplicated)
 	if err != nil {
 		return err
 	}
-	fast, err := e.moveTimes(ctx, replicated, volumes[0], replicatedMoves)
-	if err != nil {
+	var fast, slow []Move
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		fast, err = e.moveTimes(groupCtx, replicated, volumes[0], replicatedMoves)
 		return err
-	}
-	slow, err := e.moveTimes(ctx, unreplicated, volumes[1], unreplicatedMoves)
-	if err != nil {
+	})
+	group.Go(func() (err error) {
+		slow, err = e.moveTimes(groupCtx, unreplicated, volumes[1], unreplicatedMoves)
+		return err
+	})
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	e.Progress("reading the disks back and comparing them with what was acknowledged")
@@ -83,10 +95,10 @@ func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volum
 
 func (e *Environment) moveTimes(ctx context.Context, w Workload, v volume, times int) ([]Move, error) {
 	var moves []Move
-	begin := newSpread(times)
 	for i := range times {
 		if pod := e.view.pod(w.pod()); pod != nil {
-			if err := e.awaitTime(ctx, begin.next(pod.Spec.NodeName, e.Clock.Now())); err != nil {
+			reported := e.view.observer.reported(pod.Spec.NodeName)
+			if err := e.awaitTime(ctx, spreadStart(i, times, reported, e.Clock.Now())); err != nil {
 				return moves, err
 			}
 		}
@@ -176,22 +188,21 @@ func (e *Environment) draw(with, without Series) {
 		"Kubernetes, its kubelets, containerd and the driver are the real programs; each node is a set of namespaces on one machine. Azure is played by azuresim, whose attach and detach take 10 to 13 seconds with a tail, as users of Azure report.",
 		"The time of a move runs from the request to delete the pod until a watch showed the next pod Running and Ready on another node.",
 		"Most of a replicated move is Kubernetes': the kubelet of the old node says only with its periodic status, every 10 seconds, that it does not use the volume any more, and Kubernetes does not detach it before. The moves begin at different points of that period, evenly spread, so that the median does not depend on luck.",
+		"The pod with a replica and the one without are moved at the same time, in different zones: they share no node.",
 		"The driver's share is the sum of what its own log gives as the durations of ControllerUnpublishVolume, ControllerPublishVolume and NodeStageVolume, failed attempts included.",
 		"The pod appends numbered records with fsync and tells each number to a witness outside the nodes only afterwards. At the end the disk is read around the page cache and compared with what the witness knows.",
 	}
 }
 
-// eventsOf are the events of the move: those during it that do not belong to a node
-// that has no part in it.
+// eventsOf are the events of the move: those during it that concern its workload, its
+// disk or its machines.
 func (e *Environment) eventsOf(m Move) []timeline.Event {
-	const afterwards = 50 * time.Millisecond
 	end := m.Running
 	if m.FirstWrite.After(end) {
 		end = m.FirstWrite
 	}
-	return slices.DeleteFunc(e.events.Between(m.Requested, end.Add(afterwards)), func(ev timeline.Event) bool {
-		node, isNode := strings.CutPrefix(string(ev.Lane), "node/")
-		return isNode && node != m.From && node != m.To
+	return slices.DeleteFunc(e.events.Between(m.Requested, end), func(ev timeline.Event) bool {
+		return ev.Subject != m.Workload.Name && !m.involves(ev.Subject)
 	})
 }
 
@@ -199,8 +210,18 @@ func (e *Environment) summarize(with, without Series) {
 	fast, slow := timeline.Median(with.Seconds), timeline.Median(without.Seconds)
 	metric := func(name string) any { return e.Report.Metrics[name] }
 	e.Report.Summary = fmt.Sprintf(
-		"A pod that writes to a disk was moved to another node %d times. With a replica of the disk attached to another node it ran again after %.1f s, of which the driver took %.2f s, and Azure was asked for %d changes. "+
+		"A pod that writes to a disk was moved to another node %d times. With a replica of the disk attached to another node it ran again after %.1f s, of which the driver took %.2f s; Azure was asked for %s. "+
 			"Without a replica, when the disk has to be detached and attached again, it took %.1f s. Of %v records that the pods were told are safe, %v are lost.",
-		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), with.totalAzureWrites(), slow,
+		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), changes(with.totalAzureWrites()), slow,
 		metric("acknowledged_records"), metric("lost_records"))
+}
+
+func changes(n int) string {
+	switch n {
+	case 0:
+		return "nothing"
+	case 1:
+		return "one change"
+	}
+	return fmt.Sprintf("%d changes", n)
 }

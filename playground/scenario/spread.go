@@ -5,41 +5,45 @@ import (
 	"time"
 )
 
-// kubeletPeriod is how often a kubelet says which volumes it uses: its
-// nodeStatusUpdateFrequency of 10 s by default, to which it adds up to 4 % at random.
-const kubeletPeriod = 10200 * time.Millisecond
+const (
+	// kubeletPeriod is how often a kubelet says which volumes it uses: its
+	// nodeStatusUpdateFrequency, 10 s by default, to which it adds up to 4 % at random.
+	kubeletPeriod = 10200 * time.Millisecond
+	// unstageDelay is about how long it takes from the request to delete a pod until the
+	// kubelet has unmounted its volume.
+	unstageDelay = 1200 * time.Millisecond
+)
 
-// spread says when moves are to begin so that those away from one node meet its
-// kubelet at different points of its period, evenly spread over it. How long a move
-// waits for that kubelet is otherwise luck, and so would be the median of a few moves.
-type spread struct {
-	// perNode is how many moves away from each node are expected.
-	perNode int
-	first   map[string]time.Time
-	count   map[string]int
+// spreadStart says when the i-th of some moves is to begin, so that the old kubelet's
+// next report comes once early, once late, and evenly in between, after the volume was
+// unmounted. How long a move waits for that report is otherwise luck, and so would
+// be the median of a few moves. reported is when that kubelet last reported; from
+// is the earliest time.
+func spreadStart(i, moves int, reported, from time.Time) time.Time {
+	if reported.IsZero() {
+		return from
+	}
+	// Every move gets a part of the period; neighbours in time get parts far apart.
+	part := i * spreadStep(moves) % moves
+	wait := kubeletPeriod * time.Duration(2*part+1) / time.Duration(2*moves)
+	start := reported.Add(-wait - unstageDelay)
+	if behind := from.Sub(start); behind > 0 {
+		start = start.Add((behind + kubeletPeriod - 1) / kubeletPeriod * kubeletPeriod)
+	}
+	return start
 }
 
-func newSpread(moves int) *spread {
-	// The pod goes to and fro between two nodes.
-	return &spread{perNode: (moves + 1) / 2, first: map[string]time.Time{}, count: map[string]int{}}
-}
-
-// next returns the first moment from now on at which a move away from the node is
-// to begin.
-func (s *spread) next(node string, now time.Time) time.Time {
-	first, known := s.first[node]
-	if !known {
-		s.first[node] = now
-		s.count[node] = 1
-		return now
+// spreadStep is a number near half of n that has no divisor in common with it.
+func spreadStep(n int) int {
+	for step := max(1, n/2); ; step++ {
+		a, b := step, n
+		for b != 0 {
+			a, b = b, a%b
+		}
+		if a == 1 {
+			return step
+		}
 	}
-	offset := kubeletPeriod * time.Duration(s.count[node]%s.perNode) / time.Duration(s.perNode)
-	s.count[node]++
-	at := first.Add(offset)
-	if behind := now.Sub(at); behind > 0 {
-		at = at.Add((behind + kubeletPeriod - 1) / kubeletPeriod * kubeletPeriod)
-	}
-	return at
 }
 
 // awaitTime blocks until that time.

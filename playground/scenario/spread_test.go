@@ -7,29 +7,31 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMovesAwayFromANodeMeetItsKubeletAllOverItsPeriod(t *testing.T) {
+func TestMovesWaitForTheKubeletOnceForEachPartOfItsPeriod(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		moves := rapid.IntRange(1, 9).Draw(t, "moves")
-		s, now := newSpread(moves), noon
-		begun := map[string][]time.Time{}
+		now, parts := noon, map[int]bool{}
 		for i := range moves {
-			node := []string{"node-1", "node-3"}[i%2]
-			at := s.next(node, now)
-			if at.Before(now) || at.Sub(now) > kubeletPeriod {
-				t.Fatalf("at %s the next move is to begin at %s", now, at)
+			reported := now.Add(-time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "reported before")))
+			start := spreadStart(i, moves, reported, now)
+			if start.Before(now) || start.Sub(now) > kubeletPeriod {
+				t.Fatalf("at %s the next move is to begin at %s", now, start)
 			}
-			begun[node] = append(begun[node], at)
-			now = at.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "took")))
+			// What is left of the period, when the volume has been unmounted, is the wait.
+			wait := kubeletPeriod - start.Add(unstageDelay).Sub(reported)%kubeletPeriod
+			parts[int(wait*time.Duration(moves)/(kubeletPeriod+1))] = true
+			now = start.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "took")))
 		}
-		for node, times := range begun {
-			seen := map[time.Duration]bool{}
-			for _, at := range times {
-				seen[at.Sub(times[0])%kubeletPeriod] = true
-			}
-			if len(seen) != len(times) {
-				t.Fatalf("%d moves away from %s at %d points of the period", len(times), node, len(seen))
-			}
+		if len(parts) != moves {
+			t.Fatalf("%d moves met %d parts of the period", moves, len(parts))
 		}
 	})
+}
+
+func TestAMoveBeginsAtOnceIfTheKubeletIsNotKnown(t *testing.T) {
+	t.Parallel()
+	if got := spreadStart(2, 5, time.Time{}, noon); !got.Equal(noon) {
+		t.Errorf("begins at %s", got)
+	}
 }

@@ -3,6 +3,8 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,6 +108,32 @@ func (v *view) await(ctx context.Context, limit time.Duration, what string, cond
 			return fmt.Errorf("wait until %s: %w", what, ctx.Err())
 		}
 	}
+}
+
+// nodes are the names of the nodes in the zone, of all if it is empty.
+func (v *view) nodes(zone string) []string {
+	selector := labels.Everything()
+	if zone != "" {
+		selector = labels.SelectorFromSet(labels.Set{corev1.LabelTopologyZone: zone})
+	}
+	all, _ := v.typed.Core().V1().Nodes().Lister().List(selector)
+	var names []string
+	for _, node := range all {
+		names = append(names, node.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// zones are the names of the zones that have at least that many nodes.
+func (v *view) zones(atLeast int) []string {
+	all, _ := v.typed.Core().V1().Nodes().Lister().List(labels.Everything())
+	count := map[string]int{}
+	for _, node := range all {
+		count[node.Labels[corev1.LabelTopologyZone]]++
+	}
+	maps.DeleteFunc(count, func(zone string, nodes int) bool { return zone == "" || nodes < atLeast })
+	return slices.Sorted(maps.Keys(count))
 }
 
 func (v *view) pod(name string) *corev1.Pod {

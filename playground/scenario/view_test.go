@@ -41,7 +41,7 @@ func newPlayground(t *testing.T) playground {
 		azVolumes: "AzVolumeList", azAttachments: "AzVolumeAttachmentList", azDriverNodes: "AzDriverNodeList",
 	})
 	log := &timeline.Log{}
-	view, err := newView(t.Context(), kube, driver, "ns", &observer{events: log, clock: clock.RealClock{}})
+	view, err := newView(t.Context(), kube, driver, "ns", newObserver(log, clock.RealClock{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +157,9 @@ func TestAKubeletThatLetsGoBecomesAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.awaitStep(t, "kubelet of node-1: not in use")
+	if p.view.observer.reported("node-1").IsZero() || !p.view.observer.reported("node-2").IsZero() {
+		t.Error("the time of the report is not kept")
+	}
 }
 
 func driverObject(kind, name string, spec, status map[string]any) *unstructured.Unstructured {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,6 +17,8 @@ import (
 )
 
 const (
+	// appLabel names the workload on its pods.
+	appLabel    = "app"
 	provisioner = "disk.csi.azure.com"
 	// diskSize is the smallest that mkfs makes quickly and that Azure lets be shared.
 	diskSize = "8Gi"
@@ -30,10 +33,17 @@ type Workload struct {
 	// MaxShares and Replicas are the StorageClass parameters maxShares and
 	// maxMountReplicaCount.
 	MaxShares, Replicas int
+	// Zone keeps the pod in one zone; empty for any.
+	Zone string
 }
 
 func (w Workload) pod() string   { return w.Name + "-0" }
 func (w Workload) claim() string { return "data-" + w.pod() }
+
+// workloadOfClaim is the name of the workload that has the claim.
+func workloadOfClaim(claim string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(claim, "data-"), "-0")
+}
 
 // storageClass is made once and shared by all runs: its name says all that is in it.
 func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
@@ -53,7 +63,7 @@ func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
 }
 
 func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet {
-	labels := map[string]string{"app": w.Name}
+	labels := map[string]string{appLabel: w.Name}
 	meta := metav1.ObjectMeta{Name: w.Name, Labels: maps.Clone(labels)}
 	meta.Labels[scenarioLabel] = e.Report.Scenario
 	container := corev1.Container{
@@ -63,6 +73,10 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 		Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
 		}}},
+	}
+	var nodes map[string]string
+	if w.Zone != "" {
+		nodes = map[string]string{corev1.LabelTopologyZone: w.Zone}
 	}
 	return &appsv1.StatefulSet{
 		ObjectMeta: meta,
@@ -74,6 +88,7 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
 					TerminationGracePeriodSeconds: ptr.To[int64](1),
+					NodeSelector:                  nodes,
 					Containers:                    []corev1.Container{container},
 				},
 			},

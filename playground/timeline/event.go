@@ -54,6 +54,8 @@ type Event struct {
 	// Source is where it was observed: "kubernetes", "driver controller", "driver
 	// node", "azuresim", "workload" or "scenario".
 	Source string
+	// Subject is whom it concerns: a workload, or a resource at Azure. It may be empty.
+	Subject string
 	// Failed marks a call or operation that ended with an error.
 	Failed bool
 }

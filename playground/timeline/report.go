@@ -109,6 +109,7 @@ type jsonEvent struct {
 	Detail   string  `json:"detail"`
 	Duration float64 `json:"seconds,omitempty"`
 	Failed   bool    `json:"failed,omitempty"`
+	Subject  string  `json:"subject,omitempty"`
 }
 
 // JSON returns the report for programs.
@@ -121,7 +122,7 @@ func (r *Report) JSON() ([]byte, error) {
 	for _, e := range sorted(r.Events) {
 		out.Timeline = append(out.Timeline, jsonEvent{
 			T: seconds(e.At.Sub(r.Started)), Step: e.Step, Source: e.Source, Lane: e.Lane,
-			Detail: e.Detail, Duration: seconds(e.Duration), Failed: e.Failed,
+			Detail: e.Detail, Duration: seconds(e.Duration), Failed: e.Failed, Subject: e.Subject,
 		})
 	}
 	data, err := json.MarshalIndent(out, "", "  ")
