@@ -143,9 +143,12 @@ func TestLaw8ReplicaGivesItsSlotToAPrimary(t *testing.T) {
 	p.Eventually("the replica is gone", attachedTo(p, "first", "gw-a"))
 	more := p.Create("more", map[string]string{"skuName": "Premium_LRS"})
 	expectCode(t, p.Publish(t.Context(), more, "gw-b"), codes.ResourceExhausted)
-	// A slot that becomes free is taken without further calls for it.
+	if c := p.Volume("more").Status.Primary; c.State != apiv1.ClaimReleased {
+		t.Fatalf("the refused call left the claim %+v", *c)
+	}
 	p.Unstage("other-0", "gw-b")
 	must(t, p.Unpublish(t.Context(), handles[0], "gw-b"))
+	must(t, p.Publish(t.Context(), more, "gw-b"))
 	p.Eventually("attached", attachedTo(p, "more", "gw-b"))
 }
 
