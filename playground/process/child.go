@@ -83,7 +83,7 @@ func (c *Child) start() error {
 		defer reader.Close()
 		defer writer.Close()
 		cmd.Stdin = reader
-		defer writer.WriteString(c.spec.Input)
+		defer func() { _, _ = writer.WriteString(c.spec.Input) }() // the child may have ended
 	}
 	enter := c.spec.Enter
 	if enter == nil {
