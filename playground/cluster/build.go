@@ -48,6 +48,9 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 	if err := host.Preflight(string(dir), programs.CacheDir()); err != nil {
 		return nil, fmt.Errorf("this machine cannot run a playground:\n%w", err)
 	}
+	if err := refuseAnother(dir); err != nil {
+		return nil, err
+	}
 	b, err := newBuilder(progress)
 	if err != nil {
 		return nil, err

@@ -26,9 +26,9 @@ func Down(ctx context.Context, dir state.Dir, progress Progress) error {
 			return err
 		}
 	}
-	if other, err := state.Claimant(); err != nil || other != "" {
-		// What is left on the machine may be the other one's.
-		return errors.Join(err, fmt.Errorf("nothing was cleaned up: another playground is up, in %s", other))
+	// With another one up, what is found on the machine may be that one's.
+	if err := refuseAnother(dir); err != nil {
+		return fmt.Errorf("nothing was cleaned up: %w", err)
 	}
 	if err := Clean(dir); err != nil {
 		return err

@@ -32,10 +32,8 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 	} else if alive {
 		return nil, errors.New("a playground is up already")
 	}
-	if other, err := state.Claimant(); err != nil {
-		return nil, fmt.Errorf("find out whether another playground is up: %w", err)
-	} else if other != "" {
-		return nil, fmt.Errorf("another playground is up on this machine, in %s: there can be one at a time (`playground down --state %s`)", other, other)
+	if err := refuseAnother(dir); err != nil {
+		return nil, err
 	}
 	if err := Clean(dir); err != nil {
 		return nil, fmt.Errorf("clean up after an earlier playground: %w", err)
@@ -60,6 +58,20 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 		progress("interrupted: taking everything down")
 	}
 	return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
+}
+
+// refuseAnother fails if a playground is up on this machine.
+func refuseAnother(dir state.Dir) error {
+	other, err := state.Claimant()
+	switch {
+	case err != nil:
+		return fmt.Errorf("find out whether another playground is up: %w", err)
+	case other == dir:
+		return errors.New("a playground is up already")
+	case other != "":
+		return fmt.Errorf("another playground is up on this machine, in %s: there can be one at a time (`playground down --state %s`)", other, other)
+	}
+	return nil
 }
 
 // adopt gives the playground its own link to a program, or copy of it, because the

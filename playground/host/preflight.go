@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ const neededDisk = 8 << 30
 // of each.
 var tools = map[string]string{
 	"runc": "runc", "nft": "nftables", "conntrack": "conntrack", "mount": "mount",
-	"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "go": "golang",
+	"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "debootstrap": "debootstrap",
 }
 
 // Preflight says in plain sentences everything that keeps a playground from
@@ -59,6 +60,10 @@ func Preflight(stateDir, cacheDir string) error {
 			packages = append(packages, pkg)
 		}
 	}
+	if _, err := exec.LookPath("go"); err != nil {
+		fault("Go is not on the PATH: everything that runs here is built from source (see go.mod for the version)")
+	}
+	slices.Sort(packages)
 	if len(packages) > 0 {
 		fault("programs of these packages are missing: %s (run hack/install-packages.sh)", strings.Join(packages, ", "))
 	}

@@ -18,6 +18,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Filesystem and network tools are where the PATH of a plain su does not lead.
+	os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin")
 	err := newRootCommand().ExecuteContext(ctx)
 	if code := exitCode(0); errors.As(err, &code) {
 		stop()
