@@ -62,17 +62,23 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 	}
 	progress("programs and images are there")
 	c, err := Up(ctx, dir, built, progress)
-	if err != nil || opts.NoDriver {
-		return c, err
+	if err != nil {
+		return nil, err
 	}
-	if err := c.InstallDriver(ctx, opts.Values, progress); err != nil {
-		if ctx.Err() != nil {
-			progress("interrupted: taking everything down")
-			return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
-		}
-		return c, fmt.Errorf("the playground is up, but: %w", err)
+	if !opts.NoDriver {
+		err = c.InstallDriver(ctx, opts.Values, progress)
 	}
-	return c, nil
+	if err == nil {
+		err = c.waitForDNS(ctx)
+	}
+	if err == nil {
+		return c, nil
+	}
+	if ctx.Err() != nil {
+		progress("interrupted: taking everything down")
+		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
+	}
+	return c, fmt.Errorf("the playground is up (`playground down` takes it down), but: %w", err)
 }
 
 type builder struct {

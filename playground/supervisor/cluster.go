@@ -186,31 +186,6 @@ func isReady(node corev1.Node) bool {
 	return false
 }
 
-// waitForDNS waits until the cluster's names are served.
-func (s *Supervisor) waitForDNS(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	config, err := s.restConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	for {
-		deployment, err := client.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
-		if err == nil && deployment.Status.AvailableReplicas > 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the cluster's name server: %w", ctx.Err())
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
 // writeKubeconfig writes the administrator's kubeconfig for use on the host.
 func (s *Supervisor) writeKubeconfig(server string) error {
 	config, err := clientcmd.LoadFromFile(s.credentials.Kubeconfig("admin"))

@@ -130,7 +130,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 		s.progress("%s", note)
 	}
 	for _, step := range []func(context.Context) error{
-		s.buildNetwork, s.startControlPlaneAndNodes, s.openAPI, s.populate, s.waitForNodes, s.waitForDNS,
+		s.buildNetwork, s.startControlPlaneAndNodes, s.openAPI, s.populate, s.waitForNodes,
 	} {
 		if err := step(ctx); err != nil {
 			return err
