@@ -38,6 +38,8 @@ type Scenario struct {
 	Summary string
 	// Title is the heading of the report.
 	Title string
+	// Latency is the profile of azuresim that the measures are meant for; empty if any does.
+	Latency string
 	// Run plays it. It returns an error only if it could not be played to its end; a
 	// check that did not hold is no error.
 	Run func(ctx context.Context, env *Environment) error
@@ -55,6 +57,7 @@ var All = []Scenario{
 		Name:    "planned-move",
 		Summary: "a pod that writes is moved between nodes, with a replica of its disk and without",
 		Title:   "Moving a pod that writes to its disk",
+		Latency: "realistic",
 		Run:     plannedMove,
 	},
 }

@@ -53,6 +53,9 @@ func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out stri
 	if err := c.Ready(ctx); err != nil {
 		return err
 	}
+	if s.Latency != "" && c.Options.Latency != s.Latency {
+		return fmt.Errorf("the playground was brought up with --latency %s, and %s measures with %s: take it down and up again", c.Options.Latency, s.Name, s.Latency)
+	}
 	progress := newProgress()
 	image, err := cluster.RecorderImage(ctx, progress)
 	if err != nil {
