@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The end-to-end stage of the tests: a real cluster on this machine, the chart installed, a pod moved with
-# the history of its records checked, the chart upgraded and removed, and nothing left behind.
+# The end-to-end stage of the tests, on real clusters on this machine: the playground itself, from inside and
+# outside; then the chart installed, pods moved with the history of their records checked, the chart upgraded, a
+# pod moved again, and the chart removed. `playground down` fails if anything is left behind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 state=$(mktemp -d)
@@ -13,6 +14,26 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
+
+echo "--- the playground without the driver"
+bin/playground selftest
+
+echo "--- planned move"
 bin/playground up
 bin/playground run planned-move --out out/e2e
-bin/playground run chart-lifecycle --out out/e2e
+
+echo "--- upgrade"
+cat >"$state/upgrade.yaml" <<'VALUES'
+logLevel: debug
+VALUES
+bin/playground driver install --values "$state/upgrade.yaml"
+bin/playground run hello --out out/e2e
+
+echo "--- uninstall"
+bin/playground driver uninstall
+left=$(bin/playground kubectl get -n azure-disk-csi deployments,daemonsets,services,azv,azva -o name)
+left+=$(bin/playground kubectl get csidrivers,clusterroles,clusterrolebindings,validatingadmissionpolicies -o name | grep -i azuredisk || true)
+if [ -n "$left" ]; then
+  echo "left behind by the uninstall: $left" >&2
+  exit 1
+fi
