@@ -76,7 +76,7 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 	}
 	if ctx.Err() != nil {
 		progress("interrupted: taking everything down")
-		return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
+		return nil, errors.Join(errInterrupted, Down(context.WithoutCancel(ctx), dir, progress))
 	}
 	return c, fmt.Errorf("the playground is up (`playground down` takes it down), but: %w", err)
 }

@@ -20,6 +20,8 @@ import (
 // Progress receives a line about each step.
 type Progress func(format string, args ...any)
 
+var errInterrupted = errors.New("interrupted")
+
 // Up brings a playground up and returns when it is ready. If that fails, or the
 // context ends, everything is taken down again. What an earlier playground left in
 // the state folder is cleaned up first; one that is up must not be there.
@@ -56,6 +58,7 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 	}
 	if ctx.Err() != nil {
 		progress("interrupted: taking everything down")
+		err = errInterrupted
 	}
 	return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
 }
