@@ -13,7 +13,6 @@ import (
 func (s *simulator) hold(operation, name string) {
 	s.t.Helper()
 	s.fault(map[string]any{"stage": "operation", "operation": operation, "name": name, "times": 1, "delay": "1s"})
-
 }
 
 func TestPutPreemptsTheUpdateUnderWay(t *testing.T) {

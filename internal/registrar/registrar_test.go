@@ -27,7 +27,7 @@ type testbed struct {
 
 func start(t *testing.T, await func(context.Context) error) *testbed {
 	t.Helper()
-	temp, err := os.MkdirTemp("", "reg") //nolint:usetesting // the path of t.TempDir is too long for a unix socket
+	temp, err := os.MkdirTemp("", "reg")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet") //nolint:usetesting // the path of t.TempDir is too long for a unix socket
+	dir, err := os.MkdirTemp("", "kubelet")
 	if err != nil {
 		t.Fatal(err)
 	}
