@@ -10,12 +10,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	mountutils "k8s.io/mount-utils"
 )
 
 // MiB in bytes.
 const MiB = 1 << 20
+
+const (
+	clearTimeout = 10 * time.Second
+	lookEvery    = 20 * time.Millisecond
+)
 
 // Disk is a file with a loop device over it.
 type Disk struct {
@@ -44,11 +50,27 @@ func NewDisk(t *testing.T, sizeBytes int64) *Disk {
 			_ = exec.Command("umount", mount).Run()
 		}
 		Run(t, "losetup", "-d", disk.Device)
-		if out := Run(t, "losetup", "-j", file); out != "" {
-			t.Errorf("the loop device is left over: %s", out)
-		}
+		awaitCleared(t, file)
 	})
 	return disk
+}
+
+// awaitCleared waits until the loop device over file is gone. It goes with the last that has it open, and a read
+// whose caller has given up may still be on its way.
+func awaitCleared(t *testing.T, file string) {
+	t.Helper()
+	deadline := time.Now().Add(clearTimeout)
+	for {
+		out := Run(t, "losetup", "-j", file)
+		if out == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("the loop device is left over: %s", out)
+			return
+		}
+		time.Sleep(lookEvery)
+	}
 }
 
 // Grow makes the disk larger, as the platform does; the device shows it.
