@@ -30,6 +30,9 @@ bin/playground driver install --values "$state/upgrade.yaml"
 bin/playground run hello --out out/e2e
 
 echo "--- uninstall"
+# The scenarios have deleted their claims; the chart's guard refuses as long as their disks are being detached and deleted.
+bin/playground kubectl wait -n azure-disk-csi --for=delete azv --all --timeout=5m
+bin/playground kubectl wait -n azure-disk-csi --for=delete azva --all --timeout=1m
 bin/playground driver uninstall
 left=$(bin/playground kubectl get -n azure-disk-csi deployments,daemonsets,services,azv,azva -o name)
 left+=$(bin/playground kubectl get csidrivers,clusterroles,clusterrolebindings,validatingadmissionpolicies -o name | grep -i azuredisk || true)
