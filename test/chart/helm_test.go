@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 )
 
 const (
@@ -47,37 +48,14 @@ func root() string {
 
 func chartDir() string { return filepath.Join(root(), "charts", "azuredisk") }
 
-// program finds a pinned program in the cache that `make programs` fills; of several builds, the newest.
+// program returns the path of a pinned program.
 func program(t testing.TB, name string) string {
 	t.Helper()
-	cache := os.Getenv("AZUREDISK_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(dir, "azuredisk")
-	}
-	found, err := filepath.Glob(filepath.Join(cache, "programs", "*", "bin", name))
-	if err != nil || len(found) == 0 {
-		t.Fatalf("%s is not in the program cache %s: run `make programs` first", name, cache)
-	}
-	newest := found[0]
-	for _, path := range found[1:] {
-		if modified(t, path) > modified(t, newest) {
-			newest = path
-		}
-	}
-	return newest
-}
-
-func modified(t testing.TB, path string) int64 {
-	t.Helper()
-	info, err := os.Stat(path)
+	path, err := programs.Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.ModTime().UnixNano()
+	return path
 }
 
 // helm runs Helm with configuration and cache of its own.

@@ -15,8 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 )
 
 // config of the server that Run started.
@@ -65,8 +64,8 @@ func Run(m *testing.M) int {
 
 // collect links the programs from the cache into one directory.
 func collect(into string) error {
-	for program, set := range map[string]string{"kube-apiserver": "kubernetes", "kubectl": "kubernetes", "etcd": "etcd"} {
-		path, err := find(set, program)
+	for _, program := range []string{"kube-apiserver", "kubectl", "etcd"} {
+		path, err := programs.Find(program)
 		if err != nil {
 			return err
 		}
@@ -75,36 +74,6 @@ func collect(into string) error {
 		}
 	}
 	return nil
-}
-
-func find(set, program string) (string, error) {
-	cache := os.Getenv("AZUREDISK_CACHE")
-	if cache == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		cache = filepath.Join(home, ".cache", "azuredisk")
-	}
-	pattern := filepath.Join(cache, "programs", set+"-*", "bin", program)
-	found, err := filepath.Glob(pattern)
-	if err != nil {
-		return "", err
-	}
-	if len(found) == 0 {
-		return "", fmt.Errorf("%s is not in the program cache (%s): run `make programs` first", program, pattern)
-	}
-	// The newest build is the one that the tree pins now.
-	return slices.MaxFunc(found, func(a, b string) int { return compareModTime(a, b) }), nil
-}
-
-func compareModTime(a, b string) int {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	if errA != nil || errB != nil {
-		return strings.Compare(a, b)
-	}
-	return infoA.ModTime().Compare(infoB.ModTime())
 }
 
 func root() string {

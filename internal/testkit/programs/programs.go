@@ -1,0 +1,41 @@
+// Package programs finds the pinned programs that tests run, in the cache outside of the tree that
+// `make programs` fills.
+package programs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Find returns the path of a program, as in "kube-apiserver". Of several builds it is the newest, which is the one
+// that the tree pins now.
+func Find(name string) (string, error) {
+	cache := os.Getenv("AZUREDISK_CACHE")
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("find the program cache: %w", err)
+		}
+		cache = filepath.Join(dir, "azuredisk")
+	}
+	pattern := filepath.Join(cache, "programs", "*", "bin", name)
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return "", fmt.Errorf("look for %s: %w", pattern, err)
+	}
+	newest, at := "", int64(0)
+	for _, path := range found {
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", fmt.Errorf("look at %s: %w", path, err)
+		}
+		if modified := info.ModTime().UnixNano(); newest == "" || modified > at {
+			newest, at = path, modified
+		}
+	}
+	if newest == "" {
+		return "", fmt.Errorf("%s is not in the program cache (%s): run `make programs` first", name, pattern)
+	}
+	return newest, nil
+}
