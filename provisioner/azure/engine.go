@@ -33,7 +33,8 @@ type request struct {
 	entry
 	params provisioner.AttachRequest
 	serial int
-	// answered is closed when the platform has accepted or refused, ended when there is no more to come.
+	// answered is closed when the platform has accepted or refused, ended when there is no more to come; of a refusal
+	// ended is closed first.
 	answered, ended chan struct{}
 
 	// Guarded by the engine's mu; token and err don't change after answered and ended are closed.
@@ -70,6 +71,18 @@ func (r *request) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// refusal returns why an answered request was not accepted; nil if it was.
+func (r *request) refusal() error {
+	select {
+	case <-r.ended:
+		if r.token == "" {
+			return r.err
+		}
+	default:
+	}
+	return nil
 }
 
 // Attach implements provisioner.Attachments.
@@ -116,12 +129,8 @@ func (e *engine) submit(ctx context.Context, v verb, params provisioner.AttachRe
 	case <-e.cloud.ctx.Done():
 		return nil, e.cloud.ctx.Err()
 	}
-	select {
-	case <-r.ended:
-		if r.token == "" && r.err != nil {
-			return nil, r.err
-		}
-	default:
+	if err := r.refusal(); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -285,12 +294,13 @@ func (e *engine) finishLocked(r *request, err error) {
 		delete(e.last, r.pair())
 	}
 	e.dispatcher.settled(&r.entry)
+	// In this order: whoever is woken by the answer asks at once whether that was all.
+	close(r.ended)
 	select {
 	case <-r.answered:
 	default:
 		close(r.answered)
 	}
-	close(r.ended)
 }
 
 // accepted answers the callers of a request whose operation has begun.
