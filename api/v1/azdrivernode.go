@@ -11,9 +11,11 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=azdn,categories=azuredisk
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="VM size",type=string,JSONPath=`.spec.vmSize`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
 // +kubebuilder:printcolumn:name="Max disks",type=integer,JSONPath=`.status.capacity.maxDataDisks`
+// +kubebuilder:printcolumn:name="Foreign disks",type=integer,JSONPath=`.status.capacity.foreignDisks`,priority=1
 // +kubebuilder:printcolumn:name="Heartbeat",type=date,JSONPath=`.status.heartbeatTime`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.driverVersion`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -56,6 +58,24 @@ type AzDriverNodeSpec struct {
 // NodeConditionReady says whether the node plug-in can stage volumes.
 const NodeConditionReady = "Ready"
 
+// NodeConditionReachable says whether the node is there at all, as the controller sees it from
+// outside. Only the controller writes it.
+const NodeConditionReachable = "Reachable"
+
+// Reasons of the condition Reachable.
+const (
+	// ReachableHeartbeatFresh: True.
+	ReachableHeartbeatFresh = "HeartbeatFresh"
+	// ReachableHeartbeatStale: Unknown; the heartbeat is late and nothing else speaks against the node.
+	ReachableHeartbeatStale = "HeartbeatStale"
+	// ReachableNodeLost: False; two independent signals.
+	ReachableNodeLost = "NodeLost"
+	// ReachableVMDown: False; Azure says that the VM is stopped, deallocated or gone.
+	ReachableVMDown = "VMDown"
+	// ReachableFencingHeldBack: Unknown; so many nodes look lost at once that the fault may be elsewhere.
+	ReachableFencingHeldBack = "FencingHeldBack"
+)
+
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
 	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
@@ -81,22 +101,28 @@ type AzDriverNodeStatus struct {
 	// +listType=map
 	// +listMapKey=volumeName
 	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
-	// Capacity is filled in by the controller from Azure's SKU list.
+	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready.
+	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodeCapacity is how many disks the VM can take.
+// NodeCapacity is how many disks the VM can take. The driver has MaxDataDisks less ForeignDisks. Replicas
+// are not taken off: they give way (law 8).
 type NodeCapacity struct {
 	// MaxDataDisks is the largest number of data disks for the VM's size.
 	MaxDataDisks int32 `json:"maxDataDisks"`
 	// VMSize for which it was looked up.
 	VMSize string `json:"vmSize"`
+	// ForeignDisks is how many data disks are attached to the VM from outside this driver. They take
+	// slots that the driver does not have; the controller counts them at Azure every few minutes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ForeignDisks int32 `json:"foreignDisks,omitempty"`
 }
 
 // StagePhase is how far the staging of a volume has come on its node.

@@ -18,6 +18,9 @@ import (
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.maxMountReplicaCount`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.claim.name`,priority=1
+// +kubebuilder:printcolumn:name="Released by",type=string,JSONPath=`.status.lastRelease.nodeName`,priority=1
+// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.kind`,priority=1
+// +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.time`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 80",message="the name of an AzVolume is the disk's name and at most 80 characters long"
 type AzVolume struct {
@@ -246,6 +249,9 @@ type AzVolumeStatus struct {
 	// later the replicas are cleaned up unless there is a primary again.
 	// +optional
 	LastReleasedTime *metav1.Time `json:"lastReleasedTime,omitempty"`
+	// LastRelease says who let go last, and by what proof.
+	// +optional
+	LastRelease *ReleaseRecord `json:"lastRelease,omitempty"`
 	// Operation is the Azure operation in flight, if any.
 	// +optional
 	Operation *Operation `json:"operation,omitempty"`
@@ -284,6 +290,17 @@ const (
 	ClaimReleased ClaimState = "Released"
 )
 
+// ReleaseCause is why a claim is taken back from its node.
+// +kubebuilder:validation:Enum=Unpublished;NodeLost
+type ReleaseCause string
+
+const (
+	// CauseUnpublished: Kubernetes asked for it.
+	CauseUnpublished ReleaseCause = "Unpublished"
+	// CauseNodeLost: the driver found the node lost, and fences it.
+	CauseNodeLost ReleaseCause = "NodeLost"
+)
+
 // PrimaryClaim is the claim to be the one node that uses a volume. It is written
 // with optimistic locking only: a compare-and-swap (law 1).
 //
@@ -291,9 +308,13 @@ const (
 //	                                  ▲                          │
 //	                                  └────claim(B), epoch+1─────┘
 //
+// A claim that is Releasing because its node was lost is not taken up again before the proof: the disk is being cut off.
+//
 // +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="the epoch never shrinks"
 // +kubebuilder:validation:XValidation:rule="self.state == 'Released' || has(self.nodeName)",message="a claim that is Held or Releasing has a nodeName"
 // +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && has(oldSelf.nodeName) && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="a claim can be taken over only once it is Released"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state == 'Releasing' && has(oldSelf.cause) && oldSelf.cause == 'NodeLost')",message="a claim that is Releasing because its node was lost has to be Released first"
+// +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state == 'Releasing'",message="cause is set only while the claim is Releasing"
 // +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch == oldSelf.epoch + 1",message="every claim raises the epoch by one"
 type PrimaryClaim struct {
 	// NodeName is the node that holds the claim; empty when Released.
@@ -307,6 +328,21 @@ type PrimaryClaim struct {
 	// Since is when the state was entered.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
+	// Cause is why the claim is being taken back; set while Releasing. NodeLost is a decision that is
+	// carried through, whether or not the node comes back: Azure is asked for the proof.
+	// +optional
+	Cause ReleaseCause `json:"cause,omitempty"`
+}
+
+// ReleaseRecord says who let go of a volume last, and by what proof.
+type ReleaseRecord struct {
+	// NodeName of the node that held the claim.
+	NodeName string `json:"nodeName"`
+	// Cause of the release.
+	// +optional
+	Cause ReleaseCause `json:"cause,omitempty"`
+	// Proof that the node let go.
+	Proof ReleaseProof `json:"proof"`
 }
 
 // Operation is a long-running operation at Azure that a restarted driver can resume.

@@ -19,6 +19,8 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="LUN",type=integer,JSONPath=`.status.lun`
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.proof.kind`
+// +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.proof.time`
+// +kubebuilder:printcolumn:name="Proof of epoch",type=integer,JSONPath=`.status.proof.epoch`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type AzVolumeAttachment struct {
 	metav1.TypeMeta   `json:",inline"`

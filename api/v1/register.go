@@ -36,3 +36,10 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }
+
+// AnnotationFailover on a Pod or a PersistentVolumeClaim with the value FailoverDisabled keeps the driver from
+// fencing its volumes and from deleting the pod when the node is lost.
+const (
+	AnnotationFailover = GroupName + "/failover"
+	FailoverDisabled   = "disabled"
+)

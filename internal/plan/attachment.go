@@ -69,11 +69,14 @@ func Attachment(in AttachmentInput) AttachmentStep {
 	return s
 }
 
-// wantsFence says that the claim is being taken from a node that will not answer.
+// wantsFence says that the claim is being taken from a node that will not answer, or that was found lost and may have come back since:
+// that decision is carried through.
 func wantsFence(in AttachmentInput) bool {
-	return in.NodeLost && in.Attachment.Spec.Role == apiv1.RolePrimary && !Proven(in.Volume, in.Attachment) &&
-		in.Volume != nil && in.Volume.Status.Primary != nil &&
-		in.Volume.Status.Primary.State == apiv1.ClaimReleasing && Holds(in.Volume, in.Attachment.Spec.NodeName)
+	a := in.Attachment
+	if a.Spec.Role != apiv1.RolePrimary || Proven(in.Volume, a) || !Holds(in.Volume, a.Spec.NodeName) {
+		return false
+	}
+	return Fencing(in.Volume, a.Spec.NodeName) || (in.NodeLost && in.Volume.Status.Primary.State == apiv1.ClaimReleasing)
 }
 
 func (s *AttachmentStep) attach(in AttachmentInput) {
@@ -185,6 +188,9 @@ func (s *AttachmentStep) attached(in AttachmentInput, lun *int32) {
 	s.Status.LUN = lun
 	s.Status.Operation = nil
 	s.Status.Error = nil
+	if p := s.Status.Proof; p != nil && p.Epoch < in.Attachment.Spec.Epoch {
+		s.Status.Proof = nil // of a former time as primary; people would take it for one of now
+	}
 	s.condition(in, metav1.ConditionTrue, ReasonAttached, "")
 }
 

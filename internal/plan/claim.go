@@ -24,8 +24,13 @@ func Claim(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1
 			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
 				"node %s is primary (epoch %d, %s) and has not let go of the volume", current.NodeName, current.Epoch, current.State)
 		}
-		if current.State == apiv1.ClaimHeld {
+		switch {
+		case current.State == apiv1.ClaimHeld:
 			return *current, false, nil
+		case current.State == apiv1.ClaimReleasing && current.Cause == apiv1.CauseNodeLost:
+			// The disk is being cut off this very node; a new claim would not keep it.
+			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
+				"node %s was lost and is being fenced (epoch %d); it can claim the volume again when that is done", node, current.Epoch)
 		}
 	}
 	return apiv1.PrimaryClaim{NodeName: node, Epoch: epoch + 1, State: apiv1.ClaimHeld, Since: moment(now)}, true, nil
@@ -33,15 +38,19 @@ func Claim(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1
 
 // Releasing decides how a node's claim starts to be taken back. holder is false
 // if the node does not hold the claim, and there is nothing to take back; changed
-// is false if it is being taken back already.
-func Releasing(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1.PrimaryClaim, holder, changed bool) {
+// is false if it is being taken back already. The cause NodeLost takes the place of Unpublished, and never the other way round.
+func Releasing(current *apiv1.PrimaryClaim, node string, cause apiv1.ReleaseCause, now time.Time) (claim apiv1.PrimaryClaim, holder, changed bool) {
 	if current == nil || current.State == apiv1.ClaimReleased || current.NodeName != node {
 		return apiv1.PrimaryClaim{}, false, false
 	}
+	since := moment(now)
 	if current.State == apiv1.ClaimReleasing {
-		return *current, true, false
+		if cause != apiv1.CauseNodeLost || current.Cause == apiv1.CauseNodeLost {
+			return *current, true, false
+		}
+		since = current.Since
 	}
-	return apiv1.PrimaryClaim{NodeName: node, Epoch: current.Epoch, State: apiv1.ClaimReleasing, Since: moment(now)}, true, true
+	return apiv1.PrimaryClaim{NodeName: node, Epoch: current.Epoch, State: apiv1.ClaimReleasing, Cause: cause, Since: since}, true, true
 }
 
 // Released returns the claim that follows one that was being released, after the proof.
@@ -127,7 +136,7 @@ const (
 )
 
 // Demotion decides what becomes of a released attachment. It stays as a replica if the node is
-// known to be well, because it gave the proof itself, and the number of replicas, of which the next primary
+// known to be well, because it gave the proof itself and was not being fenced meanwhile, and the number of replicas, of which the next primary
 // will be one, does not pass what is wanted plus one.
 func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
 	wanted := volume.Spec.MaxMountReplicaCount
@@ -137,6 +146,10 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 	}
 	if proof == nil || proof.Kind != apiv1.ProofUnstaged {
 		return Remove
+	}
+	if last := volume.Status.LastRelease; last != nil && last.Cause == apiv1.CauseNodeLost &&
+		last.NodeName == released.Spec.NodeName && last.Proof.Epoch >= released.Spec.Epoch {
+		return Remove // the node spoke after all, but the disk may have been cut off
 	}
 	others := int32(0)
 	for _, a := range all {
@@ -148,6 +161,11 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 		return Remove
 	}
 	return Demote
+}
+
+// Fencing says whether the volume is being taken from the node because the node was lost.
+func Fencing(volume *apiv1.AzVolume, node string) bool {
+	return Holds(volume, node) && volume.Status.Primary.State == apiv1.ClaimReleasing && volume.Status.Primary.Cause == apiv1.CauseNodeLost
 }
 
 func moment(t time.Time) *metav1.Time {

@@ -19,12 +19,13 @@ func TestClaim(t *testing.T) {
 		changed bool
 		refused bool
 	}{
-		"the first claim has epoch 1":                  {nil, apiv1.PrimaryClaim{NodeName: "b", Epoch: 1, State: apiv1.ClaimHeld}, true, false},
-		"a released claim passes on with the next one": {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
-		"the holder's claim stays as it is":            {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, false, false},
-		"a node may take back its own release":         {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
-		"law 1: a second primary is refused":           {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{}, false, true},
-		"law 3: so is one while the proof is awaited":  {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{}, false, true},
+		"the first claim has epoch 1":                                {nil, apiv1.PrimaryClaim{NodeName: "b", Epoch: 1, State: apiv1.ClaimHeld}, true, false},
+		"a released claim passes on with the next one":               {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
+		"the holder's claim stays as it is":                          {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, false, false},
+		"a node may take back its own release":                       {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
+		"law 1: a second primary is refused":                         {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{}, false, true},
+		"law 3: so is one while the proof is awaited":                {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{}, false, true},
+		"a node that is being fenced does not take its release back": {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing, Cause: apiv1.CauseNodeLost}, apiv1.PrimaryClaim{}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,6 +41,51 @@ func TestClaim(t *testing.T) {
 				t.Fatalf("%+v, changed %t, error %v", got, changed, err)
 			}
 		})
+	}
+}
+
+func TestReleasing(t *testing.T) {
+	t.Parallel()
+	claim := func(state apiv1.ClaimState, cause apiv1.ReleaseCause) *apiv1.PrimaryClaim {
+		return &apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: state, Cause: cause}
+	}
+	for name, test := range map[string]struct {
+		current         *apiv1.PrimaryClaim
+		cause           apiv1.ReleaseCause
+		want            apiv1.ReleaseCause
+		holder, changed bool
+	}{
+		"a claim that is held is taken back":                       {claim(apiv1.ClaimHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
+		"that the node was lost becomes the cause of a release":    {claim(apiv1.ClaimReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
+		"the decision to fence stays when Kubernetes asks as well": {claim(apiv1.ClaimReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
+		"a release under way is not written again":                 {claim(apiv1.ClaimReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
+		"a released claim has no holder":                           {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.CauseNodeLost, "", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, holder, changed := plan.Releasing(test.current, "a", test.cause, now)
+			if got.Cause != test.want || holder != test.holder || changed != test.changed {
+				t.Fatalf("%+v, holder %t, changed %t", got, holder, changed)
+			}
+			if holder && (got.State != apiv1.ClaimReleasing || got.Epoch != 4 || got.NodeName != "a") {
+				t.Fatalf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestADiskThatMayHaveBeenCutOffIsNoReplica(t *testing.T) {
+	t.Parallel()
+	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1, Access: apiv1.AccessSingleNode}}
+	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{NodeName: "a", Epoch: 4}}
+	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
+	volume.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: *a.Status.Proof}
+	if got := plan.Demotion(volume, a, nil); got != plan.Demote {
+		t.Errorf("after an ordinary release: %s", got)
+	}
+	volume.Status.LastRelease.Cause = apiv1.CauseNodeLost
+	if got := plan.Demotion(volume, a, nil); got != plan.Remove {
+		t.Errorf("after a release in the course of fencing: %s", got)
 	}
 }
 
@@ -128,7 +174,7 @@ var names = [2]string{"a", "b"}
 func (p protocol) steps() map[string]protocol {
 	next := map[string]protocol{}
 	if p.claimed {
-		if c, holder, changed := plan.Releasing(&p.claim, p.claim.NodeName, now); holder && changed {
+		if c, holder, changed := plan.Releasing(&p.claim, p.claim.NodeName, apiv1.CauseUnpublished, now); holder && changed {
 			next["start release"] = p.with(func(q *protocol) { q.claim = stripped(c) })
 		}
 		if p.claim.State == apiv1.ClaimReleasing {

@@ -176,11 +176,11 @@ func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1
 }
 
 // writeClaim writes a claim if nothing of the AzVolume has changed since v was read, and updates v.
-func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.PrimaryClaim, released *metav1.Time) error {
+func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.PrimaryClaim, release *apiv1.ReleaseRecord) error {
 	before := v.DeepCopy()
 	v.Status.Primary = &claim
-	if released != nil {
-		v.Status.LastReleasedTime = released
+	if release != nil {
+		v.Status.LastReleasedTime, v.Status.LastRelease = claim.Since, release
 	}
 	if err := s.Client.Status().Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write claim of node %q: %w", claim.NodeName, err)

@@ -113,7 +113,7 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 // startRelease writes the node's claim as Releasing, and says whether the node holds it at all.
 func (s *Server) startRelease(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (bool, error) {
 	for range maxTries {
-		claim, holder, changed := plan.Releasing(v.Status.Primary, node, s.Clock.Now())
+		claim, holder, changed := plan.Releasing(v.Status.Primary, node, apiv1.CauseUnpublished, s.Clock.Now())
 		if !holder || !changed {
 			return holder, nil
 		}
@@ -152,8 +152,7 @@ func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, 
 	}
 	for range maxTries {
 		now := s.Clock.Now()
-		at := metav1.NewTime(now)
-		err := s.writeClaim(ctx, v, plan.Released(releasing, now), &at)
+		err := s.writeClaim(ctx, v, plan.Released(releasing, now), &apiv1.ReleaseRecord{NodeName: node, Cause: v.Status.Primary.Cause, Proof: *proof})
 		if err == nil {
 			s.metrics.releases.WithLabelValues(string(proof.Kind)).Inc()
 			return a, nil

@@ -177,7 +177,7 @@ func publishSteps(name string) step {
 func unpublishSteps(name string) step {
 	return func(w *world) step {
 		claim, version := w.claim, w.version
-		releasing, holder, changed := plan.Releasing(&claim, name, time.Unix(1, 0))
+		releasing, holder, changed := plan.Releasing(&claim, name, apiv1.CauseUnpublished, time.Unix(1, 0))
 		if !holder {
 			return nil
 		}
