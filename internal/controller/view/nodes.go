@@ -92,7 +92,7 @@ func (n *Nodes) fresh(d *apiv1.AzDriverNode) bool {
 type Facts struct {
 	// VMID from the AzDriverNode; "" if there is none.
 	VMID string
-	// MaxDataDisks of the VM; 0 if it is not known.
+	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
 	// Lost says that no report is to be expected: the Node or the AzDriverNode is
 	// gone, or the heartbeat is stale and the kubelet is not ready either.
@@ -109,10 +109,18 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 		return Facts{Lost: true}, nil
 	}
 	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || (!n.fresh(d) && !ready(node))}
-	if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
-		facts.MaxDataDisks = c.MaxDataDisks
-	}
+	facts.MaxDataDisks = slots(d)
 	return facts, nil
+}
+
+// slots is how many data disks of the VM are the driver's to use; 0 if that is not known. A VM
+// that others have filled keeps one, and Azure's answer says that it is taken.
+func slots(d *apiv1.AzDriverNode) int32 {
+	c := d.Status.Capacity
+	if c == nil || c.VMSize != d.Spec.VMSize || c.MaxDataDisks <= 0 {
+		return 0
+	}
+	return max(c.MaxDataDisks-c.ForeignDisks, 1)
 }
 
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
@@ -188,8 +196,8 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 			taken++
 		}
 	}
-	if c := d.Status.Capacity; c != nil {
-		v.FreeSlots = max(c.MaxDataDisks-taken, 0)
+	if most := slots(d); most > 0 {
+		v.FreeSlots = max(most-taken, 0)
 	}
 	return v, nil
 }
