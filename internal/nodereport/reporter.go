@@ -76,17 +76,17 @@ func New(options Options) *Reporter {
 // Scanned is closed once the report of this process has been compared with the node's mounts and written.
 func (r *Reporter) Scanned() <-chan struct{} { return r.written }
 
-// Capacity returns how many data disks the VM can take, or 0 while the controller has not looked it
-// up. It reads at the API server.
-func (r *Reporter) Capacity(ctx context.Context) (int32, error) {
+// Capacity returns how many disks the VM can take, as the controller found out, or nil while it has not looked the VM's
+// size up. It reads at the API server.
+func (r *Reporter) Capacity(ctx context.Context) (*apiv1.NodeCapacity, error) {
 	var node apiv1.AzDriverNode
 	if err := r.options.Client.Get(ctx, r.key(), &node); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("read capacity of node: %w", err)
+		return nil, fmt.Errorf("read capacity of node: %w", err)
 	}
-	if node.Status.Capacity == nil {
-		return 0, nil
+	if c := node.Status.Capacity; c == nil || c.MaxDataDisks <= 0 || c.VMSize != node.Spec.VMSize {
+		return nil, nil
 	}
-	return node.Status.Capacity.MaxDataDisks, nil
+	return node.Status.Capacity, nil
 }
 
 func (r *Reporter) key() client.ObjectKey {

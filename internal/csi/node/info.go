@@ -37,8 +37,10 @@ func (s *Server) topology() map[string]string {
 	return map[string]string{key: zone, corev1.LabelTopologyZone: zone}
 }
 
-// volumeLimit waits for the controller to look the VM's size up: the kubelet asks only
-// once, and a node that says 0 is taken to have no limit.
+// volumeLimit is the data disks of the VM's size, less those that are attached from outside the driver. Replicas are not
+// taken off, because they give way, and volumes in use are not, because the scheduler counts them itself. The kubelet asks when
+// the driver registers, as often as the CSIDriver says, and when an attach finds no room.
+// At first it waits for the controller to look the VM's size up: a node that says 0 is taken to have no limit.
 func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 	if s.options.Limit.Volumes > 0 {
 		return s.options.Limit.Volumes, nil
@@ -52,9 +54,10 @@ func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if capacity > 0 {
+		if capacity != nil {
+			foreign := max(int64(capacity.ForeignDisks), s.options.Limit.Reserved)
 			// At least 1, because 0 means no limit.
-			return max(1, int64(capacity)-s.options.Limit.Reserved), nil
+			return max(1, int64(capacity.MaxDataDisks)-foreign), nil
 		}
 		select {
 		case <-ctx.Done():

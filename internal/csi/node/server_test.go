@@ -353,24 +353,39 @@ func TestNodeGetInfo(t *testing.T) {
 	}
 }
 
-func TestTheVolumeLimitComesFromTheController(t *testing.T) {
-	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
-	m.edit = func(o *node.Options) {
-		o.Limit = node.Limit{Reserved: 2, Patience: time.Millisecond, Fallback: 16}
-	}
-	info, err := m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
-	if err != nil || info.GetMaxVolumesPerNode() != 16 {
-		t.Errorf("while the controller says nothing: %v, %v, want 16", info, err)
-	}
-	report := &apiv1.AzDriverNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode},
-		Status:     apiv1.AzDriverNodeStatus{Capacity: &apiv1.NodeCapacity{MaxDataDisks: 8}},
-	}
-	if err := m.direct.Create(t.Context(), report); err != nil {
-		t.Fatal(err)
-	}
-	info, err = m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
-	if err != nil || info.GetMaxVolumesPerNode() != 6 {
-		t.Errorf("with 8 slots and 2 reserved: %v, %v, want 6", info, err)
+func TestTheVolumeLimitIsWhatTheControllerFoundOutLessWhatOthersTake(t *testing.T) {
+	const size = "Standard_D4s_v5"
+	for name, test := range map[string]struct {
+		capacity *apiv1.NodeCapacity
+		reserved int64
+		want     int64
+	}{
+		"the fallback while the controller says nothing":                         {nil, 0, 16},
+		"all disks of the VM's size":                                             {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 0, 8},
+		"less the disks from outside the driver":                                 {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 0, 5},
+		"less the reserve for them":                                              {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 2, 6},
+		"disks from outside use the reserve up":                                  {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 1}, 2, 6},
+		"and go beyond it":                                                       {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 2, 5},
+		"never 0, which means no limit":                                          {&apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: size, ForeignDisks: 4}, 0, 1},
+		"what was looked up for the size that the VM had before counts no more":  {&apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: "Standard_D64s_v5"}, 0, 16},
+		"a size of which Azure does not say how many disks it takes is no limit": {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+			m.edit = func(o *node.Options) {
+				o.Limit = node.Limit{Reserved: test.reserved, Patience: time.Millisecond, Fallback: 16}
+			}
+			if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode},
+				Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm", VMSize: size},
+				Status:     apiv1.AzDriverNodeStatus{Capacity: test.capacity},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			info, err := m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+			if err != nil || info.GetMaxVolumesPerNode() != test.want {
+				t.Errorf("got %v, %v, want %d", info, err, test.want)
+			}
+		})
 	}
 }
