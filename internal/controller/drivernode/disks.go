@@ -1,0 +1,170 @@
+package drivernode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	// lookEvery is how often Azure is asked for the disks of a VM: one read of 60 that it allows for a VM in that time.
+	lookEvery = 5 * time.Minute
+	// lookAgain is the least time between two looks when an attachment found no room, which
+	// says that what is known of the VM is not true any more.
+	lookAgain = 30 * time.Second
+)
+
+// look compares the disks that are attached to the VM with the objects, if that is due. It makes attachments of ours
+// anew whose objects were lost, and returns the number of disks from outside the driver; nil if it is not due. next
+// is when to look again.
+func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *int32, next time.Duration, err error) {
+	known, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if wait := r.wait(d.Spec.VMID, pressed); wait > 0 {
+		return nil, wait, nil
+	}
+	now := r.Clock.Now()
+	disks, err := r.Cloud.Attachments().List(ctx, d.Spec.VMID)
+	if err != nil && !errors.Is(err, provisioner.NotFound) {
+		return nil, 0, fmt.Errorf("read disks of VM: %w", err)
+	}
+	foreign = new(int32)
+	for _, disk := range disks {
+		handle, err := volumehandle.Parse(disk.DiskID)
+		if err != nil { // a disk whose ID is not a disk's is nothing of ours
+			*foreign++
+			continue
+		}
+		v, ours, err := r.owner(ctx, d.Namespace, handle)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case !ours:
+			*foreign++
+		case v != nil && !known[v.Name]:
+			if err := r.rebuild(ctx, d, v); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looked[d.Spec.VMID] = now
+	return foreign, lookEvery, nil
+}
+
+// wait is how long it is until the next look at a VM. pressed is when an attachment there last found no room.
+func (r *Reconciler) wait(vmID string, pressed time.Time) time.Duration {
+	r.mu.Lock()
+	last, seen := r.looked[vmID]
+	r.mu.Unlock()
+	if !seen {
+		return 0
+	}
+	every := lookEvery
+	// The API has full seconds.
+	if pressed.After(last.Truncate(time.Second)) {
+		every = lookAgain
+	}
+	return every - r.Clock.Since(last)
+}
+
+// attachments returns the volumes with an attachment to the node, and when one of them last found no room.
+func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]bool, pressed time.Time, err error) {
+	var list apiv1.AzVolumeAttachmentList
+	err = r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{view.AttachmentNode: node}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("list attachments of node: %w", err)
+	}
+	volumes = make(map[string]bool, len(list.Items))
+	for i := range list.Items {
+		volumes[list.Items[i].Spec.VolumeName] = true
+		if at := noRoomAt(&list.Items[i]); at.After(pressed) {
+			pressed = at
+		}
+	}
+	return volumes, pressed, nil
+}
+
+// noRoomAt is when the attachment last found no room; zero if that is not what keeps it.
+func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
+	if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
+		return e.Time.Time
+	}
+	return time.Time{}
+}
+
+// owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a PersistentVolume
+// speaks of was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already.
+func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool, err error) {
+	v = &apiv1.AzVolume{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()}, v)
+	if err == nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
+		return v, true, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, false, fmt.Errorf("get volume of a disk that is attached: %w", err)
+	}
+	var pvs corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: handle.VolumeName()}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, false, fmt.Errorf("list PersistentVolumes of a disk that is attached: %w", err)
+	}
+	for i := range pvs.Items {
+		if pvs.Items[i].Spec.CSI == nil {
+			continue
+		}
+		if of, err := volumehandle.Parse(pvs.Items[i].Spec.CSI.VolumeHandle); err == nil && of.Same(handle) {
+			return nil, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// rebuild makes an attachment anew that Azure has and that no object speaks of: as a primary, whose end needs
+// proof, where the node may be using the volume. The caller has found none in the cache before it asked Azure, and
+// rebuild finds none at the API server after it, so the object was not just made or removed.
+func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume) error {
+	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
+	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get attachment: %w", err)
+	}
+	// The claim decides the role, so it is read where it is true.
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), v); err != nil {
+		return fmt.Errorf("get volume of a lost attachment: %w", client.IgnoreNotFound(err))
+	}
+	role, epoch := apiv1.RoleReplica, int64(0)
+	switch {
+	case v.Spec.Access == apiv1.AccessMultiNode:
+		role, epoch = apiv1.RolePrimary, plan.MultiNodeEpoch
+	case plan.Holds(v, d.Name):
+		role, epoch = apiv1.RolePrimary, v.Status.Primary.Epoch
+	}
+	err = r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: role, Epoch: epoch},
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create attachment anew: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", plan.ReasonAttachmentLost)
+	return nil
+}
