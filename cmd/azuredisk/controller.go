@@ -21,6 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -158,7 +159,10 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	})
 	for _, r := range []interface {
 		SetUp(ctrl.Manager, string) error
-	}{volumes, attachments, driverNodeReconciler} {
+	}{
+		volumes, attachments, driverNodeReconciler,
+		inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers}),
+	} {
 		if err := r.SetUp(mgr, settings.Namespace); err != nil {
 			return err
 		}

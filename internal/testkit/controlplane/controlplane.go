@@ -24,6 +24,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -170,7 +171,11 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	for _, r := range []interface {
 		SetUp(ctrl.Manager, string) error
-	}{volumes, attachments, drivernode.New(drivernode.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: 2})} {
+	}{
+		volumes, attachments,
+		drivernode.New(drivernode.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: 2}),
+		inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: DriverName, Workers: 2}),
+	} {
 		if err := r.SetUp(mgr, p.Namespace); err != nil {
 			return err
 		}

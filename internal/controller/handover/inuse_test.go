@@ -1,0 +1,114 @@
+package handover_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+)
+
+// The kubelet says only with its periodic status that it is done with a volume; the node's report says it at once.
+func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("iu-a", "1", size)
+	handle := p.Create("iu-vol", map[string]string{"skuName": "Premium_LRS"})
+	pod := bindPod(t, p, handle, "iu-a")
+	const foreign = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
+	setInUse(t, p, "iu-a", plan.InUseName(controlplane.DriverName, handle), foreign)
+	must(t, p.Publish(t.Context(), handle, "iu-a"))
+	p.Eventually("staged", func() string {
+		if err := p.Stage("iu-vol", "iu-a"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	p.Unstage("iu-vol", "iu-a")
+	// The pod is still to run there: the kubelet may be about to mount the volume once more.
+	settled(t, p, "iu-a")
+	if got := inUse(t, p, "iu-a"); len(got) != 2 {
+		t.Fatalf("a volume that a pod is going to use was taken out of %v", got)
+	}
+	must(t, p.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	p.Eventually("the volume is out of volumesInUse", func() string {
+		if got := inUse(t, p, "iu-a"); !slices.Equal(got, []corev1.UniqueVolumeName{foreign}) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}
+
+// settled waits until the reconciler has seen a report that was written after this call: it looks at one node after
+// the other events of that node.
+func settled(t *testing.T, p *controlplane.ControlPlane, node string) {
+	t.Helper()
+	marker := p.Create("marker-"+node, map[string]string{"skuName": "Premium_LRS"})
+	must(t, p.Publish(t.Context(), marker, node))
+	setInUse(t, p, node, append(inUse(t, p, node), plan.InUseName(controlplane.DriverName, marker))...)
+	bound := bindPod(t, p, marker, node)
+	must(t, p.Client.Delete(t.Context(), bound, client.GracePeriodSeconds(0)))
+	p.Eventually("the reconciler has looked", func() string {
+		if got := inUse(t, p, node); slices.Contains(got, plan.InUseName(controlplane.DriverName, marker)) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}
+
+// bindPod makes a PersistentVolume, its claim and a pod on the node that uses it.
+func bindPod(t *testing.T, p *controlplane.ControlPlane, handle, node string) *corev1.Pod {
+	t.Helper()
+	ns := apiserver.Namespace(t)
+	name := fmt.Sprintf("p-%d", time.Now().UnixNano())
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Namespace: ns, Name: name},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
+		},
+	}))
+	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}, VolumeName: name, StorageClassName: ptr.To(""),
+		},
+	}))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: node, AutomountServiceAccountToken: ptr.To(false), Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}}},
+		},
+	}
+	must(t, p.Client.Create(t.Context(), pod))
+	return pod
+}
+
+func inUse(t *testing.T, p *controlplane.ControlPlane, node string) []corev1.UniqueVolumeName {
+	t.Helper()
+	n := &corev1.Node{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: node}, n))
+	return n.Status.VolumesInUse
+}
+
+func setInUse(t *testing.T, p *controlplane.ControlPlane, node string, names ...corev1.UniqueVolumeName) {
+	t.Helper()
+	n := &corev1.Node{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: node}, n))
+	before := n.DeepCopy()
+	n.Status.VolumesInUse = names
+	must(t, p.Client.Status().Patch(t.Context(), n, client.MergeFrom(before)))
+}
