@@ -24,6 +24,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -248,13 +249,21 @@ func (r *Reconciler) writeStatus(ctx context.Context, in plan.AttachmentInput, s
 	if equality.Semantic.DeepEqual(a.Status, step.Status) {
 		return false, nil
 	}
+	proves := step.Status.Proof != nil && a.Status.Proof == nil
+	if proves {
+		crashpoint.At("fence-before-proof")
+	}
 	changed := a.DeepCopy()
 	changed.Status = step.Status
 	patch := client.MergeFromWithOptions(a.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
 		return false, fmt.Errorf("write status of attachment: %w", err)
 	}
-	if step.Status.Proof != nil && a.Status.Proof == nil {
+	if op := step.Status.Operation; op != nil && op.Kind == string(plan.WorkFence) {
+		crashpoint.At("fence-after-token")
+	}
+	if proves {
+		crashpoint.At("fence-after-proof")
 		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
 	}
 	if a.Status.State != step.Status.State || step.Reason == plan.ReasonFenced {

@@ -8,6 +8,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -65,6 +66,7 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 // fence finds out whether a VM can write to the disk, and cuts the disk off if it may.
 func (d diskWork) fence(diskID, vmID string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		crashpoint.At("fence-before-vm-is-read")
 		vm, err := d.cloud.Instances().Get(ctx, vmID)
 		switch {
 		case errors.Is(err, provisioner.NotFound):
@@ -77,12 +79,15 @@ func (d diskWork) fence(diskID, vmID string) work.Func {
 		if truth := find(vm.DataDisks, diskID); !truth.Attached {
 			return truth, nil
 		}
+		crashpoint.At("fence-before-forced-detach")
 		op, err := d.cloud.Attachments().ForceDetach(ctx, vmID, diskID)
 		if err != nil {
 			return plan.Truth{}, fmt.Errorf("detach disk by force: %w", err)
 		}
+		crashpoint.At("fence-after-acceptance")
 		accepted(op)
 		ended := op.Wait(ctx)
+		crashpoint.At("fence-after-end")
 		truth, err := d.look(ctx, vmID, diskID)
 		return truth, first(ended, err, "detach disk by force")
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -68,10 +69,12 @@ func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, reques
 		}
 		epoch = claim.Epoch
 	}
+	crashpoint.At("publish-after-claim")
 	a, changed, err := s.promote(ctx, v, node, epoch)
 	if err != nil {
 		return err
 	}
+	crashpoint.At("publish-after-promotion")
 	warm := a.Status.State == apiv1.AttachmentAttached
 	if changed {
 		s.metrics.promotions.WithLabelValues(strconv.FormatBool(warm)).Inc()

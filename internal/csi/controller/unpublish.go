@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -103,6 +104,7 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 		return err
 	}
 	if holder {
+		crashpoint.At("unpublish-releasing-seen")
 		if a, err = s.finishRelease(ctx, handle, v, node, a); err != nil {
 			return err
 		}
@@ -152,8 +154,10 @@ func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, 
 	}
 	for range maxTries {
 		now := s.Clock.Now()
+		crashpoint.At("unpublish-before-released")
 		err := s.writeClaim(ctx, v, plan.Released(releasing, now), &apiv1.ReleaseRecord{NodeName: node, Cause: v.Status.Primary.Cause, Proof: *proof})
 		if err == nil {
+			crashpoint.At("unpublish-after-released")
 			s.metrics.releases.WithLabelValues(string(proof.Kind)).Inc()
 			return a, nil
 		}
@@ -333,10 +337,12 @@ func (s *Server) ofVolume(ctx context.Context, volume string) ([]*apiv1.AzVolume
 
 // remove deletes an attachment, if it has not changed since it was read, and waits until it is gone.
 func (s *Server) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
+	crashpoint.At("unpublish-before-removal")
 	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
 	if err != nil {
 		return fmt.Errorf("delete attachment: %w", err)
 	}
+	crashpoint.At("unpublish-after-removal")
 	return s.awaitAttachmentGone(ctx, a)
 }
 
