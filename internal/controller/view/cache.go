@@ -24,6 +24,10 @@ const (
 	PersistentVolumeVolume = "azVolume"
 	// PodClaim indexes Pods by the PersistentVolumeClaims that they use, as "namespace/name".
 	PodClaim = "persistentVolumeClaim"
+	// PodNode indexes Pods by the node that they are on.
+	PodNode = "spec.nodeName"
+	// VolumePrimary indexes AzVolumes by the node that holds the claim, or is letting go of it.
+	VolumePrimary = "status.primary.nodeName"
 )
 
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
@@ -65,6 +69,7 @@ func trimNode(object any) (any, error) {
 	}
 	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
 	trimmed.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			c.LastHeartbeatTime = metav1.Time{}
@@ -80,6 +85,8 @@ func trimPod(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta, true)}
+	trimmed.OwnerReferences = p.OwnerReferences
+	trimmed.Annotations = optOut(p.Annotations)
 	trimmed.Spec = corev1.PodSpec{
 		NodeName: p.Spec.NodeName, NodeSelector: p.Spec.NodeSelector, Affinity: p.Spec.Affinity,
 		Tolerations: p.Spec.Tolerations, TopologySpreadConstraints: p.Spec.TopologySpreadConstraints,
@@ -87,8 +94,10 @@ func trimPod(object any) (any, error) {
 	for _, v := range p.Spec.Volumes {
 		if claim := claimOf(p, v); claim != "" {
 			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: claimReadOnly(v)},
 			}})
+		} else if sharedOutside(v.VolumeSource) {
+			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, v)
 		}
 	}
 	trimmed.Status.Phase = p.Status.Phase
@@ -106,6 +115,26 @@ func claimOf(p *corev1.Pod, v corev1.Volume) string {
 	}
 }
 
+func claimReadOnly(v corev1.Volume) bool {
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+}
+
+// sharedOutside says whether a volume that a pod names without a claim is storage outside of the node, to which
+// another node could write at the same time. What lives and dies with the pod or with the node is not.
+func sharedOutside(s corev1.VolumeSource) bool {
+	return s.NFS != nil || s.AzureDisk != nil || s.AzureFile != nil || s.ISCSI != nil || s.FC != nil || s.CephFS != nil || s.RBD != nil ||
+		s.Glusterfs != nil || s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil || s.VsphereVolume != nil ||
+		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
+}
+
+// optOut keeps of annotations the one by which a pod or a claim opts out of the failover.
+func optOut(annotations map[string]string) map[string]string {
+	if value, is := annotations[apiv1.AnnotationFailover]; is {
+		return map[string]string{apiv1.AnnotationFailover: value}
+	}
+	return nil
+}
+
 func trimPersistentVolume(object any) (any, error) {
 	pv, ok := object.(*corev1.PersistentVolume)
 	if !ok {
@@ -115,7 +144,7 @@ func trimPersistentVolume(object any) (any, error) {
 	trimmed.Spec.ClaimRef = pv.Spec.ClaimRef
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
-		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle}
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
 	}
 	trimmed.Status.Phase = pv.Status.Phase
 	return trimmed, nil
@@ -127,6 +156,7 @@ func trimPersistentVolumeClaim(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
+	trimmed.Annotations = optOut(c.Annotations)
 	trimmed.Spec.VolumeName = c.Spec.VolumeName
 	return trimmed, nil
 }
@@ -142,6 +172,8 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&apiv1.AzVolumeAttachment{}, AttachmentNode, AttachmentNodeKeys},
 		{&corev1.PersistentVolume{}, PersistentVolumeVolume, PersistentVolumeKeys(driverName)},
 		{&corev1.Pod{}, PodClaim, PodClaimKeys},
+		{&corev1.Pod{}, PodNode, PodNodeKeys},
+		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
 	} {
 		if err := indexer.IndexField(ctx, index.object, index.field, index.keys); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)
@@ -187,6 +219,22 @@ func VolumeOf(o client.Object, driverName string) string {
 		return ""
 	}
 	return handle.VolumeName()
+}
+
+// PodNodeKeys are the keys of the index PodNode.
+func PodNodeKeys(o client.Object) []string {
+	if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" {
+		return []string{p.Spec.NodeName}
+	}
+	return nil
+}
+
+// VolumePrimaryKeys are the keys of the index VolumePrimary.
+func VolumePrimaryKeys(o client.Object) []string {
+	if v, ok := o.(*apiv1.AzVolume); ok && v.Status.Primary != nil && v.Status.Primary.NodeName != "" {
+		return []string{v.Status.Primary.NodeName}
+	}
+	return nil
 }
 
 // PodClaimKeys are the keys of the index PodClaim.
