@@ -1,0 +1,394 @@
+package drivernode_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+const (
+	driverName = apiv1.GroupName
+	provider   = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/"
+	size       = "Standard_D4s_v5" // 8 data disks
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+
+// world is one node with its VM, and a reconciler whose clock the test sets.
+type world struct {
+	t         *testing.T
+	api       client.Client
+	cached    client.Client
+	cloud     *fake.Cloud
+	clock     *testingclock.FakeClock
+	namespace string
+	node      string
+	r         *drivernode.Reconciler
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	w := &world{
+		t: t, api: apiserver.Client(t), cloud: fake.New(fake.Options{}), clock: testingclock.NewFakeClock(time.Now()),
+		namespace: apiserver.Namespace(t),
+	}
+	w.node = w.namespace + "-node"
+	w.startCache()
+	w.restart()
+	w.cloud.AddVM(provisioner.Instance{ID: w.vm(), Size: size})
+	w.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}})
+	w.make(&apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.node},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: w.vm(), VMSize: size, Location: "eastus", Zone: "1"},
+	})
+	return w
+}
+
+func (w *world) startCache() {
+	w.t.Helper()
+	options := view.CacheOptions(w.namespace)
+	options.Scheme = apiserver.Scheme(w.t)
+	objects, err := cache.New(apiserver.Config(w.t), options)
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.must(view.AddIndexes(ctx, objects, driverName))
+	ended := make(chan error, 1)
+	go func() { ended <- objects.Start(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.cached, err = client.New(apiserver.Config(w.t), client.Options{
+		Scheme: apiserver.Scheme(w.t), Cache: &client.CacheOptions{Reader: objects},
+	})
+	w.must(err)
+}
+
+// restart makes a reconciler that knows nothing yet.
+func (w *world) restart() {
+	w.r = drivernode.New(drivernode.Options{Client: w.cached, Reader: w.api, Cloud: w.cloud.Reopen(), Clock: w.clock, Workers: 1})
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// make creates an object with its status, and waits for the cache to see it.
+func (w *world) make(o client.Object) {
+	w.t.Helper()
+	withStatus := o.DeepCopyObject().(client.Object)
+	w.must(w.api.Create(w.t.Context(), o))
+	withStatus.SetResourceVersion(o.GetResourceVersion())
+	withStatus.SetUID(o.GetUID())
+	if _, has := o.(*corev1.PersistentVolume); !has {
+		w.must(w.api.Status().Update(w.t.Context(), withStatus))
+	}
+	w.cacheHas(withStatus)
+}
+
+// cacheHas waits until the cache has the object as the API server has it.
+func (w *world) cacheHas(o client.Object) {
+	w.t.Helper()
+	fresh := o.DeepCopyObject().(client.Object)
+	w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(o), fresh))
+	w.eventually(func() bool {
+		seen := o.DeepCopyObject().(client.Object)
+		err := w.cached.Get(w.t.Context(), client.ObjectKeyFromObject(o), seen)
+		return err == nil && seen.GetResourceVersion() == fresh.GetResourceVersion()
+	})
+}
+
+func (w *world) eventually(is func() bool) {
+	w.t.Helper()
+	deadline, tick := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline:
+			w.t.Fatal("waited 20 s in vain")
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *world) vm() string { return provider + "virtualMachines/" + w.node }
+
+func disk(name string) string { return provider + "disks/" + name }
+
+// attach attaches a disk at Azure, as anybody may.
+func (w *world) attach(id string) {
+	w.t.Helper()
+	w.cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 1 << 30, MaxShares: 2})
+	operation, err := w.cloud.Attachments().Attach(w.t.Context(), provisioner.AttachRequest{VMID: w.vm(), DiskID: id, CachingMode: "None"})
+	w.must(err)
+	w.must(operation.Wait(w.t.Context()))
+}
+
+func (w *world) detach(id string) {
+	w.t.Helper()
+	operation, err := w.cloud.Attachments().Detach(w.t.Context(), w.vm(), id)
+	w.must(err)
+	w.must(operation.Wait(w.t.Context()))
+}
+
+func (w *world) volume(name string, change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, Location: "eastus", SKUName: "Premium_LRS", CachingMode: "None", MaxShares: 2},
+		},
+		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: disk(name)},
+	}
+	for _, f := range change {
+		f(v)
+	}
+	w.make(v)
+	return v
+}
+
+func (w *world) attachment(volume string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: w.node, Role: apiv1.RoleReplica},
+		Status:     apiv1.AzVolumeAttachmentStatus{State: state},
+	}
+	w.make(a)
+	return a
+}
+
+// turnAway lets an attachment fail for want of room.
+func (w *world) turnAway(a *apiv1.AzVolumeAttachment) {
+	w.t.Helper()
+	w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(a), a))
+	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{
+		Kind: string(provisioner.InsufficientCapacity), Message: "full", Time: metav1.NewTime(w.clock.Now()),
+	}}
+	w.must(w.api.Status().Update(w.t.Context(), a))
+	w.cacheHas(a)
+}
+
+// reconcile returns the capacity that was written, after the cache has it.
+func (w *world) reconcile() (apiv1.NodeCapacity, time.Duration) {
+	w.t.Helper()
+	result, err := w.r.Reconcile(w.t.Context(), w.request())
+	w.must(err)
+	return w.capacity(), result.RequeueAfter
+}
+
+func (w *world) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: w.node}}
+}
+
+func (w *world) capacity() apiv1.NodeCapacity {
+	w.t.Helper()
+	d := &apiv1.AzDriverNode{}
+	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
+	w.cacheHas(d)
+	if d.Status.Capacity == nil {
+		return apiv1.NodeCapacity{}
+	}
+	return *d.Status.Capacity
+}
+
+func room(foreign int32) apiv1.NodeCapacity {
+	return apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: foreign}
+}
+
+func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		prepare func(*world)
+		want    int32
+	}{
+		"a VM without disks has none":            {func(*world) {}, 0},
+		"a disk that no object speaks of is one": {func(w *world) { w.attach(disk("theirs")) }, 1},
+		"a disk of ours with an attachment is not": {func(w *world) {
+			w.volume("ours")
+			w.attach(disk("ours"))
+			w.attachment("ours", apiv1.AttachmentAttached)
+		}, 0},
+		"a disk of ours without an attachment is not, for the attachment is made anew": {func(w *world) { w.volume("ours"); w.attach(disk("ours")) }, 0},
+		"a replica is not, for it gives way":                                           {func(w *world) { w.volume("r"); w.attach(disk("r")); w.attachment("r", apiv1.AttachmentAttached) }, 0},
+		"a disk of the same name in another resource group is one": {func(w *world) {
+			w.volume("twin")
+			w.attach("/subscriptions/s/resourceGroups/other/providers/Microsoft.Compute/disks/twin")
+		}, 1},
+		"a disk of a PersistentVolume that was not adopted yet is not": {func(w *world) {
+			w.attach(disk("v1-" + w.namespace))
+			w.make(persistentVolume(w.namespace, driverName, disk("V1-"+w.namespace)))
+		}, 0},
+		"a disk of another driver's PersistentVolume is one": {func(w *world) {
+			w.attach(disk("x-" + w.namespace))
+			w.make(persistentVolume(w.namespace, "other.example.com", disk("x-"+w.namespace)))
+		}, 1},
+		"what has no disk's ID is one": {func(w *world) {
+			w.cloud.AddVM(provisioner.Instance{ID: w.vm(), Size: size, DataDisks: []provisioner.Attachment{{DiskID: "https://account.blob/vhds/data.vhd"}}})
+		}, 1},
+		"a VM that is gone has none": {func(w *world) { w.cloud.RemoveVM(w.vm()) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			test.prepare(w)
+			if got, next := w.reconcile(); got != room(test.want) || next != 5*time.Minute {
+				t.Errorf("got %+v, again in %s, want %+v, again in 5m", got, next, room(test.want))
+			}
+		})
+	}
+}
+
+func persistentVolume(name, driver, handle string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle},
+		},
+	}}
+}
+
+func TestTheCountIsKeptCurrentAndAzureIsLeftInPeaceMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	looks := func() int { return w.cloud.CallCount(fake.AttachmentsList) }
+	if got, _ := w.reconcile(); got != room(0) || looks() != 1 {
+		t.Fatalf("at first: %+v after %d looks", got, looks())
+	}
+	w.attach(disk("theirs"))
+	w.clock.Step(4 * time.Minute)
+	if got, next := w.reconcile(); got != room(0) || next != time.Minute || looks() != 1 {
+		t.Errorf("before it is due: %+v, again in %s, %d looks", got, next, looks())
+	}
+	w.clock.Step(time.Minute)
+	if got, _ := w.reconcile(); got != room(1) || looks() != 2 {
+		t.Errorf("when it is due: %+v after %d looks", got, looks())
+	}
+	before := w.revision()
+	w.restart()
+	if got, _ := w.reconcile(); got != room(1) || looks() != 3 || w.revision() != before {
+		t.Errorf("a restart: %+v after %d looks, and wrote %t", got, looks(), w.revision() != before)
+	}
+	w.detach(disk("theirs"))
+	w.clock.Step(5 * time.Minute)
+	if got, _ := w.reconcile(); got != room(0) {
+		t.Errorf("when the disk is gone: %+v", got)
+	}
+}
+
+func (w *world) revision() string {
+	d := &apiv1.AzDriverNode{}
+	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
+	return d.ResourceVersion
+}
+
+func TestAnAttachmentWithoutRoomHasTheDisksCountedSoon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.reconcile()
+	w.attach(disk("theirs"))
+	w.clock.Step(10 * time.Second)
+	w.turnAway(w.attachment("late", apiv1.AttachmentPending))
+	if got, next := w.reconcile(); got != room(0) || next != 20*time.Second {
+		t.Errorf("10 s after the last look: %+v, again in %s", got, next)
+	}
+	w.clock.Step(20 * time.Second)
+	if got, next := w.reconcile(); got != room(1) || next != 5*time.Minute {
+		t.Errorf("30 s after it: %+v, again in %s", got, next)
+	}
+	if _, next := w.reconcile(); next != 5*time.Minute {
+		t.Errorf("an old failure asks again in %s", next)
+	}
+}
+
+func TestTheSizeIsWrittenAlsoWhereTheDisksCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.attach(disk("theirs"))
+	remove := w.cloud.Inject(fake.Fault{Method: fake.AttachmentsList, Err: provisioner.Errorf(provisioner.Unavailable, "no answer")})
+	if _, err := w.r.Reconcile(t.Context(), w.request()); !errors.Is(err, provisioner.Unavailable) {
+		t.Errorf("the failure was not returned: %v", err)
+	}
+	if got := w.capacity(); got != room(0) {
+		t.Errorf("while Azure does not answer: %+v", got)
+	}
+	remove()
+	if got, _ := w.reconcile(); got != room(1) {
+		t.Errorf("when it does: %+v", got)
+	}
+}
+
+func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.attach(disk("theirs"))
+	w.reconcile()
+	d := &apiv1.AzDriverNode{}
+	w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
+	d.Spec.VMSize = "Standard_D8s_v5"
+	w.must(w.api.Update(t.Context(), d))
+	w.cacheHas(d)
+	if got, _ := w.reconcile(); got != (apiv1.NodeCapacity{MaxDataDisks: 16, VMSize: "Standard_D8s_v5", ForeignDisks: 1}) {
+		t.Errorf("got %+v", got)
+	}
+	d.Spec.VMSize = "Standard_Unheard_of"
+	w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
+	d.Spec.VMSize = "Standard_Unheard_of"
+	w.must(w.api.Update(t.Context(), d))
+	w.cacheHas(d)
+	if got, _ := w.reconcile(); got.VMSize != "Standard_D8s_v5" {
+		t.Errorf("of a size that Azure does not list: %+v", got)
+	}
+}
+
+func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	held := func(v *apiv1.AzVolume) {
+		v.Status.Primary = &apiv1.PrimaryClaim{State: apiv1.ClaimHeld, NodeName: w.node, Epoch: 3}
+	}
+	w.volume("primary", held)
+	w.volume("replica")
+	w.reconcile()
+	w.attach(disk("primary"))
+	w.attach(disk("replica"))
+	w.clock.Step(5 * time.Minute)
+	if got, _ := w.reconcile(); got != room(0) {
+		t.Errorf("capacity %+v", got)
+	}
+	for volume, want := range map[string]apiv1.AzVolumeAttachmentSpec{
+		"primary": {VolumeName: "primary", NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3},
+		"replica": {VolumeName: "replica", NodeName: w.node, Role: apiv1.RoleReplica},
+	} {
+		a := &apiv1.AzVolumeAttachment{}
+		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, a))
+		if a.Spec != want || len(a.Finalizers) != 1 {
+			t.Errorf("%s: %+v with finalizers %v", volume, a.Spec, a.Finalizers)
+		}
+	}
+}
