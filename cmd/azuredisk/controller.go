@@ -25,6 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
@@ -107,7 +108,7 @@ func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Logger: ctrl.Log,
-		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress},
+		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: leases,
 		// Nothing is left running when the manager has stopped, and the state is in the API: the next leader can start at once.
