@@ -1,0 +1,256 @@
+package plan
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Fate is what may be taken for true of a node at the moment.
+type Fate string
+
+// The fates of a node.
+const (
+	// FateAlive: the node reports.
+	FateAlive Fate = "Alive"
+	// FateDoubtful: nothing is known, or not enough.
+	FateDoubtful Fate = "Doubtful"
+	// FateLost: two independent signals say that the node is gone.
+	FateLost Fate = "Lost"
+	// FateDown: Azure says that the VM is stopped, deallocated or gone.
+	FateDown Fate = "Down"
+)
+
+// FailoverInput is what the next step of a node's failover follows from.
+type FailoverInput struct {
+	NodeName string
+	Fate     Fate
+	// MayFence allows new decisions to fence: failover is on, and no guard holds it back. Decisions that were taken are carried through without it.
+	MayFence bool
+	// OutOfServiceTaint allows the taint of that name where the VM is proved down.
+	OutOfServiceTaint bool
+	// Node and DriverNode are nil where there are none.
+	Node       *corev1.Node
+	DriverNode *apiv1.AzDriverNode
+	// Volumes that the node holds: those of which it has the claim, and the multi-node ones of which it is a primary.
+	Volumes []FailoverVolume
+	// Pods on the node that have not ended.
+	Pods []FailoverPod
+}
+
+// FailoverVolume is a volume that a node holds.
+type FailoverVolume struct {
+	Volume *apiv1.AzVolume
+	// Attachment to the node; nil if there is none.
+	Attachment *apiv1.AzVolumeAttachment
+	// InUse is Kubernetes' name for it in the Node's status.volumesInUse.
+	InUse corev1.UniqueVolumeName
+}
+
+// Epoch is the epoch that the node holds.
+func (v FailoverVolume) Epoch() int64 {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return MultiNodeEpoch
+	}
+	return v.Volume.Status.Primary.Epoch
+}
+
+// Decided says whether it was decided, and written down, that the volume is taken from the node because the node was lost.
+func (v FailoverVolume) Decided(node string) bool {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return v.Attachment != nil && v.Attachment.DeletionTimestamp != nil && slices.Contains(v.Attachment.Finalizers, apiv1.FinalizerFenced)
+	}
+	return Fencing(v.Volume, node)
+}
+
+// Proof is the proof that the node can no longer write to the volume, or nil.
+func (v FailoverVolume) Proof() *apiv1.ReleaseProof {
+	if v.Attachment == nil || v.Attachment.Status.Proof == nil || v.Attachment.Status.Proof.Epoch < v.Epoch() {
+		return nil
+	}
+	return v.Attachment.Status.Proof
+}
+
+// misfit says that the attachment is not the primary of the claim, because the process that wrote the claim died before it could
+// make it so. Without it nobody would establish a proof.
+func (v FailoverVolume) misfit() bool {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return false
+	}
+	a := v.Attachment
+	return a == nil || (a.DeletionTimestamp == nil && v.Proof() == nil && (a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch < v.Epoch()))
+}
+
+// TaintChange is what is to be done about a taint.
+type TaintChange string
+
+// What can be done about it.
+const (
+	TaintAsIs   TaintChange = ""
+	TaintAdd    TaintChange = "Add"
+	TaintRemove TaintChange = "Remove"
+)
+
+// FailoverStep is the next step of a node's failover. All of it can be done at once, in the order of the fields.
+type FailoverStep struct {
+	// Fence are the volumes for which the decision is to be written: they are taken from the node, come what may.
+	Fence []FailoverVolume
+	// Repair are volumes whose attachment has to become the primary of the claim, so that there can be a proof.
+	Repair []FailoverVolume
+	// LeftAlone are the pods whose volumes stay with the node, and why.
+	LeftAlone []LeftAlone
+	// Quarantine is about the taint that keeps new pods away, OutOfService about Kubernetes' own.
+	Quarantine, OutOfService TaintChange
+	// Delete are the pods to be deleted.
+	Delete []PodDeletion
+	// Prune are the volumes to be taken out of the Node's status.volumesInUse.
+	Prune []FailoverVolume
+	// Unblocked are the fenced volumes of which nothing on the node is in Kubernetes' way any more.
+	Unblocked []FailoverVolume
+	// Proven are the fenced volumes with a proof, Waiting those without.
+	Proven, Waiting []FailoverVolume
+	// Active says that the failover of the node is not over.
+	Active bool
+}
+
+// PodDeletion is a pod to be deleted.
+type PodDeletion struct {
+	Pod *corev1.Pod
+	// Force leaves the kubelet out of it. Without it the kubelet, which is there, ends the pod.
+	Force bool
+	// Volumes of this driver that it uses.
+	Volumes []string
+}
+
+// Failover decides the next step of a node's failover.
+//
+//	held ──(lost, may be fenced)──▶ decided ──(Azure)──▶ proven ──▶ pods deleted ──▶ volumesInUse pruned ──▶ Unpublish
+//
+// New decisions need a node that is Lost or Down now. What was decided is carried through whatever becomes of the node.
+func Failover(in FailoverInput) FailoverStep {
+	f := newFailover(in)
+	f.judgePods()
+	f.volumes()
+	f.pods()
+	f.taints()
+	f.step.Active = len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
+	return f.step
+}
+
+// failover is the work on one step.
+type failover struct {
+	in   FailoverInput
+	step FailoverStep
+	// begins says that new decisions may be taken.
+	begins bool
+	// held by the node, by name; decided and proven are some of them.
+	held            map[string]FailoverVolume
+	decided, proven map[string]bool
+	// leave says of the pods that must be left alone why, in the order of in.Pods.
+	leave []HoldReason
+	// kept are volumes that stay with the node because of such a pod.
+	kept map[string]bool
+	// users counts the pods on the node that use a volume.
+	users map[string]int
+}
+
+func newFailover(in FailoverInput) *failover {
+	f := &failover{
+		in: in, begins: in.MayFence && (in.Fate == FateLost || in.Fate == FateDown), held: map[string]FailoverVolume{},
+		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
+	}
+	for _, v := range in.Volumes {
+		name := v.Volume.Name
+		f.held[name] = v
+		if v.Decided(in.NodeName) {
+			f.decided[name] = true
+		}
+		if v.Proof() != nil {
+			f.proven[name] = true
+		}
+	}
+	for _, p := range in.Pods {
+		for _, name := range p.ours() {
+			f.users[name]++
+		}
+	}
+	return f
+}
+
+// free says that the node can no longer write to the volume, or does not hold it.
+func (f *failover) free(volume string) bool {
+	_, held := f.held[volume]
+	return !held || f.proven[volume]
+}
+
+func (f *failover) volumes() {
+	for _, v := range f.in.Volumes {
+		name := v.Volume.Name
+		switch {
+		case !f.decided[name]:
+			if f.begins && !f.kept[name] && !f.proven[name] {
+				f.step.Fence = append(f.step.Fence, v)
+			}
+			continue
+		case !f.proven[name]:
+			f.step.Waiting = append(f.step.Waiting, v)
+			if v.misfit() {
+				f.step.Repair = append(f.step.Repair, v)
+			}
+			continue
+		}
+		f.step.Proven = append(f.step.Proven, v)
+		inUse := f.in.Node != nil && slices.Contains(f.in.Node.Status.VolumesInUse, v.InUse)
+		switch {
+		case f.users[name] > 0:
+		case inUse:
+			f.step.Prune = append(f.step.Prune, v)
+		default:
+			f.step.Unblocked = append(f.step.Unblocked, v)
+		}
+	}
+}
+
+func (f *failover) taints() {
+	n := f.in.Node
+	if n == nil {
+		return
+	}
+	concerns := len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
+	back := f.in.Fate == FateAlive && nodeReady(n)
+	quarantined := hasTaint(n, apiv1.TaintNodeLost)
+	switch {
+	case !quarantined && concerns && f.in.Fate != FateAlive:
+		f.step.Quarantine = TaintAdd
+	case quarantined && back && len(f.decided) == 0:
+		f.step.Quarantine = TaintRemove
+	}
+	ours := f.in.DriverNode != nil && meta.IsStatusConditionTrue(f.in.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService)
+	switch {
+	case ours && back:
+		f.step.OutOfService = TaintRemove
+	case f.in.OutOfServiceTaint && f.in.MayFence && concerns && f.provedDown() && !f.optedOut() && f.in.DriverNode != nil && !hasTaint(n, corev1.TaintNodeOutOfService):
+		f.step.OutOfService = TaintAdd
+	}
+}
+
+// provedDown says that Azure says so: of the VM, or when it was asked for the proof of one of the volumes of a node that is still lost.
+func (f *failover) provedDown() bool {
+	if f.in.Fate != FateLost {
+		return f.in.Fate == FateDown
+	}
+	return slices.ContainsFunc(f.step.Proven, func(v FailoverVolume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
+}
+
+func hasTaint(n *corev1.Node, key string) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+func nodeReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
