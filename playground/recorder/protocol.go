@@ -29,7 +29,8 @@ type EventKind string
 const (
 	// EventResumed: the writer has read the file and goes on after Sequence.
 	EventResumed EventKind = "resumed"
-	// EventFailed: a write or fsync failed; Detail is the error. The writer ends.
+	// EventFailed: a write or fsync failed for the first time; Detail is the error. The writer
+	// ends, unless it was told to keep trying.
 	EventFailed EventKind = "failed"
 	// EventStopped: the writer was told to end; Sequence is its last record.
 	EventStopped EventKind = "stopped"

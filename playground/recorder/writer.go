@@ -20,26 +20,32 @@ type Options struct {
 	Writer string
 	// Interval between the starts of two writes. A write that takes longer delays the next.
 	Interval time.Duration
-	Clock    clock.WithTicker
-	Log      *slog.Logger
+	// KeepTrying makes a writer whose write fails try again, with the same number, until
+	// the context ends: it shows that its disk stays cut.
+	KeepTrying bool
+	Clock      clock.WithTicker
+	Log        *slog.Logger
 }
 
 // Write appends records until the context ends, which is a success, or a write
-// fails, which is reported to the Collector and returned.
+// fails, which is reported to the Collector and, unless it is to keep trying, returned.
+// What becomes of the attempts is noted in the log; see ParseDiary.
 func Write(ctx context.Context, o Options) error {
 	journal, content, err := openJournal(o.Dir)
 	if err != nil {
 		return reportFailure(ctx, o, fmt.Errorf("open the records: %w", err))
 	}
-	w := &writer{Options: o, journal: journal}
+	w := &writer{Options: o, journal: journal, diary: diary{log: o.Log}}
 	entries := Parse(content)
 	w.sequence, w.start = Last(entries)
 	w.start++
 	stop := w.connect(ctx)
 	defer stop()
 	w.resumed(entries)
-	if err := w.run(ctx); err != nil {
-		w.report.event(Event{Kind: EventFailed, Time: o.Clock.Now(), Sequence: w.sequence, Detail: err.Error()})
+	err = w.run(ctx)
+	w.diary.note(o.Clock.Now())
+	if err != nil {
+		w.failed(err)
 		return err
 	}
 	w.report.event(Event{Kind: EventStopped, Time: o.Clock.Now(), Sequence: w.sequence})
@@ -60,9 +66,12 @@ type writer struct {
 	Options
 	journal  *journal
 	report   *reporter
+	diary    diary
 	sequence int64
 	start    int64
 	audited  int64
+	// hasFailed: a write has failed.
+	hasFailed bool
 }
 
 // connect starts the reporting; the function that it returns ends it, after a last
@@ -98,18 +107,32 @@ func (w *writer) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := w.Clock.Now()
 		record := Record{Sequence: w.sequence + 1, Start: w.start, Writer: w.Writer, Time: now}
-		if err := w.journal.append(record); err != nil {
+		err := w.journal.append(record)
+		w.diary.add(record.Sequence, now, w.Clock.Now(), err)
+		switch {
+		case err == nil:
+			w.sequence = record.Sequence
+			w.report.ack(Mark{Sequence: record.Sequence, Time: now})
+			w.auditIfWanted(ctx)
+		case !w.KeepTrying:
 			return fmt.Errorf("write record %d: %w", record.Sequence, err)
+		default:
+			w.failed(err)
 		}
-		w.sequence = record.Sequence
-		w.report.ack(Mark{Sequence: record.Sequence, Time: now})
-		w.auditIfWanted(ctx)
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
 		}
 	}
 	return nil
+}
+
+// failed tells the Collector of the first write that failed.
+func (w *writer) failed(err error) {
+	if !w.hasFailed {
+		w.hasFailed = true
+		w.report.event(Event{Kind: EventFailed, Time: w.Clock.Now(), Sequence: w.sequence, Detail: err.Error()})
+	}
 }
 
 // auditIfWanted runs between two records. A failure is logged and the audit tried

@@ -24,6 +24,7 @@ const (
 	childDir   = "RECORDER_TEST_DIR"
 	childURL   = "RECORDER_TEST_URL"
 	childLimit = "RECORDER_TEST_FILE_LIMIT"
+	childKeep  = "RECORDER_TEST_KEEP_TRYING"
 )
 
 // TestMain doubles as the program of a writer in a process of its own, which can be
@@ -41,7 +42,11 @@ func TestMain(m *testing.M) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := recorder.Write(ctx, options(dir, os.Getenv(childURL), "child")); err != nil {
+	o := options(dir, os.Getenv(childURL), "child")
+	if os.Getenv(childKeep) != "" {
+		o.KeepTrying, o.Log = true, slog.New(slog.NewJSONHandler(os.Stdout, nil))
+	}
+	if err := recorder.Write(ctx, o); err != nil {
 		os.Exit(1)
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 const usage = `usage:
-  recorder write  --dir DIR --collector URL [--writer ID] [--interval 12ms]
+  recorder write  --dir DIR --collector URL [--writer ID] [--interval 12ms] [--keep-trying]
   recorder verify --dir DIR [--summary]
 `
 
@@ -54,6 +54,7 @@ func write(args []string) error {
 	collector := flags.String("collector", "", "address of the workload at the collector, as in http://10.230.0.4:8080/my-workload")
 	id := flags.String("writer", os.Getenv("POD_UID"), "identity of this writer; default is $POD_UID")
 	interval := flags.Duration("interval", 12*time.Millisecond, "time from one write to the next")
+	keepTrying := flags.Bool("keep-trying", false, "go on after a write has failed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func write(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return recorder.Write(ctx, recorder.Options{
-		Dir: *dir, CollectorURL: *collector, Writer: *id, Interval: *interval,
+		Dir: *dir, CollectorURL: *collector, Writer: *id, Interval: *interval, KeepTrying: *keepTrying,
 		Clock: clock.RealClock{}, Log: slog.New(slog.NewJSONHandler(os.Stdout, nil)),
 	})
 }
