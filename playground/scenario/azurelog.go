@@ -56,6 +56,35 @@ func (l *azureLog) since(ctx context.Context, from time.Time) ([]azureCall, erro
 	return answer.Records, nil
 }
 
+// awaitPower blocks until azuresim tells that the VM has come to that state of power,
+// and returns the time that it tells. listening is called when no change can be missed
+// any more.
+func (l *azureLog) awaitPower(ctx context.Context, vm, state string, listening func()) (time.Time, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url+"/admin/events", nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	// The stream has no end: only the context bounds it.
+	response, err := (&http.Client{Transport: l.client.Transport}).Do(request)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("listen to azuresim: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	listening()
+	for decoder := json.NewDecoder(response.Body); ; {
+		var event struct {
+			Time            time.Time
+			VM, Kind, State string
+		}
+		if err := decoder.Decode(&event); err != nil {
+			return time.Time{}, fmt.Errorf("wait until the VM %s is %s: %w", vm, state, err)
+		}
+		if event.Kind == "power" && event.State == state && strings.EqualFold(event.VM, vm) {
+			return event.Time, nil
+		}
+	}
+}
+
 // isWrite reports whether the call was meant to change something at Azure.
 func (c azureCall) isWrite() bool { return c.Method != http.MethodGet && c.Method != http.MethodHead }
 

@@ -5,14 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
@@ -52,62 +48,46 @@ type logLine struct {
 	Error    string    `json:"error"`
 }
 
-// parseCalls reads the calls from a log. Lines of anything else are skipped.
-func parseCalls(log io.Reader, component, node string) ([]call, error) {
-	var calls []call
+// parseCall reads the call from a line of a log. It reports false for a line about
+// anything else.
+func parseCall(text []byte, component, node string) (call, bool) {
+	var line logLine
+	if json.Unmarshal(text, &line) != nil || line.Method == "" || line.VolumeID == "" {
+		return call{}, false
+	}
+	// Only the line that ends a call has a duration.
+	took, err := time.ParseDuration(line.Duration)
+	if err != nil || line.Code == "" {
+		return call{}, false
+	}
+	return call{
+		Start: line.Time.Add(-took), Duration: took, Method: line.Method, Volume: line.VolumeID,
+		Code: line.Code, Error: line.Error, Component: component, Node: node,
+	}, true
+}
+
+// parseCalls reads the calls from a log until that ends, and hands each over with its
+// line. Lines of anything else are skipped.
+func parseCalls(log io.Reader, component, node string, found func(line string, c call)) error {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, maxLogLine)
 	for lines.Scan() {
-		var line logLine
-		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Method == "" || line.VolumeID == "" {
-			continue
+		if c, ok := parseCall(lines.Bytes(), component, node); ok {
+			found(lines.Text(), c)
 		}
-		// Only the line that ends a call has a duration.
-		took, err := time.ParseDuration(line.Duration)
-		if err != nil || line.Code == "" {
-			continue
-		}
-		calls = append(calls, call{
-			Start: line.Time.Add(-took), Duration: took, Method: line.Method, Volume: line.VolumeID,
-			Code: line.Code, Error: line.Error, Component: component, Node: node,
-		})
 	}
-	return calls, lines.Err()
+	return lines.Err()
 }
 
-// driverCalls reads the calls since that time from the logs of all plug-ins.
+// driverCalls are the calls since that time in the logs of all plug-ins, those of pods
+// that are no more included.
 func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]call, error) {
-	pods, err := e.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: driverSelector})
-	if err != nil {
-		return nil, fmt.Errorf("list the driver's pods: %w", err)
-	}
-	var calls []call
-	for _, pod := range pods.Items {
-		component := pod.Labels[componentLabel]
-		if component != controllerPlugin && component != nodePlugin {
-			continue
-		}
-		read, err := e.podCalls(ctx, pod, component, since)
-		if err != nil {
-			return nil, fmt.Errorf("read the log of %s: %w", pod.Name, err)
-		}
-		calls = append(calls, read...)
-	}
+	e.logs.catchUp(ctx, since)
+	calls := e.logs.callsSince(since)
 	if len(calls) == 0 {
 		return nil, errors.New("the driver's logs hold no CSI call; is its log format json and its level info?")
 	}
 	return calls, nil
-}
-
-// podCalls reads the log of the plug-in's container, which is named like the component.
-func (e *Environment) podCalls(ctx context.Context, pod corev1.Pod, component string, since time.Time) ([]call, error) {
-	options := &corev1.PodLogOptions{Container: component, SinceTime: &metav1.Time{Time: since.Add(-time.Second)}}
-	stream, err := e.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = stream.Close() }()
-	return parseCalls(stream, component, pod.Spec.NodeName)
 }
 
 // event draws the call in the lane of the controller or of the node.

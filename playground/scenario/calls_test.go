@@ -29,6 +29,12 @@ func (l *driverLog) served(ended time.Time, method, volume, code string, took ti
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.UTC)
 
+func callsIn(log io.Reader) ([]call, error) {
+	var calls []call
+	err := parseCalls(log, nodePlugin, "node-3", func(_ string, c call) { calls = append(calls, c) })
+	return calls, err
+}
+
 func TestCallsAreReadFromTheDriversLog(t *testing.T) {
 	t.Parallel()
 	log := &driverLog{}
@@ -36,7 +42,7 @@ func TestCallsAreReadFromTheDriversLog(t *testing.T) {
 	log.WriteString("panic: not json\n")
 	log.WriteString(`{"time":"2026-11-21T12:00:00Z","level":"INFO","msg":"mounted","method":"NodeStageVolume","volumeID":"` + handle + `"}` + "\n")
 	log.WriteString(`{"time":"2026-11-21T12:00:00Z","level":"INFO","msg":"call served","method":"Probe","code":"OK","duration":"1ms"}` + "\n")
-	calls, err := parseCalls(&log.Buffer, nodePlugin, "node-3")
+	calls, err := callsIn(&log.Buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +64,7 @@ func TestALongLineDoesNotEndTheReading(t *testing.T) {
 	log := &driverLog{}
 	log.WriteString(strings.Repeat("x", 200_000) + "\n")
 	log.served(noon, "NodeStageVolume", handle, "OK", time.Second)
-	calls, err := parseCalls(io.Reader(&log.Buffer), nodePlugin, "node-3")
+	calls, err := callsIn(&log.Buffer)
 	if err != nil || len(calls) != 1 {
 		t.Fatalf("%d calls, %v", len(calls), err)
 	}

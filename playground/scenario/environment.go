@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,11 +37,15 @@ type Environment struct {
 
 	kube          kubernetes.Interface
 	view          *view
+	logs          *logBook
 	events        *timeline.Log
 	azure         *azureLog
 	collectorURL  string
 	stopCollector func() error
 	stopView      context.CancelFunc
+
+	mu      sync.Mutex
+	repairs []repair
 }
 
 func newEnvironment(ctx context.Context, name string, o Options, report *timeline.Report) (*Environment, error) {
@@ -84,6 +89,8 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	if err != nil {
 		return nil, errors.Join(err, env.close(ctx))
 	}
+	env.logs = newLogBook(kube, o.Clock)
+	env.logs.follow(viewCtx)
 	return env, nil
 }
 
@@ -112,13 +119,15 @@ func (e *Environment) serveCollector(ctx context.Context) error {
 	return nil
 }
 
-// close ends the watches and, unless the user keeps them, has the scenario's objects
-// deleted. It does not wait for Azure to be done with the disks.
+// close puts right what is still broken, ends the watches and, unless the user keeps
+// them, has the scenario's objects deleted. It does not wait for Azure to be done with
+// the disks.
 func (e *Environment) close(ctx context.Context) error {
+	err := e.mend(ctx)
 	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
 	defer cancel()
 	e.stopView()
-	err := e.stopCollector()
+	err = errors.Join(err, e.stopCollector())
 	if e.Keep {
 		return err
 	}

@@ -28,11 +28,17 @@ type observer struct {
 	// volumes are the volumes of the scenario: by PersistentVolume and by AzVolume.
 	volumes map[string]volume
 	// reports is when each kubelet last reported a change of the volumes that it uses.
-	reports map[string]time.Time
+	reports    map[string]time.Time
+	milestones []milestone
+	// started is when the observer began: what it is told of an earlier time is old.
+	started time.Time
 }
 
 func newObserver(events *timeline.Log, clock clock.PassiveClock) *observer {
-	return &observer{events: events, clock: clock, volumes: map[string]volume{}, reports: map[string]time.Time{}}
+	return &observer{
+		events: events, clock: clock, started: clock.Now(),
+		volumes: map[string]volume{}, reports: map[string]time.Time{},
+	}
 }
 
 // volume is a disk under its different names.
@@ -109,7 +115,10 @@ func (o *observer) saw(old, object any) {
 		}
 	case *corev1.Pod:
 		o.sawPod(as[*corev1.Pod](old), as[*corev1.Pod](object))
+	case *corev1.Event:
+		o.sawEvent(as[*corev1.Event](old), as[*corev1.Event](object))
 	case *corev1.Node:
+		o.sawNodeHealth(as[*corev1.Node](old), as[*corev1.Node](object))
 		o.sawNode(as[*corev1.Node](old), as[*corev1.Node](object))
 	case *storagev1.VolumeAttachment:
 		o.sawVolumeAttachment(as[*storagev1.VolumeAttachment](old), as[*storagev1.VolumeAttachment](object))
@@ -127,6 +136,7 @@ func as[T any](object any) T {
 func (o *observer) sawPod(old, pod *corev1.Pod) {
 	if pod == nil {
 		o.add(timeline.Kubernetes, old.Labels[appLabel], "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
+		o.mark(milestone{Kind: podGone, Pod: old.UID, Node: old.Spec.NodeName})
 		return
 	}
 	subject, detail := pod.Labels[appLabel], fmt.Sprintf("pod %s, UID %s", pod.Name, pod.UID)
@@ -142,6 +152,7 @@ func (o *observer) sawPod(old, pod *corev1.Pod) {
 	}
 	if !isRunning(old) && isRunning(pod) {
 		o.add(timeline.Kubernetes, subject, detail, "pod runs on %s", pod.Spec.NodeName)
+		o.mark(milestone{Kind: podRunning, Pod: pod.UID, Node: pod.Spec.NodeName})
 	}
 }
 
@@ -152,8 +163,9 @@ func orNowhere(node string) string {
 	return node
 }
 
-// sawNode reports when a kubelet says that it has stopped using a volume: Kubernetes
-// lets nobody detach it before.
+// sawNode reports when a Node's status says no more that a volume is used there:
+// Kubernetes lets nobody detach it before. A kubelet says so, or the driver for a
+// node that is lost.
 func (o *observer) sawNode(old, node *corev1.Node) {
 	if old == nil || node == nil {
 		return
@@ -173,7 +185,8 @@ func (o *observer) sawNode(old, node *corev1.Node) {
 	}
 	for _, name := range before {
 		if v, ours := o.volume(name); ours && !slices.Contains(now, name) {
-			o.add(timeline.Kubernetes, v.Workload, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "kubelet of %s: not in use", node.Name)
+			o.add(timeline.Kubernetes, v.Workload, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "Node %s: not in use", node.Name)
+			o.mark(milestone{Kind: notInUse, Node: node.Name, Volume: v.Name})
 		}
 	}
 }
@@ -194,6 +207,7 @@ func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 	say := func(format string) { o.add(timeline.Kubernetes, v.Workload, detail, format, some.Spec.NodeName) }
 	if va == nil {
 		say("detached from %s")
+		o.mark(milestone{Kind: notAttached, Node: some.Spec.NodeName, Volume: v.Name})
 		return
 	}
 	if old == nil {
@@ -205,6 +219,7 @@ func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 	}
 	if !old.Status.Attached && va.Status.Attached {
 		say("attached to %s")
+		o.mark(milestone{Kind: attachedTo, Node: va.Spec.NodeName, Volume: v.Name})
 	}
 }
 
@@ -252,6 +267,7 @@ func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	if now, detail := claim(object); now != "" && now != before {
 		o.add(timeline.Controller, v.Workload, detail, "%s", now)
 	}
+	o.sawFence(old, object, v)
 }
 
 func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
@@ -273,6 +289,7 @@ func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 	if old != nil {
 		before = readAttachment(old)
 	}
+	o.sawProof(old, object, v, now.Node)
 	if now.State != "" && (now.Role != before.Role || now.State != before.State) {
 		o.add(timeline.Controller, v.Workload, detail, "%s: %s, %s", now.Node, strings.ToLower(now.Role), now.State)
 	}
@@ -283,6 +300,7 @@ func (o *observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
 	if object == nil {
 		return
 	}
+	o.sawReachable(old, object)
 	before, now := stagedPhases(old), stagedPhases(object)
 	lane := timeline.Node(object.GetName())
 	for name, phase := range now {
@@ -313,7 +331,11 @@ func stagedPhases(u *unstructured.Unstructured) map[string]string {
 }
 
 func isRunning(pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+	return pod.DeletionTimestamp == nil && isReady(pod)
+}
+
+func isReady(pod *corev1.Pod) bool {
+	if pod.Status.Phase != corev1.PodRunning {
 		return false
 	}
 	for _, c := range pod.Status.Conditions {

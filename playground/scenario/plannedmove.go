@@ -82,6 +82,11 @@ func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volum
 			return nil, err
 		}
 	}
+	return e.awaitAllReady(ctx, workloads...)
+}
+
+// awaitAllReady waits until each of the workloads writes and has its replicas.
+func (e *Environment) awaitAllReady(ctx context.Context, workloads ...Workload) ([]volume, error) {
 	var volumes []volume
 	for _, w := range workloads {
 		v, err := e.awaitReady(ctx, w)

@@ -28,6 +28,27 @@ type Cluster interface {
 	Expose(ctx context.Context, hostAddress string) (string, error)
 	// AzureAdmin is the URL of azuresim's admin API on the host, without a path.
 	AzureAdmin(ctx context.Context) (string, error)
+
+	// PowerOff cuts the power of a node: its disks fail first, then its processes are
+	// gone. Azure goes on to say that its VM runs. PowerOn boots it again. Both are
+	// idempotent.
+	PowerOff(ctx context.Context, node string) error
+	PowerOn(ctx context.Context, node string) error
+	// Partition pulls the network cable of a node, whose pods run on, and Heal plugs it
+	// in again. Both are idempotent.
+	Partition(ctx context.Context, node string) error
+	Heal(ctx context.Context, node string) error
+	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it
+	// is done.
+	DeallocateVM(ctx context.Context, node string) error
+	StartVM(ctx context.Context, node string) error
+	// Process is the folder of the node's first process in the host's /proc: what is
+	// mounted on the node is in its file mounts, and the node's files are below root. It
+	// needs no network. It fails for a node without power.
+	Process(ctx context.Context, node string) (string, error)
+	// ChangeDriver upgrades the driver with these Helm values over those that it has, and
+	// returns what takes that back. Both wait until the driver is ready.
+	ChangeDriver(ctx context.Context, values map[string]any) (restore func(context.Context) error, err error)
 }
 
 // Scenario is one of the things that can be played through.
@@ -60,6 +81,54 @@ var All = []Scenario{
 		Latency: "realistic",
 		Run:     plannedMove,
 	},
+	{
+		Name:    "node-power-cut",
+		Summary: "a node loses its power while its pod writes, and Azure still says that the VM runs",
+		Title:   "A node loses its power",
+		Latency: "realistic",
+		Run:     nodePowerCut,
+	},
+	{
+		Name:    "node-power-cut-stock",
+		Summary: "the same with the driver's failover switched off: how long Kubernetes itself takes",
+		Title:   "A node loses its power, and nobody but Kubernetes does anything about it",
+		Latency: "realistic",
+		Run:     nodePowerCutStock,
+	},
+	{
+		Name:    "vm-stopped",
+		Summary: "the VM of a pod that writes is deallocated at Azure",
+		Title:   "A virtual machine is deallocated",
+		Latency: "realistic",
+		Run:     vmStopped,
+	},
+	{
+		Name:    "node-partition",
+		Summary: "a node is cut off from the network while its pod goes on writing",
+		Title:   "A node is cut off and goes on writing",
+		Latency: "realistic",
+		Run:     nodePartition,
+	},
+	{
+		Name:    "node-reboot",
+		Summary: "a node loses its power and is back within a minute",
+		Title:   "A node restarts without warning",
+		Latency: "realistic",
+		Run:     nodeReboot,
+	},
+}
+
+// List has a line for each scenario: its name and its summary.
+func List() string {
+	width := 0
+	for _, s := range All {
+		width = max(width, len(s.Name))
+	}
+	var b strings.Builder
+	for _, s := range All {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, s.Name, s.Summary)
+	}
+	return b.String()
 }
 
 // Find returns the scenario of that name.

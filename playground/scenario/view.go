@@ -56,7 +56,7 @@ func newView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	all := []cache.SharedIndexInformer{
 		v.own.Core().V1().Pods().Informer(), v.own.Core().V1().PersistentVolumeClaims().Informer(),
 		v.typed.Core().V1().PersistentVolumes().Informer(), v.typed.Core().V1().Nodes().Informer(),
-		v.typed.Storage().V1().VolumeAttachments().Informer(),
+		v.typed.Storage().V1().VolumeAttachments().Informer(), v.typed.Core().V1().Events().Informer(),
 		v.driver.ForResource(azVolumes).Informer(), v.driver.ForResource(azAttachments).Informer(),
 		v.driver.ForResource(azDriverNodes).Informer(),
 	}

@@ -156,7 +156,7 @@ func TestAKubeletThatLetsGoBecomesAnEvent(t *testing.T) {
 	if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p.awaitStep(t, "kubelet of node-1: not in use")
+	p.awaitStep(t, "Node node-1: not in use")
 	if p.view.observer.reported("node-1").IsZero() || !p.view.observer.reported("node-2").IsZero() {
 		t.Error("the time of the report is not kept")
 	}
@@ -205,5 +205,75 @@ func TestTheDriversObjectsBecomeEvents(t *testing.T) {
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, map[string]any{}))
 	if e := p.awaitStep(t, "reports unstaged"); e.Lane != timeline.Node("node-1") {
 		t.Errorf("in lane %s", e.Lane)
+	}
+}
+
+func TestALostNodeBecomesMilestones(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	put := func(resource schema.GroupVersionResource, object *unstructured.Unstructured) {
+		t.Helper()
+		client := p.driver.Resource(resource).Namespace(driverNamespace)
+		if _, err := client.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+			if _, err = client.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	awaitMark := func(want milestone) {
+		t.Helper()
+		p.await(t, func() bool {
+			m := first(p.view.observer.marks(), time.Time{}, want)
+			return !m.At.IsZero() && m.Detail == want.Detail
+		})
+	}
+	reachable := func(status, reason string) map[string]any {
+		return map[string]any{"conditions": []any{map[string]any{"type": "Reachable", "status": status, "reason": reason, "message": "why"}}}
+	}
+	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("True", "HeartbeatFresh")))
+	awaitMark(milestone{Kind: nodeReachable, Node: "node-1"})
+	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("False", "NodeLost")))
+	awaitMark(milestone{Kind: nodeUnreachable, Node: "node-1", Detail: "NodeLost"})
+	put(azVolumes, driverObject("AzVolume", "pvc-1", nil, map[string]any{"primary": map[string]any{
+		"nodeName": "node-1", "state": "Releasing", "epoch": int64(3), "cause": "NodeLost",
+	}}))
+	awaitMark(milestone{Kind: fenceDecided, Node: "node-1", Volume: "pvc-1"})
+	put(azAttachments, driverObject("AzVolumeAttachment", "pvc-1-node-1",
+		map[string]any{"volumeName": "pvc-1", "nodeName": "node-1", "role": "Primary"},
+		map[string]any{"state": "Detaching", "proof": map[string]any{"kind": "Detached", "epoch": int64(3), "time": "2026-11-21T12:00:00Z", "message": "gone"}}))
+	awaitMark(milestone{Kind: releaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Detached"})
+	p.awaitStep(t, "node-1: proof Detached")
+
+	node, err := p.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, taints := range [][]corev1.Taint{{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}, nil} {
+		node = node.DeepCopy()
+		node.Spec.Taints = taints
+		if node, err = p.kube.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitMark(milestone{Kind: taintedOut, Node: "node-1"})
+	awaitMark(milestone{Kind: untainted, Node: "node-1"})
+}
+
+func TestOnlyTheDriversOwnEventsAreTold(t *testing.T) {
+	t.Parallel()
+	p := newPlayground(t)
+	now := metav1.NewTime(time.Now().Add(time.Minute))
+	for name, by := range map[string]string{"theirs": "kubelet", "ours": "disk.csi.azure.com"} {
+		event := &corev1.Event{
+			ObjectMeta:          metav1.ObjectMeta{Name: name, Namespace: "ns", CreationTimestamp: now},
+			InvolvedObject:      corev1.ObjectReference{Kind: "Pod", Name: "w-0", Namespace: "ns"},
+			ReportingController: by, Reason: "FailedOver", Message: "moved",
+		}
+		if _, err := p.kube.CoreV1().Events("ns").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := p.awaitStep(t, "event FailedOver on Pod"); e.Subject != "w" {
+		t.Errorf("its subject is %q", e.Subject)
 	}
 }

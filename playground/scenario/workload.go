@@ -35,6 +35,8 @@ type Workload struct {
 	MaxShares, Replicas int
 	// Zone keeps the pod in one zone; empty for any.
 	Zone string
+	// KeepTrying makes the pod go on when its disk fails, instead of ending.
+	KeepTrying bool
 }
 
 func (w Workload) pod() string   { return w.Name + "-0" }
@@ -73,6 +75,9 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 		Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
 		}}},
+	}
+	if w.KeepTrying {
+		container.Args = append(container.Args, "--keep-trying")
 	}
 	var nodes map[string]string
 	if w.Zone != "" {

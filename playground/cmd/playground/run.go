@@ -18,27 +18,29 @@ import (
 
 func newRunCommand(dir *string) *cobra.Command {
 	var out string
-	var keep bool
+	var keep, list bool
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Play a scenario on the playground that is up, print its timeline and write a report",
-		Long:  "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" + scenarioList(),
-		Args:  cobra.ExactArgs(1),
+		Long:  "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" + scenario.List(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if list {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if list {
+				_, err := io.WriteString(cmd.OutOrStdout(), scenario.List())
+				return err
+			}
 			return runScenario(cmd.Context(), cmd.OutOrStdout(), state.Dir(*dir), args[0], out, keep)
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "out", "`folder` for SCENARIO.json and SCENARIO.html")
 	cmd.Flags().BoolVar(&keep, "keep", os.Getenv("KEEP") != "", "leave the scenario's pods and volumes there ($KEEP)")
+	cmd.Flags().BoolVar(&list, "list", false, "list the scenarios and do nothing else")
 	return cmd
-}
-
-func scenarioList() string {
-	var list string
-	for _, s := range scenario.All {
-		list += fmt.Sprintf("  %-14s %s\n", s.Name, s.Summary)
-	}
-	return list
 }
 
 func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out string, keep bool) error {

@@ -1,0 +1,283 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	// failoverTimeout is how long a failover may take before the scenario breaks off: far
+	// above every bound, so that what is too slow is measured all the same.
+	failoverTimeout = 4 * time.Minute
+	// backTimeout bounds how long a node may take to be used again.
+	backTimeout = 5 * time.Minute
+	// quietWrites are to be written before a fault, so that there is something to lose.
+	quietWrites = 200
+)
+
+// lossOf describes the workload as it is before its node is lost.
+func (e *Environment) lossOf(w Workload, v volume) (Failover, error) {
+	pod := e.view.pod(w.pod())
+	if pod == nil || !isRunning(pod) {
+		return Failover{}, fmt.Errorf("pod %s does not run", w.pod())
+	}
+	return Failover{
+		Workload: w, Volume: v, From: pod.Spec.NodeName, Old: pod.UID, Machines: e.view.nodes(""),
+	}, nil
+}
+
+// awaitFailover blocks until the workload runs on another node than the one that was
+// lost at the time f.Fault, and writes, and fills f in with what was seen. If the time
+// is over before, it fills in what was seen until then and returns the error.
+func (e *Environment) awaitFailover(ctx context.Context, f *Failover, limit time.Duration) error {
+	var held map[string]attachment
+	err := e.view.await(ctx, limit, f.Workload.pod()+" runs on another node than "+f.From, func() bool {
+		pod := e.view.pod(f.Workload.pod())
+		if held == nil && (pod == nil || pod.UID != f.Old) {
+			held = e.view.attachments(f.Volume.Name)
+		}
+		if pod == nil || pod.UID == f.Old || pod.Spec.NodeName == f.From || !isRunning(pod) {
+			return false
+		}
+		f.To, f.New = pod.Spec.NodeName, pod.UID
+		return true
+	})
+	f.OntoReplica = held[f.To].State == "Attached"
+	if err != nil {
+		f.Steps = readSteps(*f, e.view.observer.marks(), nil)
+		return errors.Join(err, e.whyNot(f))
+	}
+	testimony, err := e.awaitWriter(ctx, f.Workload, string(f.New))
+	if err != nil {
+		return err
+	}
+	f.LastWrite, f.FirstWrite = aroundStart(testimony.Acks, string(f.New))
+	calls, err := e.driverCalls(ctx, f.Fault)
+	f.Steps = readSteps(*f, e.view.observer.marks(), calls)
+	return err
+}
+
+// awaitAnywhere blocks until the workload writes again on whatever node, and fills f in
+// with what was seen.
+func (e *Environment) awaitAnywhere(ctx context.Context, f *Failover, limit time.Duration) error {
+	before := lastStart(e.Collector.Testimony(f.Workload.Name).Acks, f.Fault)
+	awaiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	testimony, err := e.Collector.Await(awaiting, f.Workload.Name, func(t recorder.Testimony) bool {
+		return lastStart(t.Acks, time.Time{}) > before
+	})
+	if err != nil {
+		f.Steps = readSteps(*f, e.view.observer.marks(), nil)
+		return errors.Join(fmt.Errorf("wait until %s writes again: %w", f.Workload.pod(), err), e.whyNot(f))
+	}
+	var writer string
+	f.LastWrite, f.FirstWrite, writer = aroundNextStart(testimony.Acks, before)
+	f.New = types.UID(writer)
+	err = e.view.await(ctx, limit, f.Workload.pod()+" runs", func() bool {
+		pod := e.view.pod(f.Workload.pod())
+		if pod == nil || pod.UID != f.New || !isRunning(pod) {
+			return false
+		}
+		f.To = pod.Spec.NodeName
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	calls, err := e.driverCalls(ctx, f.Fault)
+	f.Steps = readSteps(*f, e.view.observer.marks(), calls)
+	if f.FirstWrite.After(f.Running) {
+		// A node that is away for a moment only is not noticed, and its pod passes for
+		// Running all the time.
+		f.Running = f.FirstWrite
+	}
+	return err
+}
+
+// lastStart is the highest start number of the records that were written before that
+// time, of all records if it is zero.
+func lastStart(acks []recorder.Ack, before time.Time) int64 {
+	var highest int64
+	for _, a := range acks {
+		if before.IsZero() || a.Time.Before(before) {
+			highest = max(highest, a.Start)
+		}
+	}
+	return highest
+}
+
+// aroundNextStart returns the times of the last acknowledged record of the starts up
+// to that one and of the first record after, and who wrote the latter.
+func aroundNextStart(acks []recorder.Ack, start int64) (last, next time.Time, writer string) {
+	for _, a := range acks {
+		switch {
+		case a.Start <= start && a.Time.After(last):
+			last = a.Time
+		case a.Start > start && (next.IsZero() || a.Time.Before(next)):
+			next, writer = a.Time, a.Writer
+		}
+	}
+	return last, next, writer
+}
+
+// whyNot says how far a failover came.
+func (e *Environment) whyNot(f *Failover) error {
+	missing := []string{}
+	for _, step := range []struct {
+		name string
+		at   time.Time
+	}{
+		{"the driver says that the node is lost", f.Unreachable}, {"the fence is decided", f.Decided},
+		{"the release is proven", f.Proven}, {"the old pod is gone", f.PodDeleted},
+		{"the volume is not in use", f.NotInUse}, {"the old attachment is gone", f.Unattached},
+	} {
+		if step.at.IsZero() {
+			missing = append(missing, step.name)
+		}
+	}
+	return fmt.Errorf("of %s's failover this was not seen: %q", f.Workload.Name, missing)
+}
+
+// awaitBack blocks until a node that was lost at that time is used again without
+// anybody's help: it is Ready, the driver sees it, it is not marked out of service, and
+// the workload's volume has its replica again on any node. It returns when that was.
+func (e *Environment) awaitBack(ctx context.Context, node string, since time.Time, f Failover) (time.Time, error) {
+	err := e.view.await(ctx, backTimeout, node+" is back", func() bool { return e.view.isBack(node, since) })
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: it is %s", err, e.view.describeNode(node))
+	}
+	err = e.awaitReplicas(ctx, f.Workload, f.Volume)
+	return e.Clock.Now(), err
+}
+
+// isBack reports whether Kubernetes and the driver have heard of the node since that
+// time and think well of it.
+func (v *view) isBack(name string, since time.Time) bool {
+	node, err := v.typed.Core().V1().Nodes().Lister().Get(name)
+	if err != nil || nodeReady(node) != corev1.ConditionTrue || isOutOfService(node) {
+		return false
+	}
+	driver := v.driverNode(name)
+	heartbeat, err := time.Parse(time.RFC3339Nano, text(driver, "status", "heartbeatTime"))
+	return err == nil && heartbeat.After(since) && condition(driver, conditionReachable).status == "True"
+}
+
+// driverNode is the AzDriverNode, empty if there is none.
+func (v *view) driverNode(name string) *unstructured.Unstructured {
+	objects, _ := v.driver.ForResource(azDriverNodes).Lister().List(labels.Everything())
+	for _, object := range objects {
+		if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name {
+			return u
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{}}
+}
+
+func (v *view) describeNode(name string) string {
+	node, err := v.typed.Core().V1().Nodes().Lister().Get(name)
+	if err != nil {
+		return "no Node"
+	}
+	driver := v.driverNode(name)
+	reachable := condition(driver, conditionReachable)
+	return fmt.Sprintf("Ready %s, out of service %t, reachable %q %s, last heartbeat %s", nodeReady(node), isOutOfService(node),
+		reachable.status, reachable.reason, text(driver, "status", "heartbeatTime"))
+}
+
+// recordFailover makes metrics of what was measured of one failover, and checks that
+// its proof was one that the scenario allows.
+func (e *Environment) recordFailover(f Failover, proofs ...string) {
+	p := f.phases(f.Fault)
+	e.metric("detect_seconds", milli(p.Detect))
+	e.metric("fence_seconds", milli(p.Fence))
+	e.metric("unblock_seconds", milli(p.Unblock))
+	e.metric("total_seconds", milli(p.Total))
+	e.metric("write_pause_seconds", milli(between(f.LastWrite, f.FirstWrite)))
+	e.metric("lost_node", f.From)
+	e.metric("new_node", f.To)
+	e.metric("proof", f.ProofKind)
+	e.metric("unreachable_reason", f.UnreachableReason)
+	e.metric("onto_a_replica", f.OntoReplica)
+	for _, step := range []struct {
+		name string
+		at   time.Time
+	}{
+		{"pod_deleted_after_proof_seconds", f.PodDeleted}, {"not_in_use_after_proof_seconds", f.NotInUse},
+		{"unattached_after_proof_seconds", f.Unattached}, {"published_after_proof_seconds", f.Published},
+		{"staged_after_proof_seconds", f.Staged}, {"running_after_proof_seconds", f.Running},
+	} {
+		e.metric(step.name, milli(between(f.Proven, step.at)))
+	}
+	e.check("it is proven that the old node cannot write, and how", slices.Contains(proofs, f.ProofKind),
+		"proof %q, one of %q is expected", f.ProofKind, proofs)
+	e.check("the old pod is deleted only then", !f.Proven.IsZero() && !f.PodDeleted.Before(f.Proven),
+		"%s after the proof", timeline.Round(between(f.Proven, f.PodDeleted)))
+	e.check("the pod goes to the node with the replica", f.OntoReplica, "%s to %s", f.From, f.To)
+}
+
+// bound checks that a duration was measured and is at most so many seconds.
+func (e *Environment) bound(name string, took time.Duration, limit float64) {
+	e.check(fmt.Sprintf("%s at most %g s", name, limit), took > 0 && took.Seconds() <= limit, "%s", timeline.Round(took))
+}
+
+// drawFailover adds the picture of the failover, from the fault until the new pod
+// writes, and what Azure and the driver did to the timeline.
+func (e *Environment) drawFailover(ctx context.Context, f Failover, title string) error {
+	found, err := e.gather(ctx, e.Report.Started)
+	if err != nil {
+		return err
+	}
+	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	e.events.Add(Move{Workload: f.Workload, From: f.From, To: f.To, LastWrite: f.LastWrite, FirstWrite: f.FirstWrite}.writes()...)
+	e.Report.Figures = append(e.Report.Figures, f.figure(title, e.during(f)))
+	return nil
+}
+
+// during are the events of the failover that concern its workload, its disk or a
+// machine.
+func (e *Environment) during(f Failover) []timeline.Event {
+	return slices.DeleteFunc(e.events.Between(f.Fault, f.end()), func(ev timeline.Event) bool {
+		return ev.Subject != f.Workload.Name && !f.involves(ev.Subject)
+	})
+}
+
+func (f Failover) end() time.Time {
+	if f.FirstWrite.After(f.Running) {
+		return f.FirstWrite
+	}
+	return f.Running
+}
+
+func (f Failover) figure(title string, events []timeline.Event) timeline.Figure {
+	p := f.phases(f.Fault)
+	figure := timeline.Figure{
+		Title: fmt.Sprintf("%s: %s", title, timeline.Round(f.Took())),
+		Caption: fmt.Sprintf("%s is lost; the pod runs again on %s. Known after %s; fenced in %s, by the proof %s; unblocked in %s.",
+			f.From, f.To, timeline.Round(p.Detect), timeline.Round(p.Fence), f.ProofKind, timeline.Round(p.Unblock)),
+		Start: f.Fault, End: f.end().Add(f.Took() / 25), Headline: true,
+		Lanes: []timeline.LaneTitle{
+			{Lane: timeline.Kubernetes, Title: "Kubernetes"},
+			{Lane: timeline.Controller, Title: "Driver controller"},
+			{Lane: timeline.Node(f.From), Title: f.From, Note: "the node is lost"},
+			{Lane: timeline.Node(f.To), Title: f.To, Note: "the pod arrives"},
+			{Lane: timeline.Azure, Title: "Azure", Note: "writes only"},
+		},
+		Events: events,
+	}
+	if !f.LastWrite.IsZero() {
+		figure.Gap = &timeline.Span{Start: f.LastWrite, End: f.FirstWrite,
+			Label: "nobody could write for " + timeline.Round(between(f.LastWrite, f.FirstWrite))}
+	}
+	return figure
+}

@@ -1,0 +1,146 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	// powerTimeout covers the slowest start or deallocation of a VM at Azure, its tail
+	// included.
+	powerTimeout = 3 * time.Minute
+	// mendTimeout bounds each thing that is put right at the end of a scenario.
+	mendTimeout = 5 * time.Minute
+)
+
+// repair puts something right that a scenario has broken. Do is idempotent.
+type repair struct {
+	name string
+	do   func(context.Context) error
+}
+
+// mendLater has something put right when the scenario ends, however it ends. What was
+// broken last is mended first.
+func (e *Environment) mendLater(name string, do func(context.Context) error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.repairs = append(e.repairs, repair{name, do})
+}
+
+// mend puts everything right that is still broken.
+func (e *Environment) mend(ctx context.Context) error {
+	e.mu.Lock()
+	repairs := slices.Clone(e.repairs)
+	e.repairs = nil
+	e.mu.Unlock()
+	var failures []error
+	for _, r := range slices.Backward(repairs) {
+		ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+		if err := r.do(ctx); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", r.name, err))
+		}
+		cancel()
+	}
+	return errors.Join(failures...)
+}
+
+// say puts something that the scenario does into the timeline, and returns its time.
+func (e *Environment) say(lane timeline.Lane, subject, step, detail string) time.Time {
+	now := e.Clock.Now()
+	e.events.Add(timeline.Event{
+		At: now, Lane: lane, Kind: timeline.State, Source: "scenario", Subject: subject, Step: step, Detail: detail,
+	})
+	return now
+}
+
+// powerOff cuts the power of a node and returns when that began: its disks fail at
+// once.
+func (e *Environment) powerOff(ctx context.Context, node string) (time.Time, error) {
+	e.mendLater("give "+node+" its power back", func(ctx context.Context) error { return e.Cluster.PowerOn(ctx, node) })
+	at := e.say(timeline.Node(node), node, "power cut", "its disks fail, what its cache held is lost, then its processes are gone; Azure says that the VM runs")
+	if err := e.Cluster.PowerOff(ctx, node); err != nil {
+		return at, fmt.Errorf("cut the power of %s: %w", node, err)
+	}
+	return at, nil
+}
+
+// powerOn boots the node and returns when that began.
+func (e *Environment) powerOn(ctx context.Context, node string) (time.Time, error) {
+	at := e.say(timeline.Node(node), node, "power on", "it boots with what was on its disk")
+	if err := e.Cluster.PowerOn(ctx, node); err != nil {
+		return at, fmt.Errorf("give %s its power back: %w", node, err)
+	}
+	return at, nil
+}
+
+// partition cuts a node off from the network and returns when that began.
+func (e *Environment) partition(ctx context.Context, node string) (time.Time, error) {
+	e.mendLater("connect "+node+" again", func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
+	at := e.say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods run on and reach their disks")
+	if err := e.Cluster.Partition(ctx, node); err != nil {
+		return at, fmt.Errorf("cut %s off: %w", node, err)
+	}
+	return at, nil
+}
+
+// heal connects the node again and returns when that began.
+func (e *Environment) heal(ctx context.Context, node string) (time.Time, error) {
+	at := e.say(timeline.Node(node), node, "connected again", "its network cable is plugged in")
+	if err := e.Cluster.Heal(ctx, node); err != nil {
+		return at, fmt.Errorf("connect %s again: %w", node, err)
+	}
+	return at, nil
+}
+
+// deallocate has Azure deallocate the VM of a node and returns when Azure says that it
+// is: that is when its machine is off.
+func (e *Environment) deallocate(ctx context.Context, node string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
+	defer cancel()
+	e.mendLater("start the VM "+node, func(ctx context.Context) error { return e.Cluster.StartVM(ctx, node) })
+	type seen struct {
+		at  time.Time
+		err error
+	}
+	down := make(chan seen, 1)
+	listening := make(chan struct{})
+	go func() {
+		at, err := e.azure.awaitPower(ctx, node, "deallocated", func() { close(listening) })
+		down <- seen{at, err}
+	}()
+	select {
+	case <-listening:
+	case failed := <-down:
+		return failed.at, failed.err
+	}
+	e.say(timeline.Azure, node, "deallocation of "+node+" is asked for", "an operator stops the VM by Azure's API")
+	if err := e.Cluster.DeallocateVM(ctx, node); err != nil {
+		return time.Time{}, fmt.Errorf("deallocate the VM %s: %w", node, err)
+	}
+	is := <-down
+	if is.err != nil {
+		return is.at, is.err
+	}
+	e.events.Add(timeline.Event{
+		At: is.at, Lane: timeline.Node(node), Kind: timeline.State, Source: "azuresim", Subject: node,
+		Step: "VM is down", Detail: "Azure says that the VM is deallocated; its machine has no power",
+	})
+	return is.at, nil
+}
+
+// startVM has Azure start the VM of a node and returns when that was asked for, after
+// it was done.
+func (e *Environment) startVM(ctx context.Context, node string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
+	defer cancel()
+	at := e.say(timeline.Azure, node, "start of "+node+" is asked for", "an operator starts the VM by Azure's API")
+	if err := e.Cluster.StartVM(ctx, node); err != nil {
+		return at, fmt.Errorf("start the VM %s: %w", node, err)
+	}
+	return at, nil
+}

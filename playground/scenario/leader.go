@@ -1,0 +1,101 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// controllerLease is the lease of the leading controller.
+const controllerLease = "azuredisk-controller"
+
+// leader is where the leading controller runs.
+type leader struct{ Pod, Node string }
+
+// leader returns the leading controller, which must be there.
+func (e *Environment) leader(ctx context.Context) (leader, error) {
+	lease, err := e.kube.CoordinationV1().Leases(driverNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
+	if err != nil {
+		return leader{}, fmt.Errorf("find the controller's leader: %w", err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return leader{}, errors.New("no controller leads")
+	}
+	// controller-runtime appends an underscore and a UUID to the host's name.
+	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	pod, err := e.kube.CoreV1().Pods(driverNamespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return leader{}, fmt.Errorf("find the leading controller: %w", err)
+	}
+	return leader{pod.Name, pod.Spec.NodeName}, nil
+}
+
+// controllerNodes are the nodes on which controllers run, by name.
+func (e *Environment) controllerNodes(ctx context.Context) ([]string, error) {
+	pods, err := e.kube.CoreV1().Pods(driverNamespace).List(ctx, metav1.ListOptions{LabelSelector: driverSelector + "," + componentLabel + "=" + controllerPlugin})
+	if err != nil {
+		return nil, fmt.Errorf("list the controllers: %w", err)
+	}
+	nodes := map[string]bool{}
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+			nodes[pod.Spec.NodeName] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(nodes)), nil
+}
+
+// startAway is start, but the pods go to nodes without a controller; if every node has
+// one, to nodes without the leader. What is lost with such a node is no part of the
+// driver, and the report says where the leader was.
+func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]volume, error) {
+	avoid, err := e.controllerNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leads, err := e.leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(avoid) >= len(e.view.nodes("")) {
+		avoid = []string{leads.Node}
+	}
+	e.metric("controller_leader_node", leads.Node)
+	free := func(ctx context.Context) error {
+		var failures []error
+		for _, node := range avoid {
+			failures = append(failures, e.setCordon(ctx, node, false))
+		}
+		return errors.Join(failures...)
+	}
+	e.mendLater("uncordon "+strings.Join(avoid, ", "), free)
+	for _, node := range avoid {
+		if err := e.setCordon(ctx, node, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range workloads {
+		if err := e.create(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range workloads {
+		err := e.view.await(ctx, startTimeout, w.pod()+" is scheduled", func() bool {
+			pod := e.view.pod(w.pod())
+			return pod != nil && pod.Spec.NodeName != ""
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	// Replicas may go to the nodes that the pods had to avoid.
+	if err := free(ctx); err != nil {
+		return nil, err
+	}
+	return e.awaitAllReady(ctx, workloads...)
+}

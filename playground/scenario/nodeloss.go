@@ -1,0 +1,181 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// The bounds of the scenarios in which one node is lost, in seconds.
+const (
+	maxDetectSeconds    = 10
+	maxPowerCutSeconds  = 30
+	maxVMStoppedSeconds = 15
+)
+
+// rebootAfter is how long node-reboot leaves the power off: until the failover has
+// begun, and not until it has ended.
+const rebootAfter = 15 * time.Second
+
+// single is the workload of the scenarios in which one node is lost.
+var single = Workload{Name: "writer", MaxShares: 2, Replicas: 1}
+
+// beginLoss makes the workload on a node without the controller's leader and lets it
+// write.
+func (e *Environment) beginLoss(ctx context.Context, w Workload) (Failover, error) {
+	e.Progress("making a pod that writes to a disk with a replica")
+	volumes, err := e.startAway(ctx, w)
+	if err != nil {
+		return Failover{}, err
+	}
+	if err := e.awaitRecords(ctx, w, quietWrites); err != nil {
+		return Failover{}, err
+	}
+	f, err := e.lossOf(w, volumes[0])
+	if err != nil {
+		return Failover{}, err
+	}
+	leads, err := e.leader(ctx)
+	if err != nil {
+		return Failover{}, err
+	}
+	e.metric("controller_leader_node", leads.Node)
+	e.check("the controller's leader is on another node", leads.Node != f.From, "it is on %s; %s is going to be lost", leads.Node, f.From)
+	return f, nil
+}
+
+// endLoss judges the records and draws.
+func (e *Environment) endLoss(ctx context.Context, f Failover) error {
+	e.Progress("reading the disk back and comparing it with what was acknowledged")
+	judged, err := e.judgeHistory(ctx, f.Workload)
+	if err != nil {
+		return err
+	}
+	e.recordHistory(judged)
+	if err := e.drawFailover(ctx, f, "The node is lost"); err != nil {
+		return err
+	}
+	p := f.phases(f.Fault)
+	e.Report.Summary = fmt.Sprintf("The pod ran again on %s %s after %s was lost: known after %s, fenced in %s (%s), unblocked in %s. Of %d acknowledged records %d are lost.",
+		f.To, timeline.Round(p.Total), f.From, timeline.Round(p.Detect), timeline.Round(p.Fence), f.ProofKind, timeline.Round(p.Unblock), judged.Acknowledged, len(judged.Lost))
+	return nil
+}
+
+// nodePowerCut cuts the power of a node. Azure says that its VM runs, as it does at
+// first when a host dies, so only a forced detach can prove that it does not write.
+func nodePowerCut(ctx context.Context, e *Environment) error {
+	f, err := e.beginLoss(ctx, single)
+	if err != nil {
+		return err
+	}
+	e.Progress("cutting the power of %s", f.From)
+	if f.Fault, err = e.powerOff(ctx, f.From); err != nil {
+		return err
+	}
+	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
+		return err
+	}
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	p := f.phases(f.Fault)
+	e.recordFailover(f, proofDetached)
+	e.bound("the loss is known after", p.Detect, maxDetectSeconds)
+	e.bound("the pod runs elsewhere after", p.Total, maxPowerCutSeconds)
+	marked := first(e.view.observer.marks(), f.Fault, milestone{Kind: taintedOut, Node: f.From})
+	e.check("the node is not marked out of service, because its VM is not proved down", marked.At.IsZero(), "the VM is said to run")
+	if err := e.bringBack(ctx, f); err != nil {
+		return err
+	}
+	return e.endLoss(ctx, f)
+}
+
+// bringBack gives a lost node its power again and waits until it is used.
+func (e *Environment) bringBack(ctx context.Context, f Failover) error {
+	e.Progress("switching %s on again", f.From)
+	on, err := e.powerOn(ctx, f.From)
+	if err != nil {
+		return err
+	}
+	return e.recordBack(ctx, f, on)
+}
+
+func (e *Environment) recordBack(ctx context.Context, f Failover, on time.Time) error {
+	const name = "the node is used again without help"
+	back, err := e.awaitBack(ctx, f.From, on, f)
+	if err != nil {
+		e.check(name, false, "%v", err)
+		return err
+	}
+	e.metric("back_seconds", milli(back.Sub(on)))
+	e.check(name, true, "Ready, reachable, and the disk has its replica again %s after the fault was over", timeline.Round(back.Sub(on)))
+	return nil
+}
+
+// vmStopped deallocates the VM at Azure, whose word is then the proof.
+func vmStopped(ctx context.Context, e *Environment) error {
+	f, err := e.beginLoss(ctx, single)
+	if err != nil {
+		return err
+	}
+	e.Progress("deallocating the VM %s at Azure", f.From)
+	if f.Fault, err = e.deallocate(ctx, f.From); err != nil {
+		return err
+	}
+	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
+		return err
+	}
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	e.recordFailover(f, proofVMDown, proofDetached)
+	e.bound("the pod runs elsewhere after", f.Took(), maxVMStoppedSeconds)
+	marks := func() []milestone { return e.view.observer.marks() }
+	err = e.view.await(ctx, time.Minute, f.From+" is marked out of service", func() bool {
+		return !first(marks(), f.Fault, milestone{Kind: taintedOut, Node: f.From}).At.IsZero()
+	})
+	marked := first(marks(), f.Fault, milestone{Kind: taintedOut, Node: f.From})
+	e.check("the node is marked out of service while its VM is down", err == nil, "%s after the VM was down", timeline.Round(between(f.Fault, marked.At)))
+	e.Progress("starting the VM %s again", f.From)
+	on, err := e.startVM(ctx, f.From)
+	if err != nil {
+		return err
+	}
+	if err := e.recordBack(ctx, f, on); err != nil {
+		return err
+	}
+	unmarked := first(marks(), on, milestone{Kind: untainted, Node: f.From})
+	e.check("the mark is gone after the VM was started", !unmarked.At.IsZero(), "%s after the start was asked for", timeline.Round(between(on, unmarked.At)))
+	return e.endLoss(ctx, f)
+}
+
+// nodeReboot gives the node its power back while the failover is under way. Where the
+// pod runs then is open; that it runs, and that nothing is lost, is not.
+func nodeReboot(ctx context.Context, e *Environment) error {
+	f, err := e.beginLoss(ctx, single)
+	if err != nil {
+		return err
+	}
+	e.Progress("cutting the power of %s for %s", f.From, rebootAfter)
+	if f.Fault, err = e.powerOff(ctx, f.From); err != nil {
+		return err
+	}
+	if err := e.awaitTime(ctx, f.Fault.Add(rebootAfter)); err != nil {
+		return err
+	}
+	on, err := e.powerOn(ctx, f.From)
+	if err != nil {
+		return err
+	}
+	if err := e.awaitAnywhere(ctx, &f, failoverTimeout); err != nil {
+		return err
+	}
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	e.metric("total_seconds", milli(f.Took()))
+	e.metric("lost_node", f.From)
+	e.metric("new_node", f.To)
+	e.metric("proof", f.ProofKind)
+	e.check("the pod is back", f.Took() > 0, "on %s after %s", f.To, timeline.Round(f.Took()))
+	if err := e.recordBack(ctx, f, on); err != nil {
+		return err
+	}
+	return e.endLoss(ctx, f)
+}

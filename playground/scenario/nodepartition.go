@@ -1,0 +1,235 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	maxPartitionSeconds = 35
+	// cutOffAfterwards is how long the node stays cut off after the new pod has begun, in
+	// which the old one goes on trying.
+	cutOffAfterwards = 15 * time.Second
+	// cleanUpCheck is how often it is looked whether a node has cleaned up: what is mounted
+	// there is not to be watched.
+	cleanUpCheck = time.Second
+)
+
+// nodePartition cuts a node off from the network. Its pod goes on writing to its disk,
+// until the disk is taken from the node.
+func nodePartition(ctx context.Context, e *Environment) error {
+	w := single
+	w.KeepTrying = true
+	f, err := e.beginLoss(ctx, w)
+	if err != nil {
+		return err
+	}
+	e.Progress("cutting %s off; its pod goes on writing", f.From)
+	if f.Fault, err = e.partition(ctx, f.From); err != nil {
+		return err
+	}
+	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
+		return err
+	}
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	e.recordFailover(f, proofDetached)
+	e.bound("the loss is known after", f.phases(f.Fault).Detect, maxDetectSeconds)
+	e.bound("the pod runs elsewhere after", f.Took(), maxPartitionSeconds)
+	if err := e.awaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
+		return err
+	}
+	// Before the node is connected again: it deletes its pod's log then.
+	outcomes, err := e.diary(ctx, f)
+	if err != nil {
+		return err
+	}
+	e.recordOldWriter(f, outcomes)
+	if err := e.healAndCleanUp(ctx, f); err != nil {
+		return err
+	}
+	return e.endLoss(ctx, f)
+}
+
+// diary is what the old pod noted in its log, read on the lost node itself.
+func (e *Environment) diary(ctx context.Context, f Failover) ([]recorder.Outcome, error) {
+	process, err := e.Cluster.Process(ctx, f.From)
+	if err != nil {
+		return nil, fmt.Errorf("look into %s: %w", f.From, err)
+	}
+	folder := fmt.Sprintf("%s_%s_%s", e.Namespace, f.Workload.pod(), f.Old)
+	logs, err := filepath.Glob(filepath.Join(process, "root/var/log/pods", folder, "recorder", "*.log*"))
+	if err != nil || len(logs) == 0 {
+		return nil, errors.Join(fmt.Errorf("%s has no log of the old pod", f.From), err)
+	}
+	// A log that was rotated has the time in its name; the present one comes last.
+	slices.SortFunc(logs, func(a, b string) int {
+		return strings.Compare(strings.TrimSuffix(a, ".log")+"~", strings.TrimSuffix(b, ".log")+"~")
+	})
+	var outcomes []recorder.Outcome
+	for _, path := range logs {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read the old pod's log: %w", err)
+		}
+		found, err := recorder.ParseDiary(bytes.NewReader(content))
+		if err != nil {
+			return nil, fmt.Errorf("read the old pod's log: %w", err)
+		}
+		outcomes = append(outcomes, found...)
+	}
+	return outcomes, nil
+}
+
+// oldWriter is how a writer that was cut off came to its end.
+type oldWriter struct {
+	// LastDurable is when its last record was on the disk.
+	LastDurable time.Time
+	// Failed is when its first write failed after that; zero if none did. Error says how.
+	Failed time.Time
+	Error  string
+	// Attempts counts those that failed from then on.
+	Attempts int64
+	// WhileCut counts the records that became durable after the fault.
+	WhileCut int64
+}
+
+// readOldWriter finds the end of the writer in its diary.
+func readOldWriter(outcomes []recorder.Outcome, fault time.Time) oldWriter {
+	var old oldWriter
+	for _, o := range outcomes {
+		switch {
+		case o.Durable:
+			// What failed before was no end.
+			old.LastDurable, old.Failed, old.Error, old.Attempts = o.To, time.Time{}, "", 0
+			if o.To.After(fault) {
+				old.WhileCut += o.Attempts
+			}
+		case old.Failed.IsZero():
+			old.Failed, old.Error, old.Attempts = o.Ended, o.Error, o.Attempts
+		default:
+			old.Attempts += o.Attempts
+		}
+	}
+	return old
+}
+
+// stoppedBefore reports whether the writer's writes began to fail before that time and
+// none of them succeeded afterwards.
+func (o oldWriter) stoppedBefore(t time.Time) bool {
+	return !o.Failed.IsZero() && o.Failed.Before(t) && o.LastDurable.Before(t)
+}
+
+func (e *Environment) recordOldWriter(f Failover, outcomes []recorder.Outcome) {
+	old := readOldWriter(outcomes, f.Fault)
+	stopped := old.stoppedBefore(f.FirstWrite)
+	e.metric("old_writer_stopped_before_new_writer_started", stopped)
+	e.metric("old_writer_failed_seconds", milli(between(f.Fault, old.Failed)))
+	e.metric("old_writer_margin_seconds", milli(between(old.Failed, f.FirstWrite)))
+	e.metric("old_writer_records_while_cut_off", old.WhileCut)
+	e.metric("old_writer_failed_attempts", old.Attempts)
+	e.check("the old pod went on writing while it was cut off", old.WhileCut > 0 && old.LastDurable.After(f.Fault),
+		"%d records, the last one %s after the cut", old.WhileCut, timeline.Round(between(f.Fault, old.LastDurable)))
+	e.check("its writes fail before the new pod's first record", stopped,
+		"%s before; %d attempts failed: %s", timeline.Round(between(old.Failed, f.FirstWrite)), old.Attempts, old.Error)
+	for _, event := range []struct {
+		at   time.Time
+		step string
+	}{{old.LastDurable, "last record of the pod that is cut off"}, {old.Failed, "writes fail"}} {
+		if !event.at.IsZero() {
+			e.events.Add(timeline.Event{
+				At: event.at, Lane: timeline.Node(f.From), Kind: timeline.Workload, Source: "workload",
+				Step: event.step, Subject: f.Workload.Name, Detail: strings.TrimSpace("as the pod noted on its node " + old.Error),
+			})
+		}
+	}
+}
+
+// healAndCleanUp connects the node again and waits until it has let go of the volume by
+// itself, and has a replica of it again.
+func (e *Environment) healAndCleanUp(ctx context.Context, f Failover) error {
+	e.Progress("connecting %s again", f.From)
+	on, err := e.heal(ctx, f.From)
+	if err != nil {
+		return err
+	}
+	const name = "the node has cleaned up"
+	left, err := e.awaitCleanUp(ctx, f)
+	if err != nil {
+		e.check(name, false, "%v; left are %q", err, left)
+		return err
+	}
+	e.metric("clean_up_seconds", milli(e.Clock.Now().Sub(on)))
+	e.check(name, true, "no mount, no staged volume, no pod %s after it was connected", timeline.Round(e.Clock.Now().Sub(on)))
+	if err := e.recordBack(ctx, f, on); err != nil {
+		return err
+	}
+	held := e.view.attachments(f.Volume.Name)[f.From]
+	e.check("it has a replica again", held.State == "Attached" && held.Role == "Replica", "%s, %s", held.Role, held.State)
+	return nil
+}
+
+// awaitCleanUp blocks until nothing of the lost pod is left on its node, and returns
+// what was left last.
+func (e *Environment) awaitCleanUp(ctx context.Context, f Failover) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, backTimeout)
+	defer cancel()
+	ticker := e.Clock.NewTicker(cleanUpCheck)
+	defer ticker.Stop()
+	for {
+		left, err := e.leftOn(ctx, f)
+		if err == nil && len(left) == 0 {
+			return nil, nil
+		}
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return left, errors.Join(fmt.Errorf("wait until %s has cleaned up: %w", f.From, ctx.Err()), err)
+		}
+	}
+}
+
+// leftOn is what the lost node still has of the pod and its volume.
+func (e *Environment) leftOn(ctx context.Context, f Failover) ([]string, error) {
+	process, err := e.Cluster.Process(ctx, f.From)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := os.ReadFile(filepath.Join(process, "mounts"))
+	if err != nil {
+		return nil, fmt.Errorf("read what is mounted on %s: %w", f.From, err)
+	}
+	left := staleMounts(string(mounts), f)
+	if phase := stagedPhases(e.view.driverNode(f.From))[f.Volume.Name]; phase != "" {
+		left = append(left, "the node reports the volume "+phase)
+	}
+	if _, err := os.Stat(filepath.Join(process, "root/var/lib/kubelet/pods", string(f.Old))); err == nil {
+		left = append(left, "the kubelet has the pod's folder")
+	}
+	return left, nil
+}
+
+// staleMounts are the mounts of a node, as in /proc/mounts, that belong to the lost pod or
+// to its volume.
+func staleMounts(mounts string, f Failover) []string {
+	var stale []string
+	for line := range strings.Lines(mounts) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		if target := fields[1]; strings.Contains(target, string(f.Old)) || strings.Contains(target, f.Volume.PV) {
+			stale = append(stale, target)
+		}
+	}
+	return stale
+}

@@ -1,0 +1,155 @@
+package scenario
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+)
+
+// after is a moment some seconds after noon.
+func after(seconds float64) time.Time {
+	return noon.Add(time.Duration(math.Round(seconds*1000)) * time.Millisecond)
+}
+
+func lossAtNoon() Failover {
+	return Failover{
+		Workload: single, Volume: volume{Handle: handle, PV: "pvc-1", Name: "pvc-1", Workload: "writer"},
+		From: "node-1", To: "node-3", Old: "old", New: "new", Fault: noon,
+	}
+}
+
+// wholeFailover is what the watches show of a failover, with steps of others between.
+func wholeFailover() []milestone {
+	return []milestone{
+		{At: after(-60), Kind: podRunning, Pod: "old", Node: "node-1"},
+		{At: after(-30), Kind: releaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Unstaged"},
+		{At: after(6), Kind: nodeUnreachable, Node: "node-9", Detail: "NodeLost"},
+		{At: after(7), Kind: fenceDecided, Node: "node-1", Volume: "pvc-9"},
+		{At: after(7.5), Kind: fenceDecided, Node: "node-1", Volume: "pvc-1"},
+		{At: after(7.6), Kind: nodeUnreachable, Node: "node-1", Detail: "NodeLost"},
+		{At: after(16), Kind: releaseProven, Node: "node-1", Volume: "pvc-1", Detail: proofDetached},
+		{At: after(16.1), Kind: podGone, Pod: "old", Node: "node-1"},
+		{At: after(16.2), Kind: notInUse, Node: "node-1", Volume: "pvc-1"},
+		{At: after(16.4), Kind: notAttached, Node: "node-1", Volume: "pvc-1"},
+		{At: after(17), Kind: attachedTo, Node: "node-3", Volume: "pvc-1"},
+		{At: after(18.5), Kind: podRunning, Pod: "new", Node: "node-3"},
+		{At: after(90), Kind: releaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Unstaged"},
+	}
+}
+
+func TestThePhasesOfAFailoverAreReadFromItsSteps(t *testing.T) {
+	t.Parallel()
+	calls := []call{
+		{Start: after(-50), Duration: time.Second, Method: "NodeStageVolume", Volume: handle, Code: "OK", Node: "node-3"},
+		{Start: after(16.5), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle, Code: "Aborted"},
+		{Start: after(16.8), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle, Code: "OK"},
+		{Start: after(17), Duration: 500 * time.Millisecond, Method: "NodeStageVolume", Volume: handle, Code: "OK", Node: "node-3"},
+	}
+	f := lossAtNoon()
+	f.Steps = readSteps(f, wholeFailover(), calls)
+	if f.ProofKind != proofDetached || f.UnreachableReason != "NodeLost" {
+		t.Errorf("proof %q, reason %q", f.ProofKind, f.UnreachableReason)
+	}
+	if !f.Published.Equal(after(16.9)) || !f.PodDeleted.Equal(after(16.1)) || !f.Unattached.Equal(after(16.4)) || !f.NotInUse.Equal(after(16.2)) {
+		t.Errorf("steps are %+v", f.Steps)
+	}
+	want := Phases{
+		Detect: 7500 * time.Millisecond, Fence: 8500 * time.Millisecond,
+		Unblock: 1500 * time.Millisecond, Total: 18500 * time.Millisecond,
+	}
+	if got := f.phases(f.Fault); got != want {
+		t.Errorf("phases are %+v, want %+v", got, want)
+	}
+}
+
+func TestAPhaseThatWasNotSeenIsZero(t *testing.T) {
+	t.Parallel()
+	f := lossAtNoon()
+	f.Steps = readSteps(f, nil, nil)
+	if got := f.phases(f.Fault); got != (Phases{}) {
+		t.Errorf("of nothing, phases are %+v", got)
+	}
+	// A volume without a claim: only the node's condition tells that the loss is known.
+	f.Steps = readSteps(f, []milestone{
+		{At: after(5), Kind: nodeUnreachable, Node: "node-1", Detail: "VMDown"},
+		{At: after(6), Kind: releaseProven, Node: "node-1", Volume: "pvc-1", Detail: proofVMDown},
+	}, nil)
+	if got, want := f.phases(f.Fault), (Phases{Detect: 5 * time.Second, Fence: time.Second}); got != want {
+		t.Errorf("phases are %+v, want %+v", got, want)
+	}
+}
+
+func TestTheEndOfAWriterThatIsCutOffIsReadFromItsDiary(t *testing.T) {
+	t.Parallel()
+	durable := func(from, to float64, n int64) recorder.Outcome {
+		return recorder.Outcome{Durable: true, Attempts: n, From: after(from), Ended: after(from), To: after(to)}
+	}
+	failed := func(from, to float64, n int64) recorder.Outcome {
+		return recorder.Outcome{Attempts: n, From: after(from), Ended: after(from + 0.1), To: after(to), Error: "EIO"}
+	}
+	for _, c := range []struct {
+		name     string
+		outcomes []recorder.Outcome
+		next     float64
+		want     oldWriter
+		stopped  bool
+	}{
+		{
+			"its writes fail before the new one begins", []recorder.Outcome{durable(-2, -1, 80), durable(-1, 1, 160), durable(1, 9, 640), failed(9, 9.1, 1), failed(9.2, 20, 900)}, 12,
+			oldWriter{LastDurable: after(9), Failed: after(9.1), Error: "EIO", Attempts: 901, WhileCut: 800}, true,
+		},
+		{
+			"it fails too late", []recorder.Outcome{durable(0, 9, 640), failed(9, 20, 900)}, 8,
+			oldWriter{LastDurable: after(9), Failed: after(9.1), Error: "EIO", Attempts: 900, WhileCut: 640}, false,
+		},
+		{
+			"it never fails", []recorder.Outcome{durable(0, 9, 640)}, 12,
+			oldWriter{LastDurable: after(9), WhileCut: 640}, false,
+		},
+		{
+			"a failure passes", []recorder.Outcome{durable(0, 5, 400), failed(5, 6, 80), durable(6, 13, 400)}, 12,
+			oldWriter{LastDurable: after(13), WhileCut: 800}, false,
+		},
+		{"it noted nothing", nil, 12, oldWriter{}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := readOldWriter(c.outcomes, noon)
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+			if got.stoppedBefore(after(c.next)) != c.stopped {
+				t.Errorf("stopped before: %t", !c.stopped)
+			}
+		})
+	}
+}
+
+func TestStaleMountsAreThoseOfThePodAndOfItsVolume(t *testing.T) {
+	t.Parallel()
+	mounts := "tmpfs /var/lib/kubelet/pods/other/volumes tmpfs rw 0 0\n" +
+		"/dev/loop7 /var/lib/kubelet/plugins/kubernetes.io/csi/disk.csi.azure.com/abc/globalmount ext4 rw 0 0\n" +
+		"/dev/loop3 /var/lib/kubelet/pods/old/volumes/kubernetes.io~csi/pvc-1/mount ext4 rw 0 0\n" +
+		"tmpfs /var/lib/kubelet/pods/old/volumes/kubernetes.io~projected/token tmpfs rw 0 0\nodd\n"
+	if got := staleMounts(mounts, lossAtNoon()); len(got) != 2 {
+		t.Errorf("stale are %q", got)
+	}
+}
+
+func TestTheRecordsAroundAFaultAreFoundByTheirStart(t *testing.T) {
+	t.Parallel()
+	ack := func(start int64, writer string, seconds float64) recorder.Ack {
+		return recorder.Ack{Record: recorder.Record{Start: start, Writer: writer, Time: after(seconds)}}
+	}
+	acks := []recorder.Ack{ack(1, "a", -9), ack(2, "a", -1), ack(3, "a", 21), ack(3, "a", 20), ack(4, "b", 30)}
+	start := lastStart(acks, noon)
+	if start != 2 || lastStart(acks, time.Time{}) != 4 {
+		t.Errorf("last start before the fault is %d", start)
+	}
+	last, next, writer := aroundNextStart(acks, start)
+	if !last.Equal(after(-1)) || !next.Equal(after(20)) || writer != "a" {
+		t.Errorf("last %s, next %s by %s", last, next, writer)
+	}
+}
