@@ -3,8 +3,9 @@ package latency
 import "time"
 
 // Realistic is what users of Azure report: attach and detach around 10 to 13 s with a tail of up to a minute, disks in a few seconds.
+// There is no RetryAfter: Azure Compute sends none while an operation goes on.
 func Realistic() *Profile {
-	return &Profile{RetryAfter: Duration(2 * time.Second), Steps: map[Step]Range{
+	return &Profile{Steps: map[Step]Range{
 		Request:        {Min: ms(40), Max: ms(120), TailChance: 0.01, TailMax: ms(1500)},
 		DiskCreate:     {Min: ms(1500), Max: ms(2500), TailChance: 0.02, TailMax: ms(8000)},
 		DiskUpdate:     {Min: ms(1000), Max: ms(2500), TailChance: 0.02, TailMax: ms(8000)},
