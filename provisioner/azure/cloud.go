@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand"
 	"net/url"
 	"strings"
 	"sync"
@@ -34,6 +35,8 @@ type Options struct {
 	Transport policy.Transporter
 	// Clock that pacing and polling go by; the real one if nil.
 	Clock clock.Clock
+	// Rand spreads retries; seeded from the clock if nil. It is not used by others.
+	Rand *rand.Rand
 	// Metrics to register with; none if nil.
 	Metrics prometheus.Registerer
 	// Logger; silent if it is the zero value.
@@ -57,6 +60,7 @@ type Cloud struct {
 	skus         *skuCache
 
 	mu      sync.Mutex
+	rand    *rand.Rand
 	clients map[string]*clients // by subscription
 	lros    map[string]*lro     // in flight, by resume token
 }
@@ -92,12 +96,15 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.Rand == nil {
+		options.Rand = rand.New(rand.NewSource(options.Clock.Now().UnixNano()))
+	}
 	if options.Logger.GetSink() == nil {
 		options.Logger = logr.Discard()
 	}
 	c := &Cloud{
 		ctx: ctx, clock: options.Clock, log: options.Logger, credential: options.Credential,
-		subscription: options.SubscriptionID, pacer: newPacer(), habits: &habits{},
+		subscription: options.SubscriptionID, rand: options.Rand, pacer: newPacer(), habits: &habits{},
 		clients: map[string]*clients{}, lros: map[string]*lro{},
 	}
 	if c.metrics, err = newMetrics(options.Metrics); err != nil {
@@ -193,6 +200,15 @@ func (c *Cloud) parse(id string, types ...string) (resource, error) {
 
 // key is a resource ID in the form in which IDs are compared.
 func key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
+
+// backoff is how long to wait after that many failures in a row: from half a second, doubled up to five, and a fifth more or less, so that those
+// whom one fault has struck don't come back together.
+func (c *Cloud) backoff(failures int) time.Duration {
+	wait := min(500*time.Millisecond<<min(failures, 4), lastPoll)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return wait*4/5 + time.Duration(c.rand.Int63n(int64(wait*2/5)))
+}
 
 // sleep waits on the clock.
 func (c *Cloud) sleep(ctx context.Context, d time.Duration) error {

@@ -81,48 +81,144 @@ func (c *Cloud) follow(k kind, resource string, p poller, resumed bool) *lro {
 
 // poll is the goroutine of an operation.
 func (c *Cloud) poll(l *lro, p poller) {
-	ctx := context.WithValue(c.ctx, operationOf{}, l.resource)
-	began := c.clock.Now()
-	l.err = c.pollUntilDone(ctx, l, p, began)
-	if l.err == nil && !l.resumed {
-		c.habits.learn(l.kind, c.clock.Since(began))
+	ctx := context.WithValue(c.ctx, operationOf{}, l.token)
+	w := &watch{cloud: c, lro: l, poller: p, began: c.clock.Now()}
+	l.err = w.untilDone(ctx)
+	if took, ok := w.took(); ok && l.err == nil {
+		c.habits.learn(l.kind, took)
 	}
+	c.pacer.unmetered(scope{policy: policyOperation, resource: l.token})
 	c.mu.Lock()
 	delete(c.lros, l.token)
 	c.mu.Unlock()
 	close(l.done)
 }
 
-func (c *Cloud) pollUntilDone(ctx context.Context, l *lro, p poller, began time.Time) error {
+// watch polls one operation.
+type watch struct {
+	cloud  *Cloud
+	lro    *lro
+	poller poller
+	began  time.Time // by this process's clock
+	last   status    // what the latest poll said
+}
+
+func (w *watch) untilDone(ctx context.Context) error {
+	c, l := w.cloud, w.lro
 	usual := c.habits.of(l.kind)
+	own := scope{policy: policyOperation, resource: l.token}
 	var asked time.Duration // what the platform asked to wait
-	for !p.Done() {
-		if err := c.sleep(ctx, max(asked, nextPoll(usual, c.clock.Since(began)))); err != nil {
+	failures := 0
+	for !w.poller.Done() {
+		now := c.clock.Now()
+		if err := c.sleep(ctx, max(asked, nextPoll(usual, now.Sub(w.began), c.pacer.scarce(now, own)))); err != nil {
 			return err
 		}
-		resp, err := p.Poll(ctx)
+		resp, err := w.poller.Poll(ctx)
 		c.metrics.polls.WithLabelValues(string(l.kind)).Inc()
 		if err == nil {
-			asked = retryAfter(resp.Header, c.clock.Now())
+			w.note(resp)
+			asked, failures = retryAfter(resp.Header, c.clock.Now()), 0
 			continue
 		}
-		err = translate(err, c.clock.Now(), "poll the %s of %s", l.kind, l.resource)
-		switch provisioner.KindOf(err) {
-		case provisioner.Unavailable, provisioner.RateLimited:
-			c.log.V(1).Info("polling goes on after a failure", "operation", l.kind, "resource", l.resource, "error", err.Error())
-			asked = max(provisioner.RetryAfter(err), time.Second)
-		case provisioner.NotFound:
-			return &provisioner.Error{Kind: provisioner.Conflict, Code: codeForgotten, Err: err,
-				Message: fmt.Sprintf("Azure does not know any more how the %s of %s ended", l.kind, l.resource)}
-		default:
-			return err
+		if err = c.pollFailed(ctx, l, err); err != nil {
+			if again := (tryAgain{}); !errors.As(err, &again) {
+				return err
+			}
+			asked = max(provisioner.RetryAfter(err), c.backoff(failures))
+			failures++
 		}
 	}
-	return c.outcome(ctx, l.kind, l.resource, p)
+	if w.last.Status == statusSucceeded {
+		return nil // what the final request would return is not needed
+	}
+	return c.outcome(ctx, l.kind, l.resource, w.poller)
+}
+
+// tryAgain marks an error that says nothing about the operation.
+type tryAgain struct{ error }
+
+// Unwrap returns the error.
+func (t tryAgain) Unwrap() error { return t.error }
+
+// pollFailed judges a poll that failed. The operation goes on all the same, so only what cannot pass ends the polling.
+func (c *Cloud) pollFailed(ctx context.Context, l *lro, err error) error {
+	err = translate(err, c.clock.Now(), "poll the %s of %s", l.kind, l.resource)
+	switch kind := provisioner.KindOf(err); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case kind == provisioner.NotFound:
+		return &provisioner.Error{Kind: provisioner.Conflict, Code: codeForgotten, Err: err,
+			Message: fmt.Sprintf("Azure does not know any more how the %s of %s ended", l.kind, l.resource)}
+	case kind == provisioner.InvalidArgument:
+		return err
+	}
+	c.log.V(1).Info("polling goes on after a failure", "operation", l.kind, "resource", l.resource, "error", err.Error())
+	return tryAgain{err}
+}
+
+// status is the document of an operation's state.
+type status struct {
+	Status             string
+	StartTime, EndTime time.Time
+}
+
+const statusSucceeded = "Succeeded"
+
+// note takes what a poll said. It tells the age of an operation that an earlier process began.
+func (w *watch) note(resp *http.Response) {
+	w.last = status{}
+	payload, err := runtime.Payload(resp)
+	if err != nil || json.Unmarshal(payload, &w.last) != nil {
+		w.last = status{}
+		return
+	}
+	if !w.lro.resumed || w.last.StartTime.IsZero() {
+		return
+	}
+	now := w.cloud.clock.Now()
+	platform := now
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		platform = date // of the clock that the start time is of
+	}
+	if age := platform.Sub(w.last.StartTime); age > now.Sub(w.began) {
+		w.began = now.Add(-age)
+	}
+}
+
+// took is how long the operation took, by the platform's clock if that tells.
+func (w *watch) took() (time.Duration, bool) {
+	seen := w.cloud.clock.Since(w.began)
+	if own := w.last.EndTime.Sub(w.last.StartTime); !w.last.StartTime.IsZero() && own > 0 && own <= seen {
+		return own, true
+	}
+	return seen, !w.lro.resumed
 }
 
 // outcome is how an operation that has ended went.
 func (c *Cloud) outcome(ctx context.Context, k kind, resource string, p poller) error {
+	for failures := 0; ; failures++ {
+		err := c.outcomeOnce(ctx, k, resource, p)
+		if !c.unheard(err) {
+			return err
+		}
+		if err := c.sleep(ctx, max(provisioner.RetryAfter(err), c.backoff(failures))); err != nil {
+			return err
+		}
+	}
+}
+
+// unheard says that an error is about the question and not about the operation.
+func (c *Cloud) unheard(err error) bool {
+	var refused *azcore.ResponseError
+	if errors.As(err, &refused) && refused.StatusCode < http.StatusBadRequest {
+		return false // the document of an operation that failed
+	}
+	k := provisioner.KindOf(err)
+	return k == provisioner.RateLimited || k == provisioner.Unavailable
+}
+
+func (c *Cloud) outcomeOnce(ctx context.Context, k kind, resource string, p poller) error {
 	err := p.result(ctx)
 	var refused *azcore.ResponseError
 	if !errors.As(err, &refused) {
@@ -140,7 +236,7 @@ func canceled(refused *azcore.ResponseError) bool {
 	if refused.RawResponse == nil {
 		return false
 	}
-	var state struct{ Status string }
+	var state status
 	payload, err := runtime.Payload(refused.RawResponse)
 	return err == nil && json.Unmarshal(payload, &state) == nil && (state.Status == "Canceled" || state.Status == "Cancelled")
 }

@@ -72,7 +72,7 @@ func (o observation) Wait(ctx context.Context) error {
 		case state == stateSucceeded:
 			return nil
 		}
-		if err := o.cloud.sleep(ctx, nextPoll(o.cloud.habits.of(o.kind), o.cloud.clock.Since(began))); err != nil {
+		if err := o.cloud.sleep(ctx, nextPoll(o.cloud.habits.of(o.kind), o.cloud.clock.Since(began), false)); err != nil {
 			return err
 		}
 	}

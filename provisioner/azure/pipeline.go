@@ -25,7 +25,7 @@ func (p hostPolicy) Do(req *policy.Request) (*http.Response, error) {
 	return req.Next()
 }
 
-// operationOf marks a context whose requests poll an operation on that resource.
+// operationOf marks a context whose requests poll the operation of that token. Azure counts the polls of each operation for themselves.
 type operationOf struct{}
 
 // longSilence is from how long on a caller is told instead of kept waiting, when Azure asked for silence.

@@ -166,6 +166,21 @@ func (p *pacer) unmetered(s scope) {
 	delete(p.buckets, s)
 }
 
+// scarcePolls is from how few polls on they are saved for when the operation is likely to have ended.
+const scarcePolls = 20
+
+// scarce says that little is left in the scope.
+func (p *pacer) scarce(now time.Time, s scope) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, ok := p.buckets[s]
+	if !ok {
+		return false
+	}
+	b.refill(now)
+	return b.tokens < scarcePolls
+}
+
 // block keeps the scopes silent.
 func (p *pacer) block(until time.Time, s scope) {
 	p.mu.Lock()

@@ -1,0 +1,84 @@
+package azure_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// noticed runs an operation and returns how long it took at the platform, how late its end was noticed, and the times of its polls.
+func (l *lab) noticed(begin func() (provisioner.Operation, error)) (took, late time.Duration, polls []time.Time) {
+	l.Helper()
+	began := time.Now()
+	l.must(begin())
+	back, id := time.Now(), ""
+	for _, r := range l.since(began) {
+		switch {
+		case r.Operation != "":
+			id = r.Operation
+		case isPoll(r):
+			polls = append(polls, r.Time)
+		}
+		if r.Status == http.StatusTooManyRequests {
+			l.Errorf("%s was answered 429", r.API)
+		}
+	}
+	op, err := l.sim.Operation(id)
+	if err != nil || op == nil {
+		l.Fatalf("operation %q: %v", id, err)
+	}
+	return op.Ended.Sub(op.Accepted), back.Sub(op.Ended), polls
+}
+
+func isPoll(r audit.Record) bool { return strings.Contains(r.Path, "/operations/") }
+
+// One VM's disk comes and goes, with Azure's latencies and their tail.
+func TestTheEndOfEveryDiskOperationIsNoticedWithinASecond(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		vm, disk := l.newVM(), l.newDisks(1)[0]
+		steps := []func() (provisioner.Operation, error){
+			func() (provisioner.Operation, error) { return l.attach(vm, disk) },
+			func() (provisioner.Operation, error) { return l.cloud.Attachments().Detach(l.Context(), vm, disk) },
+			func() (provisioner.Operation, error) { return l.attach(vm, disk) },
+			func() (provisioner.Operation, error) { return l.cloud.Attachments().ForceDetach(l.Context(), vm, disk) },
+		}
+		var sum time.Duration
+		slow := 0
+		const operations = 60
+		for i := range operations {
+			took, late, polls := l.noticed(steps[i%len(steps)])
+			sum += late
+			if late > time.Second {
+				slow++
+				l.Logf("operation %d of %v was noticed %v late after %d polls", i, took, late, len(polls))
+			}
+			if late > max(2*time.Second, took/8) || len(polls) > 60 {
+				l.Errorf("operation %d of %v was noticed %v late after %d polls", i, took, late, len(polls))
+			}
+		}
+		l.Logf("noticed %v late on average, %d of %d more than a second late", sum/operations, slow, operations)
+		if mean := sum / operations; mean > 400*time.Millisecond || slow > operations/10 {
+			l.Errorf("noticed %v late on average, %d of %d more than a second late", mean, slow, operations)
+		}
+	})
+}
+
+func TestAPlatformThatAsksForPausesBetweenPollsGetsThem(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		vm, disk := l.newVM(), l.newDisks(1)[0]
+		l.header = http.Header{"Retry-After": {"3"}}
+		_, late, polls := l.noticed(func() (provisioner.Operation, error) { return l.attach(vm, disk) })
+		if late > 3500*time.Millisecond || len(polls) < 3 {
+			l.Errorf("noticed %v late after %d polls", late, len(polls))
+		}
+		for i := range polls[1:] {
+			if pause := polls[i+1].Sub(polls[i]); pause < 3*time.Second {
+				l.Errorf("poll %d comes after %v", i+1, pause)
+			}
+		}
+	})
+}
