@@ -96,8 +96,15 @@ func (c *armClient) send(ctx context.Context, method, path string, body any) err
 	return c.do(ctx, method, path, "application/json", bytes.NewReader(data), nil)
 }
 
+// The pauses between two looks at a resource: at first short, then such that a VM which
+// takes its time does not use up the quota of reads.
+const (
+	shortestLook = 100 * time.Millisecond
+	longestLook  = 2 * time.Second
+)
+
 func (c *armClient) waitProvisioned(ctx context.Context, path string) error {
-	for {
+	for pause := shortestLook; ; pause = min(2*pause, longestLook) {
 		var resource struct {
 			Properties struct {
 				State string `json:"provisioningState"`
@@ -115,7 +122,7 @@ func (c *armClient) waitProvisioned(ctx context.Context, path string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

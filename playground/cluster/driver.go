@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,7 +37,7 @@ func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Pro
 	if c.Options.Driver.Ref == "" {
 		return fmt.Errorf("this playground was brought up without the driver")
 	}
-	root, err := source.Root()
+	chart, err := driverChart()
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Pro
 	if err := os.WriteFile(file, own, 0o600); err != nil {
 		return err
 	}
-	args := []string{"upgrade", "--install", DriverRelease, filepath.Join(root, "charts", "azuredisk"),
+	args := []string{"upgrade", "--install", DriverRelease, chart,
 		"--namespace", DriverNamespace, "--create-namespace", "--values", file,
 		"--wait", "--timeout", installTimeout.String()}
 	if values != "" {
@@ -72,19 +74,48 @@ func (c *Cluster) UninstallDriver(ctx context.Context) error {
 	return c.helm(ctx, "uninstall", DriverRelease, "--namespace", DriverNamespace, "--wait", "--timeout", installTimeout.String())
 }
 
+// driverChart is the folder of the driver's chart.
+func driverChart() (string, error) {
+	root, err := source.Root()
+	return filepath.Join(root, "charts", "azuredisk"), err
+}
+
+// driverRevision is the number of the present revision of the driver's release.
+func (c *Cluster) driverRevision(ctx context.Context) (int, error) {
+	out, err := c.helmOutput(ctx, "status", DriverRelease, "--namespace", DriverNamespace, "--output", "json")
+	if err != nil {
+		return 0, err
+	}
+	var release struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(out, &release); err != nil {
+		return 0, fmt.Errorf("read the state of the driver's release: %w", err)
+	}
+	return release.Version, nil
+}
+
 func (c *Cluster) helm(ctx context.Context, args ...string) error {
+	_, err := c.helmOutput(ctx, args...)
+	return err
+}
+
+func (c *Cluster) helmOutput(ctx context.Context, args ...string) ([]byte, error) {
 	helm, err := c.Program("helm")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, helm, append(args, "--kubeconfig", c.Dir.Kubeconfig())...)
 	// Helm's own files would otherwise go to the user's home.
 	home := filepath.Join(string(c.Dir), "helm")
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("helm %s: %w\n%s", args[0], err, strings.TrimSpace(string(out)))
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("helm %s: %w\n%s%s", args[0], err, bytes.TrimSpace(out), bytes.TrimSpace(complaints.Bytes()))
 	}
-	return nil
+	return out, nil
 }
 
 // driverValues point the driver to this playground's images and its azuresim.
