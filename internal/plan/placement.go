@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -33,8 +34,12 @@ type NodeView struct {
 	// Location at Azure, as in "eastus".
 	Location string
 	Health   Health
+	// LostSince is since when the API says that the node is lost; zero while it does not say so.
+	LostSince time.Time
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
+	// Crowded says that an attachment there waits for room or found none, whatever the count says.
+	Crowded bool
 	// Volumes that have an attachment here.
 	Volumes map[string]bool
 }
@@ -44,35 +49,52 @@ type PodView struct {
 	Pod *corev1.Pod
 	// Volumes of the pod, without the one that is placed.
 	Volumes []string
+	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
+	PersistentVolumes []*corev1.PersistentVolume
 }
 
-// PodFilter says whether a pod could run on a node. It is the seam for the
-// predicates that need more than the pod and the node, as inter-pod affinity does.
-type PodFilter func(pod *corev1.Pod, node *corev1.Node) bool
-
-// Fits is the PodFilter for node name, node selector, required node affinity, taints and cordon.
-func Fits(pod *corev1.Pod, node *corev1.Node) bool {
-	if matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !matches {
+// belongs says whether a pod could ever run on a node: it looks at the selectors, of the pod and of its volumes, and not at taints
+// and other pods, which come and go.
+func (p PodView) belongs(node *corev1.Node) bool {
+	if matches, err := nodeaffinity.GetRequiredNodeAffinity(p.Pod).Match(node); err != nil || !matches {
 		return false
 	}
-	return tolerates(pod, node, func(t *corev1.Taint) bool { return true })
+	for _, pv := range p.PersistentVolumes {
+		if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil {
+			if matches, err := schedulingcorev1.MatchNodeSelectorTerms(node, a.Required); err != nil || !matches {
+				return false
+			}
+		}
+	}
+	return true
 }
 
-// belongs says whether a pod could ever run on a node: it looks at the selectors and not at taints, which come and go.
-func belongs(pod *corev1.Pod, node *corev1.Node) bool {
-	matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	return err == nil && matches
-}
-
-func tolerates(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) bool) bool {
+// untolerated returns the taints, of those that the filter passes, that keep a pod off a node.
+func untolerated(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) bool) []corev1.Taint {
 	taints := node.Spec.Taints
-	if node.Spec.Unschedulable {
+	unschedulable := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
+	if node.Spec.Unschedulable && !slices.ContainsFunc(taints, unschedulable) {
 		taints = append(slices.Clip(taints), corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 	}
-	_, untolerated := schedulingcorev1.FindMatchingUntoleratedTaint(logr.Discard(), taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect != corev1.TaintEffectPreferNoSchedule && filter(t)
-	}, false)
-	return !untolerated
+	var found []corev1.Taint
+	for i := range taints {
+		if filter(&taints[i]) && !schedulingcorev1.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &taints[i], false) {
+			found = append(found, taints[i])
+		}
+	}
+	return found
+}
+
+// hard passes the taints that keep pods off a node.
+func hard(t *corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+}
+
+// soft passes the taints that only advise against a node.
+func soft(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectPreferNoSchedule }
+
+func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
+	return len(untolerated(pod, node, hard)) == 0
 }
 
 // candidate is a node that may take a replica, with what speaks for it.
@@ -80,35 +102,45 @@ type candidate struct {
 	*NodeView
 	// together counts the pods' other volumes that are attached there.
 	together int
-	// preferred is the sum of the pods' preferred node affinities.
-	preferred int64
+	// roomy says that there are slots for all of those that are not.
+	roomy bool
+	// preference of the pods, from all that they would rather have or rather not; see preferences.
+	preference int64
 }
 
 // candidates returns the nodes that may take a new replica, in the order of their names.
 func candidates(in ReplicasInput, taken map[string]bool) []candidate {
+	around := look(in)
+	others := map[string]bool{}
+	for _, p := range in.Pods {
+		for _, v := range p.Volumes {
+			others[v] = true
+		}
+	}
 	var found []candidate
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
-		if taken[n.Node.Name] || why(in, n) != "" {
+		if taken[n.Node.Name] || why(in, around, n) != "" {
 			continue
 		}
 		c := candidate{NodeView: n}
-		for _, p := range in.Pods {
-			for _, v := range p.Volumes {
-				if n.Volumes[v] {
-					c.together++
-				}
+		for v := range others {
+			if n.Volumes[v] {
+				c.together++
 			}
-			c.preferred += preference(p.Pod, n.Node)
 		}
+		c.roomy = n.FreeSlots < 0 || int(n.FreeSlots-in.ReservedSlots) > len(others)-c.together
 		found = append(found, c)
 	}
 	slices.SortFunc(found, func(a, b candidate) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	for i, p := range preferences(around, found) {
+		found[i].preference = p
+	}
 	return found
 }
 
 // why says why a node takes no new replica, or "".
-func why(in ReplicasInput, n *NodeView) string {
+func why(in ReplicasInput, around *surroundings, n *NodeView) string {
 	switch {
 	case n.Health != Healthy:
 		return fmt.Sprintf("node is %s", n.Health)
@@ -116,19 +148,21 @@ func why(in ReplicasInput, n *NodeView) string {
 		return "the disk cannot be attached in the node's zone"
 	case n.FreeSlots >= 0 && n.FreeSlots <= in.ReservedSlots:
 		return "no free slot beyond the reserve"
+	case n.Crowded:
+		return "attachments wait for room there"
 	}
 	if len(in.Pods) == 0 {
-		if !tolerates(&corev1.Pod{}, n.Node, func(*corev1.Taint) bool { return true }) {
+		if !tolerates(&corev1.Pod{}, n.Node) {
 			return "node is tainted"
 		}
 		return ""
 	}
 	for _, p := range in.Pods {
-		if !in.fits()(p.Pod, n.Node) {
+		if !p.belongs(n.Node) || !tolerates(p.Pod, n.Node) {
 			return "pod " + p.Pod.Name + " could not run there"
 		}
 	}
-	return ""
+	return around.forbids(n.Node)
 }
 
 // reachable says whether the disk can be attached to VMs of the node's zone.
@@ -142,24 +176,14 @@ func reachable(in ReplicasInput, n *NodeView) bool {
 
 func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
-func preference(pod *corev1.Pod, node *corev1.Node) int64 {
-	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || len(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
-		return 0
-	}
-	terms, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-	if err != nil { // an unreadable preference prefers nothing; the API server refuses such pods
-		return 0
-	}
-	return terms.Score(node)
-}
-
 // pick chooses n of the candidates: first those that hold most of the pods' other volumes, so
-// that all volumes of a pod are ready on the same nodes; then, for a zone-redundant disk, those in the zones
-// that have the fewest attachments of the volume; then those that the pods prefer; then those with more free slots.
+// that all volumes of a pod are ready on the same nodes, and those that have slots for the rest; then, for a
+// zone-redundant disk, those in the zones that have the fewest attachments of the volume; then those that the pods
+// prefer; then those with more free slots.
 // Taking the best one by one gives the best set: each choice changes only what zones count.
 func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
 	var chosen []candidate
+	from = slices.Clone(from)
 	for len(chosen) < n && len(from) > 0 {
 		best := 0
 		for i := 1; i < len(from); i++ {
@@ -169,7 +193,7 @@ func pick(from []candidate, n int, zones map[string]int, spread bool) []candidat
 		}
 		chosen = append(chosen, from[best])
 		zones[from[best].Zone]++
-		from = slices.Delete(slices.Clone(from), best, best+1)
+		from = slices.Delete(from, best, best+1)
 	}
 	return chosen
 }
@@ -178,11 +202,14 @@ func better(a, b candidate, zones map[string]int, spread bool) bool {
 	if a.together != b.together {
 		return a.together > b.together
 	}
+	if a.roomy != b.roomy {
+		return a.roomy
+	}
 	if spread && zones[a.Zone] != zones[b.Zone] {
 		return zones[a.Zone] < zones[b.Zone]
 	}
-	if a.preferred != b.preferred {
-		return a.preferred > b.preferred
+	if a.preference != b.preference {
+		return a.preference > b.preference
 	}
 	if a.FreeSlots != b.FreeSlots {
 		return roomier(a.FreeSlots, b.FreeSlots)

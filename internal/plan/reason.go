@@ -40,6 +40,7 @@ const (
 	ReasonReplicaRemoved    = "ReplicaRemoved"
 	ReasonReplicaSurplus    = "ReplicaSurplus"
 	ReasonReplicaNodeLost   = "ReplicaNodeLost"
+	ReasonReplicaDrained    = "ReplicaDrained"
 	ReasonReplicaMisplaced  = "ReplicaMisplaced"
 	ReasonReplicaFailed     = "ReplicaFailed"
 	ReasonReplicasExpired   = "ReplicasExpired"

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,23 +16,18 @@ type ReplicasInput struct {
 	PersistentVolume *corev1.PersistentVolume
 	// Attachments of the volume, all of them.
 	Attachments []*apiv1.AzVolumeAttachment
-	// Nodes of the cluster that run the node plug-in.
+	// Nodes of the cluster that run the node plug-in. Unless MissesReplicas, those of the attachments are enough.
 	Nodes []NodeView
 	// Pods that use the volume.
 	Pods []PodView
+	// Cluster is looked at only if MissesReplicas, and there are Pods.
+	Cluster Cluster
 	// ReservedSlots of each node are left to primaries.
 	ReservedSlots int32
 	// CleanUpAfter is how long after its release a volume keeps its replicas.
 	CleanUpAfter time.Duration
-	// Filter says where a pod could run; Fits if nil.
-	Filter PodFilter
-}
-
-func (in ReplicasInput) fits() PodFilter {
-	if in.Filter == nil {
-		return Fits
-	}
-	return in.Filter
+	// DrainGrace is how long a node may be cordoned and LostGrace how long it may be lost before its replicas are replaced.
+	DrainGrace, LostGrace time.Duration
 }
 
 // Verb is what is to be done with a replica.
@@ -90,139 +83,6 @@ func ReplicaTarget(in ReplicasInput) Target {
 		return Target{Reason: ReasonReplicasExpired}
 	}
 	return Target{Floor: wanted, Ceiling: wanted + 1, ChangesIn: left, Reason: ReasonReplicasMissing}
-}
-
-// Replicas decides, in order, which replicas of a volume are to be deleted and made. It
-// never touches a primary, the node of the claim, or an attachment that is being deleted.
-func Replicas(in ReplicasInput) []Decision {
-	target := ReplicaTarget(in)
-	useful, failed, decisions := sortReplicas(in)
-	decisions = append(decisions, cut(in, useful, target)...)
-	missing := target.Floor - len(useful)
-	if missing <= 0 {
-		if target.Ceiling == 0 || len(useful) >= target.Floor {
-			decisions = append(decisions, deleteAll(failed, reasonFor(target, ReasonReplicaFailed))...)
-		}
-		return decisions
-	}
-	if in.Volume.Status.DiskURI == "" || in.Volume.Spec.CapacityBytes > in.Volume.Status.SizeBytes && in.Volume.Spec.Disk.MaxShares > 1 {
-		return decisions // not yet, or not while it waits to grow
-	}
-	if !primarySettled(in) {
-		return decisions
-	}
-	return append(decisions, place(in, useful, missing)...)
-}
-
-// primarySettled says that no attach of the primary is to come or under way. Azure attaches a shared disk to one VM
-// after the other, and a replica must not be the first of them (law 8).
-func primarySettled(in ReplicasInput) bool {
-	claim := in.Volume.Status.Primary
-	if claim == nil || claim.State == apiv1.ClaimReleased {
-		return true
-	}
-	return slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
-		return a.Spec.NodeName == claim.NodeName && a.Status.State == apiv1.AttachmentAttached
-	})
-}
-
-func reasonFor(target Target, otherwise string) string {
-	if target.Ceiling == 0 {
-		return target.Reason
-	}
-	return otherwise
-}
-
-// sortReplicas tells the replicas that are of use from those that failed, and decides on those that are of none.
-func sortReplicas(in ReplicasInput) (useful, failed []*apiv1.AzVolumeAttachment, decisions []Decision) {
-	nodes := map[string]*NodeView{}
-	for i := range in.Nodes {
-		nodes[in.Nodes[i].Node.Name] = &in.Nodes[i]
-	}
-	for _, a := range in.Attachments {
-		if a.Spec.Role != apiv1.RoleReplica || a.DeletionTimestamp != nil || Holds(in.Volume, a.Spec.NodeName) {
-			continue
-		}
-		node := nodes[a.Spec.NodeName]
-		switch {
-		case node == nil || node.Health == Lost:
-			decisions = append(decisions, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: ReasonReplicaNodeLost})
-		case !reachable(in, node) || slices.ContainsFunc(in.Pods, func(p PodView) bool { return !belongs(p.Pod, node.Node) }):
-			decisions = append(decisions, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: ReasonReplicaMisplaced})
-		case a.Status.State == apiv1.AttachmentFailed:
-			failed = append(failed, a)
-		default:
-			useful = append(useful, a)
-		}
-	}
-	return useful, failed, decisions
-}
-
-// cut deletes what is above the ceiling: first what is not attached yet, then what stands where pods cannot go now.
-func cut(in ReplicasInput, useful []*apiv1.AzVolumeAttachment, target Target) []Decision {
-	surplus := len(useful) - target.Ceiling
-	if surplus <= 0 {
-		return nil
-	}
-	worth := func(a *apiv1.AzVolumeAttachment) int {
-		points := 0
-		if a.Status.State == apiv1.AttachmentAttached {
-			points += 2
-		}
-		for i := range in.Nodes {
-			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health == Healthy && !n.Node.Spec.Unschedulable {
-				points++
-			}
-		}
-		return points
-	}
-	ordered := slices.Clone(useful)
-	slices.SortFunc(ordered, func(a, b *apiv1.AzVolumeAttachment) int {
-		if d := worth(a) - worth(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return deleteAll(ordered[:surplus], reasonFor(target, ReasonReplicaSurplus))
-}
-
-func deleteAll(attachments []*apiv1.AzVolumeAttachment, reason string) []Decision {
-	decisions := make([]Decision, 0, len(attachments))
-	for _, a := range attachments {
-		decisions = append(decisions, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason})
-	}
-	return decisions
-}
-
-// place makes up what is missing, as far as shares and nodes allow.
-func place(in ReplicasInput, useful []*apiv1.AzVolumeAttachment, missing int) []Decision {
-	taken := map[string]bool{}
-	shares := int(in.Volume.Spec.Disk.MaxShares)
-	for _, a := range in.Attachments {
-		taken[a.Spec.NodeName] = true
-		if a.Status.State != apiv1.AttachmentFailed {
-			shares--
-		}
-	}
-	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.ClaimReleased && !taken[claim.NodeName] {
-		taken[claim.NodeName] = true // its attachment is about to come
-		shares--
-	}
-	zones := map[string]int{}
-	for i := range in.Nodes {
-		if n := &in.Nodes[i]; occupies(in, n.Node.Name, useful) {
-			zones[n.Zone]++
-		}
-	}
-	var decisions []Decision
-	for _, c := range pick(candidates(in, taken), min(missing, shares), zones, zoneRedundant(in.Volume.Spec.Disk.SKUName)) {
-		decisions = append(decisions, Decision{Verb: Create, Node: c.Node.Name, Reason: ReasonReplicaPlaced})
-	}
-	return decisions
-}
-
-func occupies(in ReplicasInput, node string, useful []*apiv1.AzVolumeAttachment) bool {
-	return Holds(in.Volume, node) || slices.ContainsFunc(useful, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
 }
 
 // repairAfter is how long the CSI controller server is given to finish a release

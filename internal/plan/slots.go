@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // RoomInput is what the room for an attachment follows from.
@@ -43,6 +46,8 @@ func Slots(in RoomInput) Room {
 	shares := occupants(in.OfVolume, in.Attachment.Name)
 	slots := occupants(in.OnNode, in.Attachment.Name)
 	if in.Attachment.Spec.Role == apiv1.RoleReplica {
+		// A primary that has no room yet is about to take some.
+		shares, slots = append(shares, due(in.OfVolume)...), append(slots, due(in.OnNode)...)
 		switch {
 		case len(shares) >= int(in.MaxShares):
 			return Room{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume)}
@@ -77,9 +82,32 @@ func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolume
 	return found
 }
 
+// due are the primaries that will take room at Azure and have none yet.
+func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
+	var found []*apiv1.AzVolumeAttachment
+	for _, a := range all {
+		if a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
+			(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed) {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// WaitsForRoom says that an attachment is a primary that waits for a slot or a share, or found none: replicas that gave way must
+// not come back in front of it.
+func WaitsForRoom(a *apiv1.AzVolumeAttachment) bool {
+	if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached {
+		return false
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
+	return (c != nil && (c.Reason == ReasonWaitingForRoom || c.Reason == ReasonNoRoom)) ||
+		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
+}
+
 // take picks the replica that gives way: the one that is missed least. A volume without a primary misses a
-// replica less than one with, and among equals the order of names decides, so that
-// every caller picks the same.
+// replica less than one with; one that is still being attached gives way last, because its attach is waited for first; and among equals the
+// order of names decides, so that every caller picks the same.
 func (in RoomInput) take(from []*apiv1.AzVolumeAttachment, full string) Room {
 	var replicas []*apiv1.AzVolumeAttachment
 	for _, a := range from {
@@ -102,8 +130,12 @@ func (in RoomInput) take(from []*apiv1.AzVolumeAttachment, full string) Room {
 }
 
 func (in RoomInput) missed(a *apiv1.AzVolumeAttachment) int {
-	if in.HasPrimary != nil && in.HasPrimary(a.Spec.VolumeName) {
-		return 1
+	points := 0
+	if a.Status.State == apiv1.AttachmentAttaching {
+		points++
 	}
-	return 0
+	if in.HasPrimary != nil && in.HasPrimary(a.Spec.VolumeName) {
+		points += 2
+	}
+	return points
 }

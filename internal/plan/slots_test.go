@@ -26,15 +26,17 @@ func TestSlots(t *testing.T) {
 		want plan.Room
 	}{
 		"there is room": {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 4, OnNode: full}, plan.Room{}},
-		"law 8: a primary takes the slot of a replica":   {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, plan.Room{GiveWay: "y-n"}},
-		"of a volume without a primary, if there is one": {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, plan.Room{GiveWay: "z-n"}},
-		"it waits while one is on its way out":           {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, plan.Room{Wait: true}},
-		"primaries never give way":                       {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, plan.Room{Full: true}},
-		"a primary takes the share of a replica":         {plan.RoomInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, plan.Room{GiveWay: "vol-a"}},
-		"law 8: a replica leaves the reserve":            {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, plan.Room{Full: true}},
-		"and takes what is beyond":                       {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full}, plan.Room{}},
-		"Azure's word counts more than our count":        {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, plan.Room{GiveWay: "y-n"}},
-		"what is pending or failed takes no room":        {plan.RoomInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, plan.Room{}},
+		"law 8: a primary takes the slot of a replica":                 {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, plan.Room{GiveWay: "y-n"}},
+		"of a volume without a primary, if there is one":               {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, plan.Room{GiveWay: "z-n"}},
+		"it waits while one is on its way out":                         {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, plan.Room{Wait: true}},
+		"primaries never give way":                                     {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, plan.Room{Full: true}},
+		"a primary takes the share of a replica":                       {plan.RoomInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, plan.Room{GiveWay: "vol-a"}},
+		"law 8: a replica leaves the reserve":                          {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, plan.Room{Full: true}},
+		"and takes what is beyond":                                     {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full}, plan.Room{}},
+		"Azure's word counts more than our count":                      {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, plan.Room{GiveWay: "y-n"}},
+		"one that is still being attached gives way last":              {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching), full[2]}}, plan.Room{GiveWay: "z-n"}},
+		"law 8: a replica leaves room for a primary that waits for it": {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))}, plan.Room{Full: true}},
+		"what is pending or failed takes no room":                      {plan.RoomInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, plan.Room{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,6 +74,10 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 			switch a.Status.State {
 			case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching:
 				taken++
+			default:
+				if in.Attachment.Spec.Role == apiv1.RoleReplica && a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil {
+					taken++ // it is about to
+				}
 			}
 		}
 		room := plan.Slots(in)

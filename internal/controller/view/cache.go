@@ -45,6 +45,7 @@ func CacheOptions(namespace string) cache.Options {
 				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 			)},
+			&corev1.Namespace{}:             {Transform: trimNamespace},
 			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
 			&corev1.PersistentVolumeClaim{}: {Transform: trimPersistentVolumeClaim},
 		},
@@ -79,6 +80,15 @@ func trimNode(object any) (any, error) {
 	return trimmed, nil
 }
 
+// trimNamespace leaves what a namespaceSelector looks at. Namespaces are cached only once a pod uses one.
+func trimNamespace(object any) (any, error) {
+	n, ok := object.(*corev1.Namespace)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Namespace{ObjectMeta: trimMeta(n.ObjectMeta, true)}, nil
+}
+
 func trimPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
@@ -87,9 +97,10 @@ func trimPod(object any) (any, error) {
 	trimmed := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta, true)}
 	trimmed.OwnerReferences = p.OwnerReferences
 	trimmed.Annotations = optOut(p.Annotations)
-	trimmed.Spec = corev1.PodSpec{
-		NodeName: p.Spec.NodeName, NodeSelector: p.Spec.NodeSelector, Affinity: p.Spec.Affinity,
-		Tolerations: p.Spec.Tolerations, TopologySpreadConstraints: p.Spec.TopologySpreadConstraints,
+	trimmed.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: podAffinity(p.Spec.Affinity)}
+	if len(PodClaimKeys(p)) > 0 { // where it may go itself matters only if a volume goes with it
+		trimmed.Spec.Affinity, trimmed.Spec.NodeSelector = p.Spec.Affinity, p.Spec.NodeSelector
+		trimmed.Spec.Tolerations, trimmed.Spec.TopologySpreadConstraints = p.Spec.Tolerations, p.Spec.TopologySpreadConstraints
 	}
 	for _, v := range p.Spec.Volumes {
 		if claim := claimOf(p, v); claim != "" {
@@ -102,6 +113,14 @@ func trimPod(object any) (any, error) {
 	}
 	trimmed.Status.Phase = p.Status.Phase
 	return trimmed, nil
+}
+
+// podAffinity keeps of a pod's affinity what concerns other pods, by which it may keep them off.
+func podAffinity(a *corev1.Affinity) *corev1.Affinity {
+	if a == nil || (a.PodAffinity == nil && a.PodAntiAffinity == nil) {
+		return nil
+	}
+	return &corev1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity}
 }
 
 func claimOf(p *corev1.Pod, v corev1.Volume) string {
@@ -142,6 +161,7 @@ func trimPersistentVolume(object any) (any, error) {
 	}
 	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
 	trimmed.Spec.ClaimRef = pv.Spec.ClaimRef
+	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
 		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}

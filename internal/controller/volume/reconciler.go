@@ -32,14 +32,16 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/finalizers,verbs=update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
 	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
 	conflictRetry = 25 * time.Millisecond
-	// placeRetry is how often a place is looked for while there is none: free slots and new nodes are no events of a volume.
-	placeRetry = 15 * time.Second
+	// firstPlaceRetry and lastPlaceRetry bound how often a place is looked for while there is none.
+	firstPlaceRetry, lastPlaceRetry = 15 * time.Second, 2 * time.Minute
+	// defaultDrainGrace and defaultLostGrace are for Options that set none.
+	defaultDrainGrace, defaultLostGrace = time.Minute, 3 * time.Minute
 )
 
 // Options of a Reconciler.
@@ -56,6 +58,12 @@ type Options struct {
 	DriverName string
 	// CleanUpAfter is how long after its release a volume keeps its replicas.
 	CleanUpAfter time.Duration
+	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons
+	// for seconds and must cost nothing. 0 for a minute.
+	DrainGrace time.Duration
+	// LostGrace is how long a node may be lost before its replicas are replaced; it may be back after
+	// a reboot. 0 for three minutes.
+	LostGrace time.Duration
 	// ReservedSlots of each node are left to primaries.
 	ReservedSlots int32
 	// Workers is how many volumes are reconciled at once.
@@ -75,6 +83,12 @@ func New(options Options) (*Reconciler, error) {
 	m, err := newMetrics(options.Metrics)
 	if err != nil {
 		return nil, err
+	}
+	if options.DrainGrace == 0 {
+		options.DrainGrace = defaultDrainGrace
+	}
+	if options.LostGrace == 0 {
+		options.LostGrace = defaultLostGrace
 	}
 	return &Reconciler{Options: options, metrics: m}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,126 +13,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // replicaPlan is what is to be done about a volume's replicas.
 type replicaPlan struct {
-	repair    plan.Repair
-	decisions []plan.Decision
-	target    plan.Target
-	attached  int
-	// short says that fewer replicas exist or are on their way than there should be.
-	short bool
+	plan.ReplicasStep
+	repair   plan.Repair
+	target   plan.Target
+	attached int
 }
 
 func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan, error) {
 	p := replicaPlan{repair: plan.Repairs(o.volume, o.attachments, o.now)}
 	in := plan.ReplicasInput{
 		Now: o.now, Volume: o.volume, PersistentVolume: o.pv, Attachments: o.attachments,
-		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter,
+		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter, DrainGrace: r.DrainGrace, LostGrace: r.LostGrace,
 	}
 	p.target = plan.ReplicaTarget(in)
-	useful := 0
 	for _, a := range o.attachments {
-		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && !plan.Holds(o.volume, a.Spec.NodeName) {
-			if a.Status.State == apiv1.AttachmentAttached {
-				p.attached++
-			}
-			if a.Status.State != apiv1.AttachmentFailed {
-				useful++
-			}
+		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached && !plan.Holds(o.volume, a.Spec.NodeName) {
+			p.attached++
 		}
 	}
 	r.metrics.replicas(o.volume.Name, p.target.Floor, p.attached)
-	if useful == 0 && p.target.Floor == 0 && len(o.attachments) == 0 {
+	if p.target.Floor == 0 && len(o.attachments) == 0 {
 		return p, nil
 	}
-	if err := r.seeNodes(ctx, o, &in, useful < p.target.Floor); err != nil {
+	if err := r.see(ctx, o, &in); err != nil {
 		return p, err
 	}
-	p.decisions = plan.Replicas(in)
-	for _, d := range p.decisions {
-		if d.Verb == plan.Create {
-			useful++
-		}
-		if d.Verb == plan.Delete && d.Reason == plan.ReasonReplicaNodeLost || d.Reason == plan.ReasonReplicaMisplaced {
-			useful--
-		}
-	}
-	p.short = useful < p.target.Floor
+	p.ReplicasStep = plan.Replicas(in)
 	return p, nil
-}
-
-// seeNodes adds the nodes and pods that placement looks at: all of them only when a place is looked for.
-func (r *Reconciler) seeNodes(ctx context.Context, o observed, in *plan.ReplicasInput, all bool) error {
-	pods, err := r.pods(ctx, o)
-	if err != nil {
-		return err
-	}
-	in.Pods = pods
-	if all {
-		in.Nodes, err = r.Nodes.Views(ctx)
-		return err
-	}
-	for _, a := range o.attachments {
-		node, err := r.Nodes.View(ctx, a.Spec.NodeName)
-		if err != nil {
-			return err
-		}
-		if node != nil {
-			in.Nodes = append(in.Nodes, *node)
-		}
-	}
-	return nil
-}
-
-// pods returns the pods that use the volume, with the other volumes that they use.
-func (r *Reconciler) pods(ctx context.Context, o observed) ([]plan.PodView, error) {
-	if o.pv == nil || o.pv.Spec.ClaimRef == nil {
-		return nil, nil
-	}
-	claim := o.pv.Spec.ClaimRef
-	var users corev1.PodList
-	err := r.Client.List(ctx, &users, client.InNamespace(claim.Namespace), client.MatchingFields{view.PodClaim: claim.Namespace + "/" + claim.Name})
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	var views []plan.PodView
-	for i := range users.Items {
-		pod := &users.Items[i]
-		if pod.DeletionTimestamp != nil {
-			continue
-		}
-		others, err := r.otherVolumes(ctx, pod, o.volume.Name)
-		if err != nil {
-			return nil, err
-		}
-		views = append(views, plan.PodView{Pod: pod, Volumes: others})
-	}
-	return views, nil
-}
-
-func (r *Reconciler) otherVolumes(ctx context.Context, pod *corev1.Pod, self string) ([]string, error) {
-	var names []string
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim == nil {
-			continue
-		}
-		claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
-		if err == nil && claim.Spec.VolumeName != "" {
-			err = r.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv)
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("get the pod's other volumes: %w", err)
-		}
-		if name := view.VolumeOf(pv, r.DriverName); name != "" && name != self {
-			names = append(names, name)
-		}
-	}
-	return names, nil
 }
 
 // condition sets the condition ReplicasAttached.
@@ -149,7 +60,7 @@ func (p replicaPlan) condition(o observed, status *apiv1.AzVolumeStatus) {
 		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
 		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasMissing
-		if p.short {
+		if p.Short {
 			c.Message = "no node can take another replica now"
 		}
 	}
@@ -160,16 +71,26 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 	if err := r.doRepair(ctx, o, p.repair); err != nil {
 		return 0, err
 	}
-	for _, d := range p.decisions {
+	for _, d := range p.Decisions {
 		if err := r.do(ctx, o, d); err != nil {
 			return 0, err
 		}
 	}
-	after := sooner(p.repair.In, p.target.ChangesIn)
-	if p.short {
-		after = sooner(after, placeRetry)
+	after := sooner(p.repair.In, p.ChangesIn)
+	if p.Short {
+		after = sooner(after, placeRetry(o))
 	}
 	return after, nil
+}
+
+// placeRetry is when to look for a place again, after there was none: free slots are no events of a volume. The wait grows with the time
+// for which replicas have been missing; nodes that come or come back do not wait for it.
+func placeRetry(o observed) time.Duration {
+	missing := time.Duration(0)
+	if c := meta.FindStatusCondition(o.volume.Status.Conditions, plan.ConditionReplicasAttached); c != nil && c.Status == metav1.ConditionFalse {
+		missing = o.now.Sub(c.LastTransitionTime.Time)
+	}
+	return min(max(missing/2, firstPlaceRetry), lastPlaceRetry)
 }
 
 func (r *Reconciler) do(ctx context.Context, o observed, d plan.Decision) error {

@@ -3,9 +3,12 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +20,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -48,7 +52,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return requests
 		}), builder.WithPredicates(reportChanged())).
-		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(readinessChanged())).
+		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(driverNodeChanged())).
+		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -58,17 +63,29 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// onNode asks for the volumes that have an attachment on a node.
+// onNode asks for the volumes that have an attachment on a node, and for those that miss replicas, which may find a place there.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		var here apiv1.AzVolumeAttachmentList
-		if err := r.Client.List(ctx, &here, client.InNamespace(namespace), client.MatchingFields{view.AttachmentNode: o.GetName()}); err != nil {
+		err := r.Client.List(ctx, &here, client.InNamespace(namespace), client.MatchingFields{view.AttachmentNode: o.GetName()}, client.UnsafeDisableDeepCopy)
+		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
+			return nil
+		}
+		var all apiv1.AzVolumeList
+		if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "node", o.GetName())
 			return nil
 		}
 		requests := make([]reconcile.Request, 0, len(here.Items))
 		for i := range here.Items {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here.Items[i].Spec.VolumeName}})
+		}
+		for i := range all.Items {
+			c := meta.FindStatusCondition(all.Items[i].Status.Conditions, plan.ConditionReplicasAttached)
+			if c != nil && c.Reason == plan.ReasonReplicasMissing {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+			}
 		}
 		return requests
 	})
@@ -83,19 +100,45 @@ func reportChanged() predicate.Predicate {
 	}}
 }
 
-func readinessChanged() predicate.Predicate {
-	status := func(o client.Object) corev1.ConditionStatus {
-		if n, ok := o.(*corev1.Node); ok {
-			for _, c := range n.Status.Conditions {
-				if c.Type == corev1.NodeReady {
-					return c.Status
-				}
+// driverNodeChanged passes on what the conditions and the capacity say anew. What is there at the start needs no event: each volume
+// is looked at then.
+func driverNodeChanged() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
+			after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
+			return ok && isNode && (!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity) ||
+				!equality.Semantic.DeepEqual(statuses(before.Status.Conditions), statuses(after.Status.Conditions)))
+		},
+	}
+}
+
+func statuses(conditions []metav1.Condition) map[string]metav1.ConditionStatus {
+	found := make(map[string]metav1.ConditionStatus, len(conditions))
+	for _, c := range conditions {
+		found[c.Type] = c.Status
+	}
+	return found
+}
+
+// nodeChanged passes on what decides where pods, and so replicas, can be: readiness, cordon, taints and labels.
+func nodeChanged() predicate.Predicate {
+	ready := func(n *corev1.Node) corev1.ConditionStatus {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return c.Status
 			}
 		}
 		return corev1.ConditionUnknown
 	}
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool { return status(e.ObjectOld) != status(e.ObjectNew) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, isNode := e.ObjectNew.(*corev1.Node)
+			return ok && isNode && (ready(before) != ready(after) || before.Spec.Unschedulable != after.Spec.Unschedulable ||
+				!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) || !maps.Equal(before.Labels, after.Labels))
+		},
 	}
 }

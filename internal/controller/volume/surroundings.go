@@ -1,0 +1,202 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// namespacesTimeout bounds the first look at namespaces, which fills their cache.
+const namespacesTimeout = 10 * time.Second
+
+// see adds the nodes and pods that the replicas follow from: those of the whole cluster only when a place is looked for.
+func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput) error {
+	users, err := r.users(ctx, o)
+	if err != nil {
+		return err
+	}
+	for i := range users {
+		if users[i].DeletionTimestamp != nil {
+			continue // it will be another pod, with its own rules, that comes in its place
+		}
+		pod, err := r.pod(ctx, &users[i], o.volume.Name)
+		if err != nil {
+			return err
+		}
+		in.Pods = append(in.Pods, pod)
+	}
+	if in.Nodes, err = r.nodesOf(ctx, o.attachments); err != nil || !plan.MissesReplicas(*in) {
+		return err
+	}
+	if in.Nodes, err = r.Nodes.Views(ctx); err != nil {
+		return fmt.Errorf("look at the nodes: %w", err)
+	}
+	if err := r.tellLostAndCrowded(ctx, o.volume.Namespace, in.Nodes); err != nil {
+		return err
+	}
+	if len(in.Pods) > 0 {
+		in.Cluster, err = r.cluster(ctx, users)
+	}
+	return err
+}
+
+// users returns the pods that use the volume.
+func (r *Reconciler) users(ctx context.Context, o observed) ([]corev1.Pod, error) {
+	if o.pv == nil || o.pv.Spec.ClaimRef == nil {
+		return nil, nil
+	}
+	claim := o.pv.Spec.ClaimRef
+	var users corev1.PodList
+	err := r.Client.List(ctx, &users, client.InNamespace(claim.Namespace), client.MatchingFields{view.PodClaim: claim.Namespace + "/" + claim.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	return users.Items, nil
+}
+
+// pod returns a pod that uses the volume, with its other volumes.
+func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (plan.PodView, error) {
+	p := plan.PodView{Pod: pod}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
+		if err == nil && claim.Spec.VolumeName != "" {
+			err = r.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv)
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return p, fmt.Errorf("get the pod's volumes: %w", err)
+		}
+		if pv.Name == "" {
+			continue
+		}
+		p.PersistentVolumes = append(p.PersistentVolumes, pv)
+		if name := view.VolumeOf(pv, r.DriverName); name != "" && name != self {
+			p.Volumes = append(p.Volumes, name)
+		}
+	}
+	return p, nil
+}
+
+func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeAttachment) ([]plan.NodeView, error) {
+	var nodes []plan.NodeView
+	for _, a := range attachments {
+		node, err := r.Nodes.View(ctx, a.Spec.NodeName)
+		if err != nil {
+			return nil, fmt.Errorf("look at a node: %w", err)
+		}
+		if node != nil {
+			nodes = append(nodes, *node)
+		}
+	}
+	for i := range nodes {
+		if err := r.tellLost(ctx, attachments[0].Namespace, &nodes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return nodes, nil
+}
+
+// tellLost adds since when a node is lost, as the API has it: this process may know it only for a moment.
+func (r *Reconciler) tellLost(ctx context.Context, namespace string, node *plan.NodeView) error {
+	if node.Health != plan.Lost {
+		return nil
+	}
+	d := &apiv1.AzDriverNode{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: node.Node.Name}, d); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("get AzDriverNode: %w", err)
+	}
+	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+		node.LostSince = c.LastTransitionTime.Time
+	}
+	return nil
+}
+
+// tellLostAndCrowded adds since when nodes are lost, and where primaries wait for room.
+func (r *Reconciler) tellLostAndCrowded(ctx context.Context, namespace string, nodes []plan.NodeView) error {
+	var all apiv1.AzVolumeAttachmentList
+	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list attachments: %w", err)
+	}
+	crowded := map[string]bool{}
+	for i := range all.Items {
+		if plan.WaitsForRoom(&all.Items[i]) {
+			crowded[all.Items[i].Spec.NodeName] = true
+		}
+	}
+	for i := range nodes {
+		nodes[i].Crowded = crowded[nodes[i].Node.Name]
+		if err := r.tellLost(ctx, namespace, &nodes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cluster returns what the rules between pods look at: every node, and every pod but those that use the volume. What
+// it returns is the cache's own, and only to be read.
+func (r *Reconciler) cluster(ctx context.Context, users []corev1.Pod) (plan.Cluster, error) {
+	var c plan.Cluster
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return c, fmt.Errorf("list pods: %w", err)
+	}
+	using := make(map[types.UID]bool, len(users))
+	for i := range users {
+		using[users[i].UID] = true
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName != "" && !using[p.UID] {
+			c.Pods = append(c.Pods, p)
+		}
+	}
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return c, fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		c.Nodes = append(c.Nodes, &nodes.Items[i])
+	}
+	selecting := c.Pods
+	for i := range users {
+		selecting = append(selecting, &users[i])
+	}
+	if !plan.SelectsNamespaces(selecting) {
+		return c, nil
+	}
+	var err error
+	c.Namespaces, err = r.namespaces(ctx)
+	return c, err
+}
+
+// namespaces returns the labels of the namespaces. They are watched from the first time on that a pod's rule selects by them.
+func (r *Reconciler) namespaces(ctx context.Context) (map[string]labels.Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, namespacesTimeout)
+	defer cancel()
+	var list corev1.NamespaceList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	found := make(map[string]labels.Set, len(list.Items))
+	for i := range list.Items {
+		found[list.Items[i].Name] = list.Items[i].Labels
+	}
+	return found, nil
+}

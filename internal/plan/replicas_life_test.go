@@ -1,0 +1,158 @@
+package plan_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+func cordonedFor(d time.Duration) func(*plan.NodeView) {
+	return func(n *plan.NodeView) {
+		n.Node.Spec.Unschedulable = true
+		n.Node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule, TimeAdded: ago(d)}}
+	}
+}
+
+func taintedFor(d time.Duration, key string, effect corev1.TaintEffect) func(*plan.NodeView) {
+	return func(n *plan.NodeView) {
+		n.Node.Spec.Taints = []corev1.Taint{{Key: key, Effect: effect, TimeAdded: ago(d)}}
+	}
+}
+
+// failedSince is a replica that was made and has failed since.
+func failedSince(node string, made time.Duration) *apiv1.AzVolumeAttachment {
+	a := newAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentFailed)
+	a.CreationTimestamp = *ago(made)
+	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *ago(time.Second)}
+	return a
+}
+
+func TestReplicaLife(t *testing.T) {
+	t.Parallel()
+	held := claimed("a", 2, apiv1.ClaimHeld)
+	tight := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
+	primary := newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+	replica := func(node string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return newAttachment(node, apiv1.RoleReplica, 0, state)
+	}
+	attached, attaching := apiv1.AttachmentAttached, apiv1.AttachmentAttaching
+	three := []plan.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")}
+	withB := func(change ...func(*plan.NodeView)) []plan.NodeView {
+		return []plan.NodeView{three[0], newNode("b", "1", change...), three[2]}
+	}
+	justReleased := func(v *apiv1.AzVolume) {
+		v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 2, State: apiv1.ClaimReleased}
+		v.Status.LastReleasedTime = ago(3 * time.Second)
+	}
+	type want struct {
+		decisions []string
+		in        time.Duration
+		short     bool
+	}
+	for name, test := range map[string]struct {
+		in   plan.ReplicasInput
+		want want
+	}{
+		"a cordon of seconds, as a planned move makes, costs nothing": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(20 * time.Second))},
+			want{in: 40 * time.Second}},
+		"a cordon whose time is not known yet is waited for": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordoned)}, want{}},
+		"after the grace, another replica is made first": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Minute))},
+			want{decisions: []string{"Create c: ReplicaPlaced"}}},
+		"while that is being attached, the old one stays": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached), replica("c", attaching)), Nodes: withB(cordonedFor(time.Minute))}, want{}},
+		"and goes when it is attached": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached), replica("c", attached)), Nodes: withB(cordonedFor(time.Minute))},
+			want{decisions: []string{"Delete b: ReplicaDrained"}}},
+		"without a share to spare it makes room first": {
+			plan.ReplicasInput{Volume: newVolume(held, tight), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Minute))},
+			want{decisions: []string{"Delete b: ReplicaDrained"}, short: true}},
+		"and only once": {
+			plan.ReplicasInput{Volume: newVolume(held, tight, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }),
+				Attachments: list(primary, replica("b", attached), deleted(replica("x", attached))), Nodes: withB(cordonedFor(time.Minute))},
+			want{short: true}},
+		"with no other node it stays where it is": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))[:2]},
+			want{short: true}},
+		"a drained node keeps its replica during a hand-over": {
+			plan.ReplicasInput{Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))}, want{}},
+		"and right after it": {
+			plan.ReplicasInput{Volume: newVolume(justReleased), Attachments: list(replica("a", attached), replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))},
+			want{in: 7 * time.Second}},
+		"pods that tolerate the cordon keep the replica": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour)),
+				Pods: []plan.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}}}}, want{}},
+		"a taint that drains counts like a cordon": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(taintedFor(time.Hour, "maintenance", corev1.TaintEffectNoExecute))},
+			want{decisions: []string{"Create c: ReplicaPlaced"}}},
+		"the taints of an ill node do not: it may be well again in a minute": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(taintedFor(time.Hour, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute))}, want{}},
+		"a node that the autoscaler removes is drained at once": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule))},
+			want{decisions: []string{"Create c: ReplicaPlaced"}}},
+		"a lost node is looked at again in time": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(lost(2*time.Minute + 55*time.Second))},
+			want{in: 5 * time.Second}},
+		"a replica that is on its way does not cut another": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attaching), replica("c", attaching)), Nodes: three}, want{}},
+		"the one that arrives first cuts it": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attaching), replica("c", attached)), Nodes: three},
+			want{decisions: []string{"Delete b: ReplicaSurplus"}}},
+		"one that failed stays, and its node is avoided, until another is attached": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, failedSince("b", time.Second), replica("c", attaching)), Nodes: three}, want{}},
+		"a third node is not tried at once": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, failedSince("b", time.Minute), failedSince("c", 2*time.Second)), Nodes: append(slices.Clone(three), newNode("d", "1"))},
+			want{in: 3 * time.Second, short: true}},
+		"but soon": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, failedSince("b", time.Minute), failedSince("c", 6*time.Second)), Nodes: append(slices.Clone(three), newNode("d", "1"))},
+			want{decisions: []string{"Create d: ReplicaPlaced"}}},
+		"a disk that no node can attach is not tried everywhere": {
+			plan.ReplicasInput{Volume: newVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }), Nodes: append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
+				Attachments: list(primary, failedSince("b", 9*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute), failedSince("e", 4*time.Minute))},
+			want{in: time.Minute, short: true}},
+		"after a long time the node that failed first has its turn again": {
+			plan.ReplicasInput{Volume: newVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }), Nodes: append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
+				Attachments: list(primary, failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute), failedSince("e", 6*time.Minute))},
+			want{decisions: []string{"Create f: ReplicaPlaced", "Delete b: ReplicaFailed"}}},
+		"law 8: no replica is made while the claim changes hands": {
+			plan.ReplicasInput{Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), Attachments: list(primary), Nodes: three}, want{}},
+		"law 8: nor right after, for the next primary may stand behind it": {
+			plan.ReplicasInput{Volume: newVolume(justReleased), Nodes: three}, want{in: 7 * time.Second}},
+		"law 8: it does not come back to where primaries wait for room": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary), Nodes: withB(func(n *plan.NodeView) { n.Crowded = true })[:2]}, want{short: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace, test.in.LostGrace = now, time.Hour, time.Minute, 3*time.Minute
+			step := plan.Replicas(test.in)
+			if got := decided(step.Decisions); !slices.Equal(got, test.want.decisions) || step.Short != test.want.short || step.ChangesIn != test.want.in {
+				t.Fatalf("got %q, short %t, in %s; want %+v", got, step.Short, step.ChangesIn, test.want)
+			}
+			creates := slices.ContainsFunc(step.Decisions, func(d plan.Decision) bool { return d.Verb == plan.Create })
+			if creates && !plan.MissesReplicas(test.in) {
+				t.Fatal("a place was found, and none was to be looked for")
+			}
+		})
+	}
+}
+
+func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
+	t.Parallel()
+	waiting := newAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentPending)
+	waiting.Status.Conditions = []metav1.Condition{{Type: plan.ConditionAttached, Status: metav1.ConditionFalse, Reason: plan.ReasonWaitingForRoom}}
+	if !plan.WaitsForRoom(waiting) {
+		t.Fatal("one that waits for room is not known")
+	}
+	waiting.Spec.Role = apiv1.RoleReplica
+	if plan.WaitsForRoom(waiting) {
+		t.Fatal("a replica that waits for room keeps others off")
+	}
+}
