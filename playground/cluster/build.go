@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/cache"
@@ -206,7 +207,7 @@ func (b *builder) static(ctx context.Context, name string, paths map[string]stri
 // its path. Go's own cache makes this quick when nothing has changed. The path has the
 // hash of the program in it: one that is running is never replaced, so what a running
 // playground starts again is what it started at first.
-func (b *builder) own(ctx context.Context, module, name string) (string, error) {
+func (b *builder) own(ctx context.Context, module, name string, tags ...string) (string, error) {
 	dir := filepath.Join(programs.CacheDir(), "own")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -218,7 +219,7 @@ func (b *builder) own(ctx context.Context, module, name string) (string, error) 
 	defer os.RemoveAll(partial)
 	built := filepath.Join(partial, name)
 	// Without the state of the repository in it, an unchanged program has unchanged bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", built, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", built, "./cmd/"+name)
 	cmd.Dir = filepath.Join(b.root, module)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -76,7 +76,7 @@ func TestADiskThatWasWrittenHoldsTheSpecificationAndTheConfigurations(t *testing
 
 func TestLabelsAreInOrder(t *testing.T) {
 	spec, _ := testSpec(t)
-	const want = "node.kubernetes.io/instance-type=Standard_D4s_v5,topology.kubernetes.io/region=eastus,topology.kubernetes.io/zone=eastus-2"
+	const want = "node.kubernetes.io/instance-type=Standard_D8s_v5,topology.kubernetes.io/region=eastus,topology.kubernetes.io/zone=eastus-2"
 	if got := spec.labels(); got != want {
 		t.Errorf("got %s", got)
 	}

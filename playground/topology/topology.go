@@ -11,8 +11,10 @@ import (
 
 // What Azure would call the place where the playground is.
 const (
-	Region         = "eastus"
-	InstanceType   = "Standard_D4s_v5"
+	Region = "eastus"
+	// InstanceType takes 16 data disks: enough for a node with ten volumes, and few enough
+	// to be filled.
+	InstanceType   = "Standard_D8s_v5"
 	ResourceGroup  = "playground"
 	SubscriptionID = "00000000-0000-0000-0000-0000000000a2"
 	TenantID       = "00000000-0000-0000-0000-0000000000a1"
