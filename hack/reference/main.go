@@ -15,7 +15,9 @@ import (
 )
 
 type program struct {
-	name        string
+	name string
+	// module is the folder of the module that holds the program.
+	module      string
 	description string
 	subcommands []string
 }
@@ -24,13 +26,21 @@ func programs() []program {
 	return []program{
 		{
 			name:        "azuredisk",
+			module:      ".",
 			description: "The driver. Every flag can also be set in the file named by `--config`, under its own name, and by an environment variable: its name in upper case with `AZUREDISK_` before it.",
 			subcommands: []string{"controller", "node", "scheduler-extender"},
 		},
 		{
 			name:        "azuresim",
+			module:      ".",
 			description: "The Azure Compute simulator.",
 			subcommands: []string{"serve", "hypervisor", "imds"},
+		},
+		{
+			name:        "playground",
+			module:      "playground",
+			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it.",
+			subcommands: []string{"up", "down", "status", "run", "node", "enter", "load", "kubectl", "driver", "images", "programs", "selftest"},
 		},
 	}
 }
@@ -75,15 +85,20 @@ func writeParameters(path string) error {
 
 func write(p program, bin, path string) error {
 	executable := filepath.Join(bin, p.name)
-	if out, err := exec.Command("go", "build", "-o", executable, "./cmd/"+p.name).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", executable, "./cmd/"+p.name)
+	build.Dir = p.module
+	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
 	}
 	var page bytes.Buffer
 	fmt.Fprintf(&page, "# Flags of %s\n\n%s\n\nThis page is generated from the programs' own help.\n", p.name, p.description)
 	for _, sub := range p.subcommands {
-		help, err := exec.Command(executable, sub, "--help").Output()
+		show := exec.Command(executable, "help", sub)
+		// What somebody has set in the environment is no default.
+		show.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+		help, err := show.Output()
 		if err != nil {
-			return fmt.Errorf("%s %s --help: %w", p.name, sub, err)
+			return fmt.Errorf("help of %s %s: %w", p.name, sub, err)
 		}
 		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, help)
 	}
