@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -131,14 +133,11 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
 	}
-	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, settings.HeartbeatStaleAfter)
-	driverNodes, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
+	monitor, err := addMonitor(ctx, mgr, settings, cloud)
 	if err != nil {
-		return fmt.Errorf("get informer of nodes: %w", err)
+		return err
 	}
-	if _, err := driverNodes.AddEventHandler(nodes.Handler()); err != nil {
-		return fmt.Errorf("watch heartbeats: %w", err)
-	}
+	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	volumes, err := volume.New(volume.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
 		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,
@@ -172,6 +171,39 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// addMonitor adds the monitor of nodes, which every replica runs, and the writer of its verdicts, which the leader runs.
+func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (*liveness.Monitor, error) {
+	options := liveness.Options{
+		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Instances: cloud.Instances(), Namespace: settings.Namespace,
+		Clock: clock.RealClock{}, StaleAfter: settings.HeartbeatStaleAfter, MassLossThreshold: settings.FailoverMassLossThreshold,
+		Enabled: settings.FailoverEnabled, Metrics: ctrlmetrics.Registry,
+	}
+	if settings.FailoverProbe == config.ProbeKubelet {
+		options.Prober = liveness.KubeletProber{}
+	}
+	monitor, err := liveness.New(options)
+	if err != nil {
+		return nil, err
+	}
+	driverNodes, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
+	if err != nil {
+		return nil, fmt.Errorf("get informer of nodes: %w", err)
+	}
+	if _, err := driverNodes.AddEventHandler(monitor.Handler()); err != nil {
+		return nil, fmt.Errorf("watch heartbeats: %w", err)
+	}
+	writer := &liveness.ConditionWriter{
+		Client: mgr.GetClient(), Monitor: monitor, Namespace: settings.Namespace, Clock: clock.RealClock{},
+		Events: mgr.GetEventRecorder("azuredisk-liveness"),
+	}
+	for _, runnable := range []manager.Runnable{monitor, writer} {
+		if err := mgr.Add(runnable); err != nil {
+			return nil, fmt.Errorf("add the monitor of nodes: %w", err)
+		}
+	}
+	return monitor, nil
 }
 
 // addControllerServer adds the CSI endpoint, which every replica serves.

@@ -8,6 +8,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// How nodes are probed.
+const (
+	ProbeKubelet = "kubelet"
+	ProbeOff     = "off"
+)
+
 // Controller are the settings of `azuredisk controller`.
 type Controller struct {
 	Common
@@ -33,6 +39,14 @@ type Controller struct {
 	CleanUpDelay time.Duration
 	// HeartbeatStaleAfter is the least age at which a node's heartbeat is stale.
 	HeartbeatStaleAfter time.Duration
+	// FailoverEnabled lets the controller fence nodes that are lost.
+	FailoverEnabled bool
+	// FailoverProbe is how nodes are probed: kubelet or off.
+	FailoverProbe string
+	// FailoverMassLossThreshold is the percentage of nodes above which a loss of so many at once is not believed.
+	FailoverMassLossThreshold int
+	// FailoverOutOfServiceTaint taints nodes whose VM is proved down.
+	FailoverOutOfServiceTaint bool
 	// ReplicaReservedSlots of each node are left to primaries.
 	ReplicaReservedSlots int32
 	// WaitTimeout bounds CSI calls that come without a deadline.
@@ -57,7 +71,11 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
 	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
 	flags.DurationVar(&c.CleanUpDelay, "gc-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
-	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 40*time.Second, "least age at which a heartbeat is stale; never less than three times what the node promised")
+	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 6*time.Second, "least age at which a heartbeat is stale; never less than three times what the node promised")
+	flags.BoolVar(&c.FailoverEnabled, "failover-enabled", true, "take volumes from nodes that are lost; without it only Kubernetes does")
+	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet, "second sign that a node is lost: kubelet (its port does not answer) or off (its lease ran out, which takes a minute)")
+	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45, "percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
+	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true, "taint nodes whose VM is proved down as out of service, so that Kubernetes moves all of their pods")
 	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1, "attach slots of each node that replicas leave free for primaries")
 	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")
 }
@@ -85,6 +103,12 @@ func (c *Controller) Validate() error {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s: %s must be above 0", name, d))
 		}
+	}
+	if c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff {
+		faults = append(faults, fmt.Errorf("failover-probe: %q must be %s or %s", c.FailoverProbe, ProbeKubelet, ProbeOff))
+	}
+	if c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100 {
+		faults = append(faults, fmt.Errorf("failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold))
 	}
 	if c.ReplicaReservedSlots < 0 {
 		faults = append(faults, fmt.Errorf("replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots))

@@ -77,6 +77,13 @@ func trimNode(object any) (any, error) {
 			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
 		}
 	}
+	// Where the node is probed.
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			trimmed.Status.Addresses = append(trimmed.Status.Addresses, a)
+		}
+	}
+	trimmed.Status.DaemonEndpoints = n.Status.DaemonEndpoints
 	return trimmed, nil
 }
 

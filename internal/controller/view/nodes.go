@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/tools/cache"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,74 +16,22 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
-// missedHeartbeats is how many promised heartbeats may fail to come before a node counts as silent.
-const missedHeartbeats = 3
+// Judge says whether nodes are alive.
+type Judge interface {
+	Verdict(node string) plan.Verdict
+}
 
-// lostAfter is how long a node may be silent and not ready before its replicas count as lost.
-const lostAfter = 5 * time.Minute
-
-// Nodes knows the health of nodes. It judges the age of a heartbeat by its own
-// clock, from when it saw the heartbeat change; after a restart every node has its grace again.
+// Nodes knows the nodes: what is in the cache, and what the judge says of them.
 type Nodes struct {
-	reader     client.Reader
-	namespace  string
-	clock      clock.PassiveClock
-	staleAfter time.Duration
-
-	mu   sync.Mutex
-	seen map[string]heartbeat
+	reader    client.Reader
+	namespace string
+	clock     clock.PassiveClock
+	judge     Judge
 }
 
-type heartbeat struct {
-	value, at time.Time
-}
-
-// NewNodes makes a Nodes. A heartbeat is stale after staleAfter, or after three promised intervals if that is longer.
-func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, staleAfter time.Duration) *Nodes {
-	return &Nodes{reader: reader, namespace: namespace, clock: c, staleAfter: staleAfter, seen: map[string]heartbeat{}}
-}
-
-// Handler takes note of heartbeats. It is to be added to the informer of AzDriverNodes.
-func (n *Nodes) Handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    n.note,
-		UpdateFunc: func(_, after any) { n.note(after) },
-		DeleteFunc: func(object any) {
-			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = gone.Obj
-			}
-			if d, ok := object.(*apiv1.AzDriverNode); ok {
-				n.mu.Lock()
-				defer n.mu.Unlock()
-				delete(n.seen, d.Name)
-			}
-		},
-	}
-}
-
-func (n *Nodes) note(object any) {
-	d, ok := object.(*apiv1.AzDriverNode)
-	if !ok {
-		return
-	}
-	n.fresh(d)
-}
-
-// fresh says whether the node's heartbeat changed lately.
-func (n *Nodes) fresh(d *apiv1.AzDriverNode) bool {
-	if d.Status.HeartbeatTime == nil {
-		return false
-	}
-	now := n.clock.Now()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	last, known := n.seen[d.Name]
-	if value := d.Status.HeartbeatTime.Time; !known || value.After(last.value) {
-		last = heartbeat{value: value, at: now}
-		n.seen[d.Name] = last
-	}
-	limit := max(n.staleAfter, missedHeartbeats*time.Duration(d.Status.HeartbeatSeconds)*time.Second)
-	return now.Sub(last.at) <= limit
+// NewNodes makes a Nodes.
+func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, judge Judge) *Nodes {
+	return &Nodes{reader: reader, namespace: namespace, clock: c, judge: judge}
 }
 
 // Facts are what an attachment's next step needs to know of its node.
@@ -95,7 +41,8 @@ type Facts struct {
 	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
 	// Lost says that no report is to be expected: the Node or the AzDriverNode is
-	// gone, or the heartbeat is stale and the kubelet is not ready either.
+	// gone, or the node may be fenced, or the heartbeat is stale and the kubelet is not ready either. The last
+	// matters where failover is off: then Kubernetes decides when a volume is taken away, and this only how.
 	Lost bool
 }
 
@@ -108,7 +55,8 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	if d == nil {
 		return Facts{Lost: true}, nil
 	}
-	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || (!n.fresh(d) && !ready(node))}
+	verdict := n.judge.Verdict(name)
+	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !ready(node))}
 	facts.MaxDataDisks = slots(d)
 	return facts, nil
 }
@@ -202,12 +150,23 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 	return v, nil
 }
 
+// health judges a node for replicas. One that is lost, down or not ready keeps them for a while, as a reboot does not
+// take longer; and for as long as so many nodes seem lost that the fault may be elsewhere.
 func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node) plan.Health {
-	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady); ready(node) && n.fresh(d) && (c == nil || c.Status == "True") {
+	verdict := n.judge.Verdict(d.Name)
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
+	if verdict.State == plan.Alive && ready(node) && (c == nil || c.Status == metav1.ConditionTrue) {
 		return plan.Healthy
 	}
+	if verdict.MassLoss {
+		return plan.Doubtful
+	}
+	now := n.clock.Now()
+	if (verdict.State == plan.NodeLost || verdict.State == plan.Down) && now.Sub(verdict.SilentFrom) > plan.ReplicaGrace {
+		return plan.Lost
+	}
 	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !n.fresh(d) && n.clock.Now().Sub(c.LastTransitionTime.Time) > lostAfter {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > plan.ReplicaGrace {
 			return plan.Lost
 		}
 	}

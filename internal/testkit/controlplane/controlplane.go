@@ -25,6 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -136,12 +137,22 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
 		return err
 	}
-	nodes := view.NewNodes(mgr.GetClient(), p.Namespace, now, p.options.StaleAfter)
+	monitor, err := liveness.New(liveness.Options{
+		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: p.Namespace, Clock: now, StaleAfter: p.options.StaleAfter,
+		MassLossThreshold: 100,
+	})
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(monitor); err != nil {
+		return err
+	}
+	nodes := view.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
 	informer, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err
 	}
-	if _, err := informer.AddEventHandler(nodes.Handler()); err != nil {
+	if _, err := informer.AddEventHandler(monitor.Handler()); err != nil {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{

@@ -1,0 +1,135 @@
+package liveness
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// publishEvery is how often the conditions are compared with the verdicts.
+const publishEvery = time.Second
+
+// ConditionWriter keeps the condition Reachable of the AzDriverNodes in step with a Monitor. It runs in the leader alone.
+type ConditionWriter struct {
+	// Client reads from the cache.
+	Client    client.Client
+	Monitor   *Monitor
+	Namespace string
+	Clock     clock.WithTicker
+	// Events are told of each change, about the Node.
+	Events events.EventRecorder
+}
+
+// NeedLeaderElection tells the manager that one writer is enough.
+func (w *ConditionWriter) NeedLeaderElection() bool { return true }
+
+// Start writes until ctx ends.
+func (w *ConditionWriter) Start(ctx context.Context) error {
+	ticker := w.Clock.NewTicker(publishEvery)
+	defer ticker.Stop()
+	log := ctrl.LoggerFrom(ctx)
+	for {
+		if err := w.Tick(ctx); err != nil && ctx.Err() == nil {
+			log.Error(err, "condition Reachable not written")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// Tick writes the conditions that differ from the verdicts. What fails is tried again by the next one.
+func (w *ConditionWriter) Tick(ctx context.Context) error {
+	var all apiv1.AzDriverNodeList
+	if err := w.Client.List(ctx, &all, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list AzDriverNodes: %w", err)
+	}
+	var first error
+	for i := range all.Items {
+		if err := w.write(ctx, &all.Items[i]); err != nil && first == nil {
+			first = fmt.Errorf("node %s: %w", all.Items[i].Name, err)
+		}
+	}
+	return first
+}
+
+// write must not change d, which is the cache's.
+func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) error {
+	verdict, heard := w.Monitor.heard(d.Name)
+	if !heard || d.DeletionTimestamp != nil {
+		return nil
+	}
+	wanted := condition(verdict)
+	before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
+	// The message is that of the moment of the change: a newer one is not worth a write.
+	if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
+		return nil
+	}
+	wanted.LastTransitionTime = metav1.NewTime(w.Clock.Now())
+	changed := d.DeepCopy()
+	meta.SetStatusCondition(&changed.Status.Conditions, wanted)
+	// The node writes to the same list; whoever is second must look again.
+	err := w.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // the cache will have it by the next round
+	}
+	if err != nil {
+		return fmt.Errorf("write condition %s: %w", wanted.Type, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("node judged", "node", d.Name, "reason", wanted.Reason, "evidence", wanted.Message)
+	if before != nil || wanted.Status != metav1.ConditionTrue {
+		w.tell(d.Name, wanted)
+	}
+	return nil
+}
+
+func (w *ConditionWriter) tell(node string, c metav1.Condition) {
+	if w.Events == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if slices.Contains([]string{apiv1.ReachableNodeLost, apiv1.ReachableVMDown, apiv1.ReachableFencingHeldBack}, c.Reason) {
+		kind = corev1.EventTypeWarning
+	}
+	// Events on Nodes carry the name as UID, as the kubelet's do.
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
+	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
+}
+
+// condition is what a verdict is for people and for the scheduler.
+func condition(v Verdict) metav1.Condition {
+	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: v.Evidence}
+	switch {
+	case v.State == plan.Alive:
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
+	case v.State == plan.Down:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
+	case v.State == plan.NodeLost && v.MassLoss:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, v.HeldBack+"; "+v.Evidence
+	case v.State == plan.NodeLost:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
+	default:
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
+	}
+	return c
+}

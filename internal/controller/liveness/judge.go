@@ -1,0 +1,124 @@
+package liveness
+
+import (
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+const (
+	// alarmFor is how long a node that falls silent makes the others be looked at.
+	alarmFor = 30 * time.Second
+	// guardLinger is how long the guard holds on after the nodes began to come back: the others need a moment to follow.
+	guardLinger = 10 * time.Second
+)
+
+// heldSwitchedOff says why nothing is fenced where failover is off.
+const heldSwitchedOff = "failover is switched off (failover-enabled)"
+
+// guard is the state of the guard against mass false alarms.
+type guard struct {
+	// alarm is when some node became suspect while none was; zero while none is. Every node is looked at once after that.
+	alarm time.Time
+	// until is when the guard lets go at the earliest.
+	until time.Time
+	why   string
+}
+
+// judge brings all verdicts up to date and tells the subscribers. The caller holds the lock.
+func (m *Monitor) judge(now time.Time) {
+	states := make(map[*node]Verdict, len(m.nodes))
+	lost, down, silent := 0, 0, 0
+	for _, n := range m.nodes {
+		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+		v := Verdict{SilentFrom: signs.SilentFrom}
+		v.State, v.Evidence = plan.JudgeNode(signs)
+		switch v.State {
+		case plan.NodeLost:
+			lost++
+		case plan.Down:
+			down++
+		case plan.Silent:
+			silent++
+		case plan.Alive:
+		}
+		states[n] = v
+	}
+	guarded := m.guarded(states, lost, now)
+	massSilence, _ := plan.MassGuard(lost+silent, len(m.nodes), m.MassLossThreshold)
+	for n, v := range states {
+		switch {
+		case v.State == plan.Silent:
+			v.MassLoss = massSilence
+		case v.State == plan.Alive:
+		case !m.Enabled:
+			v.HeldBack = heldSwitchedOff
+		case v.State == plan.NodeLost && guarded:
+			v.HeldBack, v.MassLoss = m.guard.why, true
+		}
+		m.set(n, v, now)
+	}
+	m.metrics.show(lost+down, guarded)
+}
+
+// guarded says whether the guard holds fencing back. Counted are the lost nodes, those that may turn out to be lost, and, as nobody
+// knows better, those that have not been looked at since the alarm.
+func (m *Monitor) guarded(states map[*node]Verdict, lost int, now time.Time) bool {
+	suspects, unseen, recent := 0, 0, false
+	for n, v := range states {
+		suspect := v.State == plan.NodeLost
+		if v.State == plan.Alive || v.State == plan.Silent {
+			suspect = n.suspect(m.contact, m.StaleAfter)
+			if suspect {
+				suspects++
+			} else if m.unseen(n) {
+				unseen++
+			}
+		}
+		recent = recent || suspect && now.Sub(n.changed) <= plan.Patience(m.StaleAfter, n.promise)+alarmFor
+	}
+	switch {
+	case !recent:
+		m.guard.alarm = time.Time{}
+	case m.guard.alarm.IsZero():
+		m.guard.alarm = now
+	}
+	if lost == 0 {
+		return false
+	}
+	if held, why := plan.MassGuard(lost+suspects, len(m.nodes), m.MassLossThreshold); held {
+		m.guard.until, m.guard.why = now.Add(guardLinger), why
+		return true
+	}
+	if now.Before(m.guard.until) {
+		return true
+	}
+	held, why := plan.MassGuard(lost+suspects+unseen, len(m.nodes), m.MassLossThreshold)
+	m.guard.why = why
+	return held
+}
+
+// unseen says that the alarm is on and the node has not given a sign of life since, nor failed to.
+func (m *Monitor) unseen(n *node) bool {
+	alarm := m.guard.alarm
+	return !alarm.IsZero() && m.Prober != nil && n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
+}
+
+// set replaces a node's verdict.
+func (m *Monitor) set(n *node, v Verdict, now time.Time) {
+	before := n.verdict
+	v.Since = before.Since
+	if v.State != before.State {
+		v.Since = now
+	}
+	if v.State != plan.NodeLost {
+		n.confirmed = false
+	}
+	n.verdict = v
+	grace := (v.State == plan.NodeLost || v.State == plan.Down) && now.Sub(v.SilentFrom) > plan.ReplicaGrace
+	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss || grace && !n.graceTold
+	n.graceTold = grace
+	if tell {
+		m.notify(n.name)
+	}
+}

@@ -1,0 +1,138 @@
+package liveness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// The lease of a kubelet is read where it cannot be probed.
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kube-node-lease,resources=leases,verbs=get
+
+const (
+	// readTimeout bounds a read of the API server, and askTimeout a question to Azure.
+	readTimeout = 2 * time.Second
+	askTimeout  = 10 * time.Second
+)
+
+// ping reads something small from the API server itself.
+func (m *Monitor) ping(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	var list apiv1.AzDriverNodeList
+	err := m.APIReader.List(ctx, &list, client.InNamespace(m.Namespace), client.Limit(1))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.contact.busy = false
+	if err == nil {
+		m.contact = m.contact.answered(m.Clock.Now())
+	}
+}
+
+func (m *Monitor) doProbe(ctx context.Context, n *node, beats uint64) {
+	result := ProbeResult{Unknown: true, Detail: "the Node is not known"}
+	k8sNode := &corev1.Node{}
+	if err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode); err == nil {
+		result = m.Prober.Probe(ctx, k8sNode)
+	}
+	m.metrics.probe(result)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.probe.busy = false
+	if ctx.Err() == nil {
+		n.probed(result, beats)
+	}
+}
+
+// askAzure asks for the power state of a VM that a volume may have to be taken from. What it cannot find out is left as it was.
+func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m.mu.Lock()
+	vmID, down := n.vmID, n.verdict.State == plan.Down
+	m.mu.Unlock()
+	var instance provisioner.Instance
+	primary, err := m.holdsPrimary(ctx, n.name)
+	asked := err == nil && (primary || down)
+	if asked {
+		instance, err = m.Instances.Get(ctx, vmID)
+		m.metrics.question(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.azure.busy = false
+	switch {
+	case !asked || beats != n.beats:
+	case errors.Is(err, provisioner.NotFound):
+		n.azure.power, n.azure.gone = "", true
+	case err == nil && instance.Power != provisioner.PowerUnknown:
+		n.azure.power, n.azure.gone = instance.Power, false
+	}
+}
+
+func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
+	var here apiv1.AzVolumeAttachmentList
+	err := m.Reader.List(ctx, &here, client.InNamespace(m.Namespace), client.MatchingFields{view.AttachmentNode: name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return false, fmt.Errorf("list attachments of node: %w", err)
+	}
+	for i := range here.Items {
+		if here.Items[i].Spec.Role == apiv1.RolePrimary {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// readLease reads the kubelet's lease. Whether it is renewed is judged by this process's clock.
+func (m *Monitor) readLease(ctx context.Context, n *node, beats uint64) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	found := &coordinationv1.Lease{}
+	err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: n.name}, found)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.lease.busy = false
+	if beats != n.beats {
+		return
+	}
+	if apierrors.IsNotFound(err) {
+		n.lease.duration = 0
+	}
+	if err != nil || found.Spec.RenewTime == nil || found.Spec.LeaseDurationSeconds == nil {
+		return
+	}
+	if renewed := found.Spec.RenewTime.Time; n.lease.duration == 0 || !renewed.Equal(n.lease.renewed) {
+		n.lease.renewed, n.lease.changed = renewed, m.Clock.Now()
+	}
+	n.lease.duration = time.Duration(*found.Spec.LeaseDurationSeconds) * time.Second
+}
+
+// confirmSilence reads the AzDriverNode from the API server itself, as the cache may have been cut off.
+func (m *Monitor) confirmSilence(ctx context.Context, n *node, beats uint64) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	d := &apiv1.AzDriverNode{}
+	err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: n.name}, d)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.confirm.busy = false
+	if err != nil || m.nodes[n.name] != n {
+		return
+	}
+	m.observe(d)
+	if n.beats == beats {
+		n.confirmed = true
+	}
+}

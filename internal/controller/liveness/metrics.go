@@ -1,0 +1,66 @@
+package liveness
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+type metrics struct {
+	lost, guarded     prometheus.Gauge
+	probes, questions *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		lost:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_failover_nodes_lost", Help: "Nodes that this process holds to be lost or down."}),
+		guarded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_failover_guard_active", Help: "1 while so many nodes seem lost at once that nothing new is fenced."}),
+		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_liveness_probes_total", Help: "Probes of nodes, by result: answered, failed or unknown.",
+		}, []string{"result"}),
+		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_liveness_vm_reads_total", Help: "Questions to Azure about the power state of silent nodes' VMs, by error kind; ok for none.",
+		}, []string{"result"}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.lost, m.guarded, m.probes, m.questions} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of liveness: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) show(lost int, guarded bool) {
+	m.lost.Set(float64(lost))
+	active := 0.0
+	if guarded {
+		active = 1
+	}
+	m.guarded.Set(active)
+}
+
+func (m *metrics) probe(r ProbeResult) {
+	result := "failed"
+	switch {
+	case r.Unknown:
+		result = "unknown"
+	case r.Answered:
+		result = "answered"
+	}
+	m.probes.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) question(err error) {
+	result := "ok"
+	if err != nil {
+		if result = string(provisioner.KindOf(err)); result == "" {
+			result = "other"
+		}
+	}
+	m.questions.WithLabelValues(result).Inc()
+}

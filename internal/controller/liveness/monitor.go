@@ -1,0 +1,159 @@
+package liveness
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumeattachments,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+
+// Verdict is what is held of a node.
+type Verdict = plan.Verdict
+
+// ProbeResult is what became of a probe.
+type ProbeResult struct {
+	// Answered says that the machine lives: it answered, if only by a refusal.
+	Answered bool
+	// Unknown says that no probe could be made, so that it tells nothing of the node.
+	Unknown bool
+	Detail  string
+}
+
+// Prober looks whether a node answers. Probe returns within about a second, and may be called for many nodes at once.
+type Prober interface {
+	Probe(ctx context.Context, node *corev1.Node) ProbeResult
+}
+
+// Options of a Monitor.
+type Options struct {
+	// Reader reads from the cache, with the index view.AttachmentNode; APIReader from the API server.
+	Reader    client.Reader
+	APIReader client.Reader
+	// Instances is asked for the power state of VMs; nil for never.
+	Instances provisioner.Instances
+	// Namespace of the custom resources.
+	Namespace string
+	Clock     clock.WithTicker
+	// Prober probes nodes; nil for never.
+	Prober Prober
+	// StaleAfter is the least age at which a heartbeat is stale.
+	StaleAfter time.Duration
+	// MassLossThreshold is the percentage of nodes above which the guard holds fencing back.
+	MassLossThreshold int
+	// Enabled allows nodes to be fenced. Without it they are judged, and Azure is not asked.
+	Enabled bool
+	// Metrics is where what is seen is counted; nil for nowhere.
+	Metrics prometheus.Registerer
+}
+
+// Monitor judges nodes. It is safe for concurrent use.
+type Monitor struct {
+	Options
+	metrics *metrics
+	work    pools
+	wake    chan struct{}
+
+	mu          sync.Mutex
+	nodes       map[string]*node
+	contact     contact
+	guard       guard
+	subscribers []*subscription
+}
+
+// New makes a Monitor that has seen nothing yet.
+func New(options Options) (*Monitor, error) {
+	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), nodes: map[string]*node{}}
+	var err error
+	m.metrics, err = newMetrics(options.Metrics)
+	return m, err
+}
+
+// NeedLeaderElection tells the manager that every replica watches.
+func (m *Monitor) NeedLeaderElection() bool { return false }
+
+// Handler takes note of heartbeats. It is to be added to the informer of AzDriverNodes.
+func (m *Monitor) Handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    m.note,
+		UpdateFunc: func(_, after any) { m.note(after) },
+		DeleteFunc: func(object any) {
+			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = gone.Obj
+			}
+			if d, ok := object.(*apiv1.AzDriverNode); ok {
+				m.forget(d.Name)
+			}
+		},
+	}
+}
+
+func (m *Monitor) note(object any) {
+	d, ok := object.(*apiv1.AzDriverNode)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.observe(d)
+}
+
+// observe takes in the state of an AzDriverNode. A heartbeat that differs from the last one is a sign of life, whichever is later
+// by the node's clock: after a reboot that may be anything.
+func (m *Monitor) observe(d *apiv1.AzDriverNode) {
+	now := m.Clock.Now()
+	n, known := m.nodes[d.Name]
+	if !known {
+		n = &node{name: d.Name, changed: now, verdict: Verdict{State: plan.Alive, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
+		m.nodes[d.Name] = n
+	}
+	n.vmID, n.promise = d.Spec.VMID, d.Status.HeartbeatSeconds
+	value := time.Time{}
+	if d.Status.HeartbeatTime != nil {
+		value = d.Status.HeartbeatTime.Time
+	}
+	if known && !value.Equal(n.heartbeat) {
+		n.beat(now)
+		if n.verdict.State != plan.Alive {
+			m.judge(now)
+		}
+	}
+	n.heartbeat = value
+}
+
+func (m *Monitor) forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.nodes, name)
+	m.notify(name)
+}
+
+// Verdict returns what is held of a node. A node that this process has not heard of is Alive: it has its grace.
+func (m *Monitor) Verdict(name string) Verdict {
+	v, heard := m.heard(name)
+	if !heard {
+		return Verdict{State: plan.Alive, Evidence: "this process has not heard of the node yet"}
+	}
+	return v
+}
+
+func (m *Monitor) heard(name string) (v Verdict, heard bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, heard := m.nodes[name]
+	if heard {
+		v = n.verdict
+	}
+	return v, heard
+}

@@ -1,0 +1,110 @@
+package liveness
+
+import (
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// distrust is after how many contradictions, that is heartbeats that come while probes fail, a probe counts as one that cannot reach the node.
+const distrust = 3
+
+// node is what this process has seen of one node.
+type node struct {
+	name, vmID string
+	// promise is the promised interval in seconds.
+	promise int32
+	// heartbeat is the node's own time in its last heartbeat; changed is when this process saw it change.
+	heartbeat, changed time.Time
+	// beats counts heartbeats, so that an answer to a question from before the last one is known as such.
+	beats uint64
+	// confirmed says that the API server itself still showed the last heartbeat when it was stale.
+	confirmed bool
+
+	probe   probe
+	azure   azure
+	lease   lease
+	confirm attempt
+
+	verdict plan.Verdict
+	// graceTold says that the subscribers know that the time of grace for its replicas is over.
+	graceTold bool
+}
+
+// attempt is when something was last tried; busy says that it has not ended.
+type attempt struct {
+	at   time.Time
+	busy bool
+}
+
+type probe struct {
+	attempt
+	// works says that the node has answered, and that heartbeats did not contradict failures since.
+	works bool
+	// failures in a row since the last heartbeat.
+	failures       int
+	contradictions int
+}
+
+type azure struct {
+	attempt
+	power provisioner.PowerState
+	gone  bool
+}
+
+type lease struct {
+	attempt
+	renewed  time.Time // by the kubelet's clock
+	changed  time.Time // by this process's clock
+	duration time.Duration
+}
+
+// beat takes in a sign of life.
+func (n *node) beat(now time.Time) {
+	n.changed, n.confirmed = now, false
+	n.beats++
+	n.azure.power, n.azure.gone, n.azure.at = "", false, time.Time{}
+	n.lease = lease{attempt: attempt{busy: n.lease.busy}}
+	if n.probe.failures > 0 {
+		n.probe.contradictions++
+		n.probe.works = n.probe.works && n.probe.contradictions < distrust
+	}
+	n.probe.failures = 0
+}
+
+// probed takes in the result of a probe that was begun when the node had sent so many beats.
+func (n *node) probed(result ProbeResult, beats uint64) {
+	switch {
+	case result.Unknown:
+	case result.Answered:
+		n.probe.works, n.probe.failures, n.probe.contradictions = true, 0, 0
+	case beats == n.beats:
+		n.probe.failures++
+	}
+}
+
+// signs are the node's signs of life at a time.
+func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) plan.NodeSigns {
+	from, silence := c.silence(n.changed)
+	s := plan.NodeSigns{
+		SilentFrom: from, Silence: silence, Patience: plan.Patience(staleAfter, n.promise),
+		WasSilent: n.verdict.State != plan.Alive && n.changed.Before(n.verdict.Since), Contact: c.alive(now), Confirmed: n.confirmed,
+		ProbeWorks: probing && n.probe.works, ProbeFailures: n.probe.failures,
+		Power: n.azure.power, VMGone: n.azure.gone,
+	}
+	if n.lease.duration > 0 {
+		_, s.LeaseAge = c.silence(n.lease.changed)
+		s.LeaseDuration = n.lease.duration
+	}
+	return s
+}
+
+// suspect says that the node may turn out to be lost: something is missing that should be there.
+func (n *node) suspect(c contact, staleAfter time.Duration) bool {
+	if n.probe.works {
+		return n.probe.failures > 0
+	}
+	_, silence := c.silence(n.changed)
+	return silence > plan.Lateness(staleAfter, n.promise)
+}

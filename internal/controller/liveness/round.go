@@ -1,0 +1,223 @@
+package liveness
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+const (
+	// roundEvery is the time between two rounds.
+	roundEvery = 250 * time.Millisecond
+	// probeRarely is how often a node is probed that is well, or long lost; probeOften while it is late; probeSteadily while it answers without a heartbeat for long.
+	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, time.Second
+	// askEvery is how often Azure, and the API server for a lease, is asked of a late node, and askRarely once it has been silent for long.
+	askEvery, askRarely = 5 * time.Second, 30 * time.Second
+	// confirmEvery is how often a confirmation that failed is tried again.
+	confirmEvery = time.Second
+	// long is when a node has been silent for long, and nothing is urgent any more.
+	long = time.Minute
+)
+
+// A kind of work, each with its own bound.
+type kind int
+
+const (
+	pings kind = iota
+	probes
+	questions
+	leases
+	confirmations
+	kinds
+)
+
+// bounds are how many pieces of work of each kind are in flight at once.
+var bounds = [kinds]int{pings: 1, probes: 64, questions: 4, leases: 8, confirmations: 16}
+
+type pools struct {
+	slots [kinds]chan struct{}
+	wait  *sync.WaitGroup
+}
+
+func newPools() pools {
+	p := pools{wait: &sync.WaitGroup{}}
+	for k, n := range bounds {
+		p.slots[k] = make(chan struct{}, n)
+	}
+	return p
+}
+
+// runner says how work is done: reserve asks for room for a piece, and run does it.
+type runner struct {
+	reserve func(kind) bool
+	run     func(kind, func())
+}
+
+// Tick does one round at the clock's present time: it probes and asks what is due, waits for the answers, one after the other, and judges.
+// Silence counts only while the API server answers, so that Tick must be called at least every two seconds of the clock.
+func (m *Monitor) Tick(ctx context.Context) {
+	m.round(ctx, runner{reserve: func(kind) bool { return true }, run: func(_ kind, do func()) { do() }})
+}
+
+// Start does rounds until ctx ends, with the work beside them.
+func (m *Monitor) Start(ctx context.Context) error {
+	ticker := m.Clock.NewTicker(roundEvery)
+	defer ticker.Stop()
+	defer m.work.wait.Wait()
+	beside := runner{reserve: m.work.reserve, run: func(k kind, do func()) {
+		m.work.wait.Go(func() {
+			do()
+			<-m.work.slots[k]
+			select {
+			case m.wake <- struct{}{}:
+			default:
+			}
+		})
+	}}
+	for {
+		m.round(ctx, beside)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		case <-m.wake:
+		}
+	}
+}
+
+func (p pools) reserve(k kind) bool {
+	select {
+	case p.slots[k] <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+type piece struct {
+	kind kind
+	do   func()
+}
+
+func (m *Monitor) round(ctx context.Context, r runner) {
+	for _, collect := range []func(context.Context, time.Time, runner) []piece{m.dueLooks, m.dueConfirmations} {
+		m.mu.Lock()
+		work := collect(ctx, m.Clock.Now(), r)
+		m.mu.Unlock()
+		for _, w := range work {
+			r.run(w.kind, w.do)
+		}
+		m.mu.Lock()
+		m.judge(m.Clock.Now())
+		m.mu.Unlock()
+	}
+}
+
+// dueLooks collects what is to be looked at now, what has waited longest first.
+func (m *Monitor) dueLooks(ctx context.Context, now time.Time, r runner) []piece {
+	var work []piece
+	if m.contact.due(now) && r.reserve(pings) {
+		m.contact.asked, m.contact.busy = now, true
+		work = append(work, piece{pings, func() { m.ping(ctx) }})
+	}
+	for _, look := range []struct {
+		kind kind
+		try  func(*node) *attempt
+		due  func(*node, time.Time) bool
+		do   func(context.Context, *node, uint64)
+	}{
+		{probes, func(n *node) *attempt { return &n.probe.attempt }, m.probeDue, m.doProbe},
+		{questions, func(n *node) *attempt { return &n.azure.attempt }, m.questionDue, m.askAzure},
+		{leases, func(n *node) *attempt { return &n.lease.attempt }, m.leaseDue, m.readLease},
+	} {
+		for _, n := range m.sorted(look.try) {
+			if look.try(n).busy || !look.due(n, now) {
+				continue
+			}
+			if !r.reserve(look.kind) {
+				break
+			}
+			*look.try(n) = attempt{at: now, busy: true}
+			beats := n.beats
+			work = append(work, piece{look.kind, func() { look.do(ctx, n, beats) }})
+		}
+	}
+	return work
+}
+
+// sorted returns the nodes in the order of their last attempts, and then of their names, so that every node has its turn.
+func (m *Monitor) sorted(try func(*node) *attempt) []*node {
+	all := make([]*node, 0, len(m.nodes))
+	for _, n := range m.nodes {
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b *node) int {
+		if c := try(a).at.Compare(try(b).at); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return all
+}
+
+func (m *Monitor) probeDue(n *node, now time.Time) bool {
+	if m.Prober == nil {
+		return false
+	}
+	if m.unseen(n) {
+		return true
+	}
+	every := probeRarely
+	from, _ := m.contact.silence(n.changed)
+	silence := now.Sub(from)
+	if n.probe.works && m.contact.alive(now) && silence > plan.Lateness(m.StaleAfter, n.promise) {
+		switch settled := silence > plan.Patience(m.StaleAfter, n.promise)+long; {
+		case !settled || n.probe.failures > 0 && n.probe.failures < plan.FailedProbes:
+			every = probeOften
+		case n.probe.failures == 0:
+			every = probeSteadily
+		}
+	}
+	return now.Sub(n.probe.at) >= every
+}
+
+func (m *Monitor) questionDue(n *node, now time.Time) bool {
+	_, silence := m.contact.silence(n.changed)
+	return m.Enabled && m.Instances != nil && n.vmID != "" && silence > plan.Lateness(m.StaleAfter, n.promise) &&
+		now.Sub(n.azure.at) >= m.patient(n, silence)
+}
+
+func (m *Monitor) leaseDue(n *node, now time.Time) bool {
+	_, silence := m.contact.silence(n.changed)
+	return (m.Prober == nil || !n.probe.works) && silence > plan.Patience(m.StaleAfter, n.promise) && now.Sub(n.lease.at) >= m.patient(n, silence)
+}
+
+func (m *Monitor) patient(n *node, silence time.Duration) time.Duration {
+	if silence > plan.Patience(m.StaleAfter, n.promise)+long {
+		return askRarely
+	}
+	return askEvery
+}
+
+// dueConfirmations collects the nodes that would be lost if the API server confirmed their last heartbeat.
+func (m *Monitor) dueConfirmations(ctx context.Context, now time.Time, r runner) []piece {
+	var work []piece
+	for _, n := range m.sorted(func(n *node) *attempt { return &n.confirm }) {
+		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+		signs.Confirmed = true
+		if state, _ := plan.JudgeNode(signs); n.confirmed || n.confirm.busy || state != plan.NodeLost || now.Sub(n.confirm.at) < confirmEvery {
+			continue
+		}
+		if !r.reserve(confirmations) {
+			break
+		}
+		n.confirm = attempt{at: now, busy: true}
+		beats := n.beats
+		work = append(work, piece{confirmations, func() { m.confirmSilence(ctx, n, beats) }})
+	}
+	return work
+}

@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Liveness is whether a node can still be running, as one process sees it by its own clock.
+type Liveness string
+
+// The judgements of a node. (Lost without a prefix is a Health.)
+const (
+	// Alive: it was heard of lately.
+	Alive Liveness = "Alive"
+	// Silent: its heartbeat is stale, and nothing else speaks against it.
+	Silent Liveness = "Silent"
+	// NodeLost: two independent signals speak against it.
+	NodeLost Liveness = "Lost"
+	// Down: Azure says that the VM is stopped, deallocated or gone.
+	Down Liveness = "Down"
+)
+
+const (
+	// MissedHeartbeats is how many promised heartbeats may fail to come before a node counts as silent.
+	MissedHeartbeats = 3
+	// FailedProbes is how many probes in a row must fail before they count.
+	FailedProbes = 3
+	// ReplicaGrace is how long a node may be lost before its replicas are replaced: a reboot shall cost no writes at Azure.
+	ReplicaGrace = time.Minute
+)
+
+// Verdict is what is held of a node.
+type Verdict struct {
+	State Liveness
+	// Since is when the state began.
+	Since time.Time
+	// SilentFrom is when the last sign of life was seen, or when the process began to look, by its own clock.
+	SilentFrom time.Time
+	// Evidence says why, for people. It does not change while nothing happens.
+	Evidence string
+	// HeldBack says why the node must not be fenced although it is Lost or Down; "" if it may be.
+	HeldBack string
+	// MassLoss says of a node that is Silent or Lost that it is one of so many at once that the fault may be elsewhere.
+	MassLoss bool
+}
+
+// Fence says whether a fence may be begun on this verdict.
+func (v Verdict) Fence() bool { return (v.State == NodeLost || v.State == Down) && v.HeldBack == "" }
+
+// NodeSigns are the signs of life of one node.
+type NodeSigns struct {
+	// SilentFrom is when the last sign of life was seen, or the clock was started again.
+	SilentFrom time.Time
+	// Silence is for how long after that the API server answered without a new heartbeat.
+	Silence time.Duration
+	// Patience is the age at which the heartbeat is stale; see Patience.
+	Patience time.Duration
+	// WasSilent says that the node was not judged Alive before, and was not heard of since.
+	WasSilent bool
+	// Contact says that the API server answers this process at present.
+	Contact bool
+	// Confirmed says that the API server itself, and not a cache, still showed the old heartbeat when it was stale.
+	Confirmed bool
+	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a row that failed since the last heartbeat.
+	ProbeWorks    bool
+	ProbeFailures int
+	// ProbeDetail says what became of the last probe.
+	ProbeDetail string
+	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not known.
+	LeaseDuration, LeaseAge time.Duration
+	// Power and VMGone are Azure's word, asked for since the last heartbeat; Power is "" if there is none.
+	Power  provisioner.PowerState
+	VMGone bool
+}
+
+// JudgeNode decides whether a node is alive. Two independent signals are needed to call it lost: a stale heartbeat, and failed
+// probes or, where probes never reached it, the kubelet's lease. Azure's word needs no second signal.
+func JudgeNode(s NodeSigns) (state Liveness, evidence string) {
+	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
+	switch {
+	case s.VMGone:
+		return Down, since + "; Azure knows no such VM"
+	case s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated:
+		return Down, since + "; Azure says that the VM is " + string(s.Power)
+	case !s.WasSilent && s.Silence <= s.Patience:
+		return Alive, "the heartbeat is fresh"
+	case !s.Contact:
+		return Silent, since + "; the API server does not answer this controller"
+	case s.Silence <= s.Patience:
+		return Silent, since + "; the API server was out of reach in the meantime"
+	}
+	second, why := secondSignal(s)
+	switch {
+	case !second:
+		return Silent, since + "; " + why
+	case !s.Confirmed:
+		return Silent, since + "; " + why + "; not yet confirmed by the API server"
+	}
+	return NodeLost, since + "; " + why
+}
+
+// SecondSignal says whether a stale heartbeat is borne out by another sign.
+func SecondSignal(s NodeSigns) bool {
+	second, _ := secondSignal(s)
+	return second
+}
+
+func secondSignal(s NodeSigns) (second bool, why string) {
+	switch {
+	case s.ProbeWorks && s.ProbeFailures >= FailedProbes:
+		return true, fmt.Sprintf("%d probes in a row failed", FailedProbes)
+	case s.ProbeWorks && s.ProbeFailures > 0:
+		return false, "a probe failed"
+	case s.ProbeWorks:
+		return false, "the node answers probes"
+	case s.LeaseDuration > 0 && s.LeaseAge > s.LeaseDuration:
+		return true, fmt.Sprintf("the kubelet has not renewed its lease for %s", s.LeaseDuration)
+	case s.LeaseDuration > 0:
+		return false, "probes never reached the node, and the kubelet's lease has not run out"
+	default:
+		return false, "probes never reached the node, and nothing is known of the kubelet's lease"
+	}
+}
+
+// Patience is the age at which a heartbeat is stale.
+func Patience(staleAfter time.Duration, promisedSeconds int32) time.Duration {
+	return max(staleAfter, MissedHeartbeats*time.Duration(promisedSeconds)*time.Second)
+}
+
+// Lateness is the age at which a heartbeat is half an interval late, and other signs of life are looked for.
+func Lateness(staleAfter time.Duration, promisedSeconds int32) time.Duration {
+	if promisedSeconds <= 0 {
+		return staleAfter / 2
+	}
+	return 3 * time.Duration(promisedSeconds) * time.Second / 2
+}
+
+// MassGuard says whether so many nodes seem lost at once that the fault is more likely with the observer: at least two, and more than threshold percent of all.
+func MassGuard(lost, total, threshold int) (held bool, why string) {
+	if lost < 2 || lost*100 <= total*threshold {
+		return false, ""
+	}
+	return true, fmt.Sprintf("%d of %d nodes seem lost at once, which is more than %d %%", lost, total, threshold)
+}
