@@ -32,6 +32,18 @@ func (e *Environment) mendLater(name string, do func(context.Context) error) {
 	e.repairs = append(e.repairs, repair{name, do})
 }
 
+// mended says that the scenario itself has put that right.
+func (e *Environment) mended(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.repairs = slices.DeleteFunc(e.repairs, func(r repair) bool { return r.name == name })
+}
+
+// The names of the repairs of a node.
+func repairPower(node string) string   { return "give " + node + " its power back" }
+func repairNetwork(node string) string { return "connect " + node + " again" }
+func repairVM(node string) string      { return "start the VM " + node }
+
 // mend puts everything right that is still broken.
 func (e *Environment) mend(ctx context.Context) error {
 	e.mu.Lock()
@@ -61,7 +73,7 @@ func (e *Environment) say(lane timeline.Lane, subject, step, detail string) time
 // powerOff cuts the power of a node and returns when that began: its disks fail at
 // once.
 func (e *Environment) powerOff(ctx context.Context, node string) (time.Time, error) {
-	e.mendLater("give "+node+" its power back", func(ctx context.Context) error { return e.Cluster.PowerOn(ctx, node) })
+	e.mendLater(repairPower(node), func(ctx context.Context) error { return e.Cluster.PowerOn(ctx, node) })
 	at := e.say(timeline.Node(node), node, "power cut", "its disks fail, what its cache held is lost, then its processes are gone; Azure says that the VM runs")
 	if err := e.Cluster.PowerOff(ctx, node); err != nil {
 		return at, fmt.Errorf("cut the power of %s: %w", node, err)
@@ -75,12 +87,13 @@ func (e *Environment) powerOn(ctx context.Context, node string) (time.Time, erro
 	if err := e.Cluster.PowerOn(ctx, node); err != nil {
 		return at, fmt.Errorf("give %s its power back: %w", node, err)
 	}
+	e.mended(repairPower(node))
 	return at, nil
 }
 
 // partition cuts a node off from the network and returns when that began.
 func (e *Environment) partition(ctx context.Context, node string) (time.Time, error) {
-	e.mendLater("connect "+node+" again", func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
+	e.mendLater(repairNetwork(node), func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
 	at := e.say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods run on and reach their disks")
 	if err := e.Cluster.Partition(ctx, node); err != nil {
 		return at, fmt.Errorf("cut %s off: %w", node, err)
@@ -94,6 +107,7 @@ func (e *Environment) heal(ctx context.Context, node string) (time.Time, error) 
 	if err := e.Cluster.Heal(ctx, node); err != nil {
 		return at, fmt.Errorf("connect %s again: %w", node, err)
 	}
+	e.mended(repairNetwork(node))
 	return at, nil
 }
 
@@ -102,7 +116,7 @@ func (e *Environment) heal(ctx context.Context, node string) (time.Time, error) 
 func (e *Environment) deallocate(ctx context.Context, node string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
-	e.mendLater("start the VM "+node, func(ctx context.Context) error { return e.Cluster.StartVM(ctx, node) })
+	e.mendLater(repairVM(node), func(ctx context.Context) error { return e.Cluster.StartVM(ctx, node) })
 	type seen struct {
 		at  time.Time
 		err error
@@ -142,5 +156,6 @@ func (e *Environment) startVM(ctx context.Context, node string) (time.Time, erro
 	if err := e.Cluster.StartVM(ctx, node); err != nil {
 		return at, fmt.Errorf("start the VM %s: %w", node, err)
 	}
+	e.mended(repairVM(node))
 	return at, nil
 }

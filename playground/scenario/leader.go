@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -14,11 +15,34 @@ import (
 // controllerLease is the lease of the leading controller.
 const controllerLease = "azuredisk-controller"
 
+// leaderCheck is how often the lease is read while nobody leads.
+const leaderCheck = 500 * time.Millisecond
+
 // leader is where the leading controller runs.
 type leader struct{ Pod, Node string }
 
-// leader returns the leading controller, which must be there.
+// leader returns the leading controller, and waits for one if there is none.
 func (e *Environment) leader(ctx context.Context) (leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
+	ticker := e.Clock.NewTicker(leaderCheck)
+	defer ticker.Stop()
+	for {
+		leads, err := e.leaderNow(ctx)
+		if err == nil {
+			return leads, nil
+		}
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return leader{}, err
+		}
+	}
+}
+
+// leaderNow returns the leading controller. It fails while there is none, or while the
+// one that is recorded is no more.
+func (e *Environment) leaderNow(ctx context.Context) (leader, error) {
 	lease, err := e.kube.CoordinationV1().Leases(driverNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
 	if err != nil {
 		return leader{}, fmt.Errorf("find the controller's leader: %w", err)
@@ -31,6 +55,9 @@ func (e *Environment) leader(ctx context.Context) (leader, error) {
 	pod, err := e.kube.CoreV1().Pods(driverNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return leader{}, fmt.Errorf("find the leading controller: %w", err)
+	}
+	if pod.DeletionTimestamp != nil {
+		return leader{}, fmt.Errorf("the leading controller %s is about to end", name)
 	}
 	return leader{pod.Name, pod.Spec.NodeName}, nil
 }
@@ -73,7 +100,8 @@ func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]v
 		}
 		return errors.Join(failures...)
 	}
-	e.mendLater("uncordon "+strings.Join(avoid, ", "), free)
+	const cordoned = "uncordon the nodes of the controllers"
+	e.mendLater(cordoned, free)
 	for _, node := range avoid {
 		if err := e.setCordon(ctx, node, true); err != nil {
 			return nil, err
@@ -97,5 +125,6 @@ func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]v
 	if err := free(ctx); err != nil {
 		return nil, err
 	}
+	e.mended(cordoned)
 	return e.awaitAllReady(ctx, workloads...)
 }

@@ -57,9 +57,8 @@ func (e *Environment) endLoss(ctx context.Context, f Failover) error {
 	if err := e.drawFailover(ctx, f, "The node is lost"); err != nil {
 		return err
 	}
-	p := f.phases(f.Fault)
-	e.Report.Summary = fmt.Sprintf("The pod ran again on %s %s after %s was lost: known after %s, fenced in %s (%s), unblocked in %s. Of %d acknowledged records %d are lost.",
-		f.To, timeline.Round(p.Total), f.From, timeline.Round(p.Detect), timeline.Round(p.Fence), f.ProofKind, timeline.Round(p.Unblock), judged.Acknowledged, len(judged.Lost))
+	e.Report.Summary = fmt.Sprintf("The pod ran again on %s %s after %s was lost. %s Of %d acknowledged records %d are lost.",
+		f.To, timeline.Round(f.Took()), f.From, f.story(), judged.Acknowledged, len(judged.Lost))
 	return nil
 }
 
@@ -80,6 +79,7 @@ func nodePowerCut(ctx context.Context, e *Environment) error {
 	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	p := f.phases(f.Fault)
 	e.recordFailover(f, proofDetached)
+	e.checkOrder(f)
 	e.bound("the loss is known after", p.Detect, maxDetectSeconds)
 	e.bound("the pod runs elsewhere after", p.Total, maxPowerCutSeconds)
 	marked := first(e.view.observer.marks(), f.Fault, milestone{Kind: taintedOut, Node: f.From})

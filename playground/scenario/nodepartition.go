@@ -43,7 +43,7 @@ func nodePartition(ctx context.Context, e *Environment) error {
 	}
 	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	e.recordFailover(f, proofDetached)
-	e.bound("the loss is known after", f.phases(f.Fault).Detect, maxDetectSeconds)
+	e.checkOrder(f)
 	e.bound("the pod runs elsewhere after", f.Took(), maxPartitionSeconds)
 	if err := e.awaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
 		return err
