@@ -74,6 +74,14 @@ func TestAttachment(t *testing.T) {
 			Job: ended(plan.WorkDetach, plan.Truth{Attached: true}, nil)}, want{state: apiv1.AttachmentDetachFail, reason: plan.ReasonDetachFailed}},
 		"a lost node that is being released is fenced": {plan.AttachmentInput{Attachment: primary(apiv1.AttachmentAttached), Volume: newVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
 			want{start: plan.WorkFence, state: apiv1.AttachmentAttached, reason: plan.ReasonFencing}},
+		"a restart goes on with the forced detach": {plan.AttachmentInput{Attachment: withOperation(primary(apiv1.AttachmentAttached), plan.WorkFence, "t"), Volume: newVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
+			want{start: plan.WorkFence, state: apiv1.AttachmentAttached, reason: plan.ReasonFencing, resume: "t"}},
+		"a forced detach that failed is not gone on with": {plan.AttachmentInput{Attachment: withOperation(primary(apiv1.AttachmentAttached), plan.WorkFence, "t"), Volume: newVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
+			Job: plan.Job{Work: plan.WorkFence, Phase: plan.PhaseEnded, Ended: now, Token: "t", Err: provisioner.Errorf(provisioner.Conflict, "preempted")}},
+			want{state: apiv1.AttachmentAttached, reason: plan.ReasonFencing}},
+		"one that could not be asked about is": {plan.AttachmentInput{Attachment: withOperation(primary(apiv1.AttachmentAttached), plan.WorkFence, "t"), Volume: newVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
+			Job: ended(plan.WorkFence, plan.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM"))},
+			want{state: apiv1.AttachmentAttached, reason: plan.ReasonFencing, resume: "t"}},
 		"law 3: a lost node that holds its claim is not": {plan.AttachmentInput{Attachment: primary(apiv1.AttachmentAttached), Volume: newVolume(held), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
 			want{state: apiv1.AttachmentAttached, reason: plan.ReasonAttached}},
 		"a VM that is gone is proof": {plan.AttachmentInput{Attachment: primary(apiv1.AttachmentAttached), Volume: newVolume(releasing), HasFinalizer: true, NodeLost: true,
@@ -139,6 +147,23 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 	}
 	a.Generation = 2
 	if step := plan.Attachment(in); step.Start != plan.WorkAttach {
+		t.Fatalf("%+v", step)
+	}
+}
+
+// The wait was as long as the attachment had been attached, up to a minute.
+func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
+	t.Parallel()
+	a := newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+	in := plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), VMID: "/vm/a", HasFinalizer: true, NodeLost: true}
+	in.Job = plan.Job{Work: plan.WorkFence, Phase: plan.PhaseEnded, Ended: now, Err: errors.New("no answer")}
+	a.Status = plan.Attachment(in).Status
+	in.Job = plan.Job{}
+	if step := plan.Attachment(in); step.Start != plan.WorkNone || step.RequeueAfter <= 0 || step.RequeueAfter > 5*time.Second {
+		t.Fatalf("%+v", step)
+	}
+	in.Now = now.Add(5 * time.Second)
+	if step := plan.Attachment(in); step.Start != plan.WorkFence {
 		t.Fatalf("%+v", step)
 	}
 }

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -93,12 +95,33 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 	case in.Attachment.Status.VMID == "" && in.VMID == "":
 		// Azure was never asked to attach the disk, and there is no VM to ask about.
 		s.prove(in, apiv1.ProofDetached, "the disk was never attached to a VM of this node")
-	case in.Attachment.Status.Error != nil && RetryIn(failingSince(in.Attachment), in.Attachment.Status.Error.Time.Time, in.Now) > 0:
-		s.RequeueAfter = RetryIn(failingSince(in.Attachment), in.Attachment.Status.Error.Time.Time, in.Now)
+	case fenceAgainIn(in) > 0:
+		s.RequeueAfter = fenceAgainIn(in)
 	default:
 		s.Start = WorkFence
+		if op := s.Status.Operation; op != nil && op.Kind == string(WorkFence) {
+			s.Resume = op.ResumeToken
+		}
 		s.Reason, s.Message = ReasonFencing, "the node does not answer; asking Azure for proof"
 	}
+}
+
+// fenceRetry is how long a fence that failed waits for its next try. It does not grow: somebody waits for the disk, and what Azure asks for
+// when it has too much to do is kept to by those who call it.
+const fenceRetry = 4 * time.Second
+
+// fenceAgainIn returns how long to wait until the next try; 0 if the time has come.
+func fenceAgainIn(in AttachmentInput) time.Duration {
+	failed := in.Attachment.Status.Error
+	if failed == nil {
+		return 0
+	}
+	// Times in the API have whole seconds; one that seems to lie ahead is a rounding or another's clock.
+	passed := max(in.Now.Sub(failed.Time.Time), 0)
+	if passed >= fenceRetry {
+		return 0
+	}
+	return max(fenceRetry-passed, notBeforeIn)
 }
 
 func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
@@ -107,7 +130,10 @@ func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 	case in.Job.Err != nil:
 		s.Status.Error = failure(in.Job.Err, in.Job.Ended)
 		s.Reason, s.Message = ReasonFencing, s.Status.Error.Message
-		s.RequeueAfter = firstRetry
+		s.RequeueAfter = fenceRetry
+		if in.Job.Token != "" {
+			s.Status.Operation = nil // it has ended, and failed
+		}
 	case truth.VMGone:
 		s.prove(in, apiv1.ProofVMDown, "Azure has no VM "+in.Attachment.Status.VMID)
 	case truth.VMDown:
@@ -116,7 +142,8 @@ func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 		s.prove(in, apiv1.ProofDetached, "Azure says that the disk is not attached to the VM")
 	default:
 		s.Status.Error = failure(provisioner.Errorf(provisioner.Conflict, "the disk is still attached after a forced detach"), in.Job.Ended)
-		s.RequeueAfter = firstRetry
+		s.Status.Operation = nil
+		s.RequeueAfter = fenceRetry
 	}
 }
 

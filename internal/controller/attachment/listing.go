@@ -3,45 +3,43 @@ package attachment
 import (
 	"context"
 	"sync"
-
-	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// listing joins reads of one VM's disks: those who ask while a read is under way
+// joined joins reads of one VM: those who ask while a read is under way
 // share the next one, which began after they asked. When forty disks have been attached by
-// one operation, that makes two reads and not forty.
-type listing struct {
-	attachments provisioner.Attachments
+// one operation, or are to be cut off a lost node, that makes two reads and not forty.
+type joined[T any] struct {
+	read func(ctx context.Context, vmID string) (T, error)
 
 	mu  sync.Mutex
-	vms map[string]*reads
+	vms map[string]*reads[T]
 }
 
-type reads struct {
+type reads[T any] struct {
 	running bool
-	next    *read
+	next    *read[T]
 }
 
-type read struct {
-	done  chan struct{}
-	disks []provisioner.Attachment
-	err   error
+type read[T any] struct {
+	done chan struct{}
+	seen T
+	err  error
 }
 
-func newListing(attachments provisioner.Attachments) *listing {
-	return &listing{attachments: attachments, vms: map[string]*reads{}}
+func join[T any](one func(ctx context.Context, vmID string) (T, error)) *joined[T] {
+	return &joined[T]{read: one, vms: map[string]*reads[T]{}}
 }
 
-// List returns the disks of a VM as they were at some time after the call.
-func (l *listing) List(ctx context.Context, vmID string) ([]provisioner.Attachment, error) {
+// Read returns the VM as it was at some time after the call.
+func (l *joined[T]) Read(ctx context.Context, vmID string) (T, error) {
 	l.mu.Lock()
 	vm, ok := l.vms[vmID]
 	if !ok {
-		vm = &reads{}
+		vm = &reads[T]{}
 		l.vms[vmID] = vm
 	}
 	if vm.next == nil {
-		vm.next = &read{done: make(chan struct{})}
+		vm.next = &read[T]{done: make(chan struct{})}
 	}
 	mine := vm.next
 	if !vm.running {
@@ -52,13 +50,14 @@ func (l *listing) List(ctx context.Context, vmID string) ([]provisioner.Attachme
 	l.mu.Unlock()
 	select {
 	case <-mine.done:
-		return mine.disks, mine.err
+		return mine.seen, mine.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 }
 
-func (l *listing) run(ctx context.Context, vmID string, vm *reads) {
+func (l *joined[T]) run(ctx context.Context, vmID string, vm *reads[T]) {
 	for {
 		l.mu.Lock()
 		current := vm.next
@@ -70,7 +69,7 @@ func (l *listing) run(ctx context.Context, vmID string, vm *reads) {
 			return
 		}
 		l.mu.Unlock()
-		current.disks, current.err = l.attachments.List(ctx, vmID)
+		current.seen, current.err = l.read(ctx, vmID)
 		close(current.done)
 	}
 }

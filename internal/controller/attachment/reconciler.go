@@ -78,7 +78,7 @@ func New(options Options) (*Reconciler, error) {
 			return nil, fmt.Errorf("register metrics of attachments: %w", err)
 		}
 	}
-	return &Reconciler{Options: options, proofs: proofs, disks: diskWork{cloud: options.Cloud, list: newListing(options.Cloud.Attachments())}}, nil
+	return &Reconciler{Options: options, proofs: proofs, disks: newDiskWork(options.Cloud)}, nil
 }
 
 // Reconcile takes the next step of one attachment.
@@ -296,7 +296,7 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 	case plan.WorkDetach:
 		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
 	case plan.WorkFence:
-		r.Jobs.Start(a, step.Start, r.disks.fence(r.diskID(in), vmID))
+		r.Jobs.Start(a, step.Start, r.disks.fence(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
 	default:
 		return fmt.Errorf("no such work for an attachment: %s", step.Start)
 	}

@@ -17,7 +17,12 @@ import (
 // diskWork makes the jobs of attachments. Each ends by reading the truth from the VM.
 type diskWork struct {
 	cloud provisioner.Cloud
-	list  *listing
+	list  *joined[[]provisioner.Attachment]
+	power *joined[provisioner.Instance] // with the disks
+}
+
+func newDiskWork(cloud provisioner.Cloud) diskWork {
+	return diskWork{cloud: cloud, list: join(cloud.Attachments().List), power: join(cloud.Instances().Get)}
 }
 
 func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
@@ -63,11 +68,12 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 	}
 }
 
-// fence finds out whether a VM can write to the disk, and cuts the disk off if it may.
-func (d diskWork) fence(diskID, vmID string) work.Func {
+// fence finds out whether a VM can write to the disk, and cuts the disk off if it may. A forced detach that an earlier process
+// began is gone on with by its token: another one would take its place and begin its time anew.
+func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
-		vm, err := d.cloud.Instances().Get(ctx, vmID)
+		vm, err := d.power.Read(ctx, vmID)
 		switch {
 		case errors.Is(err, provisioner.NotFound):
 			return plan.Truth{VMGone: true}, nil
@@ -76,11 +82,14 @@ func (d diskWork) fence(diskID, vmID string) work.Func {
 		case vm.Power == provisioner.PowerDeallocated, vm.Power == provisioner.PowerStopped:
 			return plan.Truth{VMDown: true, Attached: true}, nil
 		}
+		if diskID == "" {
+			diskID = named(vm.DataDisks, volumeName)
+		}
 		if truth := find(vm.DataDisks, diskID); !truth.Attached {
 			return truth, nil
 		}
 		crashpoint.At("fence-before-forced-detach")
-		op, err := d.cloud.Attachments().ForceDetach(ctx, vmID, diskID)
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().ForceDetach(ctx, vmID, diskID) })
 		if err != nil {
 			return plan.Truth{}, fmt.Errorf("detach disk by force: %w", err)
 		}
@@ -89,6 +98,10 @@ func (d diskWork) fence(diskID, vmID string) work.Func {
 		ended := op.Wait(ctx)
 		crashpoint.At("fence-after-end")
 		truth, err := d.look(ctx, vmID, diskID)
+		if err == nil && !truth.Attached {
+			// However the operation ended, the disk is off.
+			return truth, nil
+		}
 		return truth, first(ended, err, "detach disk by force")
 	}
 }
@@ -106,7 +119,7 @@ func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (prov
 }
 
 func (d diskWork) look(ctx context.Context, vmID, diskID string) (plan.Truth, error) {
-	disks, err := d.list.List(ctx, vmID)
+	disks, err := d.list.Read(ctx, vmID)
 	if errors.Is(err, provisioner.NotFound) {
 		return plan.Truth{VMGone: true}, nil
 	}
@@ -117,16 +130,21 @@ func (d diskWork) look(ctx context.Context, vmID, diskID string) (plan.Truth, er
 }
 
 func (d diskWork) findDisk(ctx context.Context, vmID, volumeName string) (string, error) {
-	disks, err := d.list.List(ctx, vmID)
+	disks, err := d.list.Read(ctx, vmID)
 	if err != nil && !errors.Is(err, provisioner.NotFound) {
 		return "", fmt.Errorf("read disks of VM: %w", err)
 	}
+	return named(disks, volumeName), nil
+}
+
+// named returns the ID of the disk of a volume; "" if it is not there.
+func named(disks []provisioner.Attachment, volumeName string) string {
 	for _, disk := range disks {
 		if handle, err := volumehandle.Parse(disk.DiskID); err == nil && handle.VolumeName() == volumeName {
-			return disk.DiskID, nil
+			return disk.DiskID
 		}
 	}
-	return "", nil
+	return ""
 }
 
 func find(disks []provisioner.Attachment, diskID string) plan.Truth {

@@ -1,0 +1,124 @@
+package attachment
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+const (
+	compute = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/"
+	lostVM  = compute + "virtualMachines/lost"
+)
+
+// withLostVM runs a test in virtual time with a VM that has n disks, of a platform where a forced detach takes eight seconds.
+func withLostVM(t *testing.T, n int, test func(t *testing.T, cloud *fake.Cloud, disks []string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cloud := fake.New(fake.Options{Latency: fake.Latency{ForceDetach: 8 * time.Second}})
+		vm := provisioner.Instance{ID: lostVM, Size: "Standard_M128s"}
+		var disks []string
+		for i := range n {
+			id := fmt.Sprintf("%sdisks/pvc-%d", compute, i)
+			cloud.AddDisk(provisioner.Disk{ID: id, MaxShares: 3})
+			disks = append(disks, id)
+			vm.DataDisks = append(vm.DataDisks, provisioner.Attachment{DiskID: id, LUN: int32(i)})
+		}
+		cloud.AddVM(vm)
+		test(t, cloud, disks)
+	})
+}
+
+func TestANewLeaderGoesOnWithTheForcedDetachOfTheOld(t *testing.T) {
+	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
+		began := time.Now()
+		ctx, kill := context.WithCancel(t.Context())
+		tokens := make(chan string, 1)
+		go func() {
+			_, _ = newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "")(ctx, func(op provisioner.Operation) { tokens <- op.Token() })
+		}()
+		token := <-tokens
+		time.Sleep(5 * time.Second)
+		kill()
+		truth, err := newDiskWork(cloud.Reopen()).fence("pvc-0", disks[0], lostVM, token)(t.Context(), func(op provisioner.Operation) {
+			if op.Token() != token {
+				t.Errorf("it goes on with %q", op.Token())
+			}
+		})
+		if err != nil || truth.Attached {
+			t.Fatalf("%+v, %v", truth, err)
+		}
+		if n, took := cloud.CallCount(fake.AttachmentsForceDetach), time.Since(began); n != 1 || took > 8100*time.Millisecond {
+			t.Errorf("%d forced detaches, %v", n, took)
+		}
+	})
+}
+
+func TestATokenThatThePlatformDoesNotKnowIsReplacedByAForcedDetach(t *testing.T) {
+	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
+		truth, err := newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "unknown")(t.Context(), func(provisioner.Operation) {})
+		if n := cloud.CallCount(fake.AttachmentsForceDetach); err != nil || truth.Attached || n != 1 {
+			t.Errorf("%+v, %v, %d forced detaches", truth, err, n)
+		}
+	})
+}
+
+func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
+	const n = 40
+	withLostVM(t, n, func(t *testing.T, cloud *fake.Cloud, disks []string) {
+		work, truths := newDiskWork(cloud), make(chan plan.Truth, n)
+		for i, disk := range disks {
+			go func() {
+				truth, err := work.fence(fmt.Sprintf("pvc-%d", i), disk, lostVM, "")(t.Context(), func(provisioner.Operation) {})
+				if err != nil {
+					t.Error(err)
+				}
+				truths <- truth
+			}()
+		}
+		for range n {
+			if truth := <-truths; truth.Attached {
+				t.Error("a disk is still attached")
+			}
+		}
+		if reads := cloud.CallCount(fake.InstancesGet) + cloud.CallCount(fake.AttachmentsList); reads > 6 {
+			t.Errorf("%d reads of the VM", reads)
+		}
+	})
+}
+
+func TestWhatAFenceFindsOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(cloud *fake.Cloud)
+		diskID  string
+		want    plan.Truth
+	}{
+		"a VM that is gone":          {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, compute + "disks/pvc-0", plan.Truth{VMGone: true}},
+		"a VM that is stopped":       {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, compute + "disks/pvc-0", plan.Truth{VMDown: true, Attached: true}},
+		"a VM that is deallocated":   {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerDeallocated) }, compute + "disks/pvc-0", plan.Truth{VMDown: true, Attached: true}},
+		"a disk that is not there":   {func(*fake.Cloud) {}, compute + "disks/pvc-9", plan.Truth{}},
+		"a VM that runs":             {func(*fake.Cloud) {}, compute + "disks/pvc-0", plan.Truth{}},
+		"a disk whose ID is missing": {func(*fake.Cloud) {}, "", plan.Truth{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {
+				test.prepare(cloud)
+				got, err := newDiskWork(cloud).fence("pvc-0", test.diskID, lostVM, "")(t.Context(), func(provisioner.Operation) {})
+				if err != nil || got != test.want {
+					t.Errorf("%+v, %v", got, err)
+				}
+				for _, vm := range cloud.State().Instances {
+					if cut := len(vm.DataDisks) == 0; cut != (name == "a VM that runs" || name == "a disk whose ID is missing") {
+						t.Errorf("cut off: %v", cut)
+					}
+				}
+			})
+		})
+	}
+}
