@@ -222,10 +222,10 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 			continue
 		case a.Status.VMID != "" && a.Status.VMID != node.Spec.VMID:
 			// The node came back as another VM: this attachment is the old one's.
-			if err := s.remove(ctx, a); err != nil && !apierrors.IsConflict(err) {
+			if err := s.remove(ctx, a); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				return nil, false, err
 			}
-			continue
+			continue // and wait until it is gone
 		}
 		changed, err := s.makePrimary(ctx, a, epoch)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {

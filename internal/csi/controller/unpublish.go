@@ -257,14 +257,15 @@ func (s *Server) recordProof(ctx context.Context, volume, node string, a *apiv1.
 	return nil, grpcstatus.Errorf(codes.Aborted, "the attachment of %s to node %s changes too often", volume, node)
 }
 
-// lookAfter makes the attachment of a node that let go a replica, or removes it and waits until it is gone.
+// lookAfter makes the attachment of a node that let go a replica, or removes it. For a disk that only one VM can have it waits
+// until it is gone; a shared one can be attached elsewhere meanwhile, and nobody shall wait for a detach from a VM that is down.
 func (s *Server) lookAfter(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
 	for range maxTries {
 		if a == nil || (a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil) {
 			return nil
 		}
 		if a.DeletionTimestamp != nil {
-			return s.awaitAttachmentGone(ctx, a)
+			return s.awaitDetached(ctx, v, a)
 		}
 		if !plan.Proven(v, a) {
 			return grpcstatus.Errorf(codes.Aborted, "no proof that node %s let go of epoch %d", a.Spec.NodeName, a.Spec.Epoch)
@@ -277,8 +278,8 @@ func (s *Server) lookAfter(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVo
 			before := a.DeepCopy()
 			a.Spec.Role = apiv1.RoleReplica
 			err = s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-		} else {
-			err = s.remove(ctx, a)
+		} else if err = s.remove(ctx, a); err == nil {
+			err = s.awaitDetached(ctx, v, a)
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
@@ -335,7 +336,7 @@ func (s *Server) ofVolume(ctx context.Context, volume string) ([]*apiv1.AzVolume
 	return found, nil
 }
 
-// remove deletes an attachment, if it has not changed since it was read, and waits until it is gone.
+// remove deletes an attachment, if it has not changed since it was read. It goes when the disk is detached.
 func (s *Server) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	crashpoint.At("unpublish-before-removal")
 	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
@@ -343,6 +344,14 @@ func (s *Server) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error 
 		return fmt.Errorf("delete attachment: %w", err)
 	}
 	crashpoint.At("unpublish-after-removal")
+	return nil
+}
+
+// awaitDetached waits until an attachment that is being deleted is gone, if that is what keeps the disk from being attached elsewhere.
+func (s *Server) awaitDetached(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
+	if v.Spec.Disk.MaxShares > 1 {
+		return nil
+	}
 	return s.awaitAttachmentGone(ctx, a)
 }
 
