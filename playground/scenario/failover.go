@@ -173,7 +173,7 @@ func (v *view) isBack(name string, since time.Time) bool {
 	}
 	driver := v.driverNode(name)
 	heartbeat, err := time.Parse(time.RFC3339Nano, text(driver, "status", "heartbeatTime"))
-	return err == nil && heartbeat.After(since) && condition(driver, conditionReachable).status == "True"
+	return err == nil && heartbeat.After(since) && reachability(driver).status == "True"
 }
 
 // driverNode is the AzDriverNode, empty if there is none.
@@ -193,7 +193,7 @@ func (v *view) describeNode(name string) string {
 		return "no Node"
 	}
 	driver := v.driverNode(name)
-	reachable := condition(driver, conditionReachable)
+	reachable := reachability(driver)
 	return fmt.Sprintf("Ready %s, out of service %t, reachable %q %s, last heartbeat %s", nodeReady(node), isOutOfService(node),
 		reachable.status, reachable.reason, text(driver, "status", "heartbeatTime"))
 }

@@ -52,7 +52,7 @@ func isOutOfService(node *corev1.Node) bool {
 
 // sawReachable reports when the driver thinks differently of whether a node is there.
 func (o *observer) sawReachable(old, object *unstructured.Unstructured) {
-	was, is := condition(old, conditionReachable), condition(object, conditionReachable)
+	was, is := reachability(old), reachability(object)
 	if is.status == "" || was.status == is.status && was.reason == is.reason {
 		return
 	}
@@ -70,14 +70,15 @@ func (o *observer) sawReachable(old, object *unstructured.Unstructured) {
 // there is none.
 type conditionOf struct{ status, reason, message string }
 
-func condition(u *unstructured.Unstructured, kind string) conditionOf {
+// reachability is the condition of an AzDriverNode that says whether the node is there.
+func reachability(u *unstructured.Unstructured) conditionOf {
 	if u == nil {
 		return conditionOf{}
 	}
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, item := range list {
 		c, _ := item.(map[string]any)
-		if c["type"] == kind {
+		if c["type"] == conditionReachable {
 			field := func(name string) string { s, _ := c[name].(string); return s }
 			return conditionOf{field("status"), field("reason"), field("message")}
 		}
