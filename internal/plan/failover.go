@@ -9,27 +9,11 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Fate is what may be taken for true of a node at the moment.
-type Fate string
-
-// The fates of a node.
-const (
-	// FateAlive: the node reports.
-	FateAlive Fate = "Alive"
-	// FateDoubtful: nothing is known, or not enough.
-	FateDoubtful Fate = "Doubtful"
-	// FateLost: two independent signals say that the node is gone.
-	FateLost Fate = "Lost"
-	// FateDown: Azure says that the VM is stopped, deallocated or gone.
-	FateDown Fate = "Down"
-)
-
 // FailoverInput is what the next step of a node's failover follows from.
 type FailoverInput struct {
 	NodeName string
-	Fate     Fate
-	// MayFence allows new decisions to fence: failover is on, and no guard holds it back. Decisions that were taken are carried through without it.
-	MayFence bool
+	// Verdict says whether new decisions to fence may be taken. Those that were taken are carried through without it.
+	Verdict Verdict
 	// OutOfServiceTaint allows the taint of that name where the VM is proved down.
 	OutOfServiceTaint bool
 	// Node and DriverNode are nil where there are none.
@@ -159,7 +143,7 @@ type failover struct {
 
 func newFailover(in FailoverInput) *failover {
 	f := &failover{
-		in: in, begins: in.MayFence && (in.Fate == FateLost || in.Fate == FateDown), held: map[string]FailoverVolume{},
+		in: in, begins: in.Verdict.Fence(), held: map[string]FailoverVolume{},
 		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
 	}
 	for _, v := range in.Volumes {
@@ -220,10 +204,10 @@ func (f *failover) taints() {
 		return
 	}
 	concerns := len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
-	back := f.in.Fate == FateAlive && nodeReady(n)
+	back := f.in.Verdict.State == Alive && nodeReady(n)
 	quarantined := hasTaint(n, apiv1.TaintNodeLost)
 	switch {
-	case !quarantined && concerns && f.in.Fate != FateAlive:
+	case !quarantined && concerns && f.in.Verdict.State != Alive:
 		f.step.Quarantine = TaintAdd
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
@@ -232,15 +216,15 @@ func (f *failover) taints() {
 	switch {
 	case ours && back:
 		f.step.OutOfService = TaintRemove
-	case f.in.OutOfServiceTaint && f.in.MayFence && concerns && f.provedDown() && !f.optedOut() && f.in.DriverNode != nil && !hasTaint(n, corev1.TaintNodeOutOfService):
+	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() && f.in.DriverNode != nil && !hasTaint(n, corev1.TaintNodeOutOfService):
 		f.step.OutOfService = TaintAdd
 	}
 }
 
 // provedDown says that Azure says so: of the VM, or when it was asked for the proof of one of the volumes of a node that is still lost.
 func (f *failover) provedDown() bool {
-	if f.in.Fate != FateLost {
-		return f.in.Fate == FateDown
+	if f.in.Verdict.State != NodeLost {
+		return f.in.Verdict.State == Down
 	}
 	return slices.ContainsFunc(f.step.Proven, func(v FailoverVolume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }

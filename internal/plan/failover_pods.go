@@ -132,7 +132,7 @@ func (f *failover) judgePods() {
 		if len(p.ours()) == 0 {
 			continue
 		}
-		if f.leave[i], messages[i] = p.hold(f.in.Fate == FateDown); f.leave[i] != "" {
+		if f.leave[i], messages[i] = p.hold(f.in.Verdict.State == Down); f.leave[i] != "" {
 			f.keep(p)
 		}
 	}
@@ -188,7 +188,7 @@ func (f *failover) pods() {
 		}
 		// The node came back before all of the pod's volumes could be taken from it. The pod has lost some
 		// for good; its kubelet ends it, and lets go of the others.
-		if f.in.Fate == FateAlive && p.Pod.DeletionTimestamp == nil && !slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
+		if f.in.Verdict.State == Alive && p.Pod.DeletionTimestamp == nil && !slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
 			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Volumes: ours})
 		}
 	}

@@ -50,6 +50,8 @@ type Options struct {
 	CleanUpAfter  time.Duration
 	StaleAfter    time.Duration
 	ReservedSlots int32
+	// With adds more to each process than the reconcilers that every test needs; cloud is the process's client of the platform.
+	With func(ctx context.Context, mgr ctrl.Manager, cloud provisioner.Cloud, namespace string) error
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
 }
@@ -190,6 +192,9 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		if err := r.SetUp(mgr, p.Namespace); err != nil {
 			return err
 		}
+	}
+	if p.options.With != nil {
+		return p.options.With(ctx, mgr, cloud, p.Namespace)
 	}
 	return nil
 }

@@ -1,0 +1,126 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// maxTries bounds the rounds of a compare-and-swap. Each lost round is somebody else's success.
+const maxTries = 10
+
+// fence writes the decision to take a volume from the node. From then on the attachment reconciler brings about the proof.
+func (r *Reconciler) fence(ctx context.Context, o observed, v plan.FailoverVolume) error {
+	written, err := false, error(nil)
+	crashpoint.At("failover-before-claim")
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		written, err = r.fenceMultiNode(ctx, v.Attachment)
+	} else {
+		written, err = r.fenceClaim(ctx, o, v)
+	}
+	if err != nil || !written {
+		return err
+	}
+	crashpoint.At("failover-after-claim")
+	r.journal.decided(ctx, o, v)
+	return nil
+}
+
+// fenceClaim makes the node's claim Releasing because the node was lost, and says whether it did. The first look was at the cache: the
+// write succeeds only if it showed the truth.
+func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v plan.FailoverVolume) (bool, error) {
+	current := v.Volume.DeepCopy()
+	for range maxTries {
+		claim, holder, changed := plan.Releasing(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
+		if !holder || !changed || claim.Epoch != v.Epoch() || !r.Monitor.Verdict(o.NodeName).Fence() {
+			return false, nil
+		}
+		before := current.DeepCopy()
+		current.Status.Primary = &claim
+		err := r.Client.Status().Patch(ctx, current, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if err == nil {
+			return true, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return false, fmt.Errorf("write claim of lost node %s: %w", o.NodeName, err)
+		}
+		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
+			return false, fmt.Errorf("read volume again: %w", err)
+		}
+	}
+	return false, fmt.Errorf("volume %s changes too often", v.Volume.Name)
+}
+
+// fenceMultiNode deletes the node's attachment. The finalizer, which goes on first, keeps it as the record of the decision until Kubernetes knows.
+func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttachment) (bool, error) {
+	if a.DeletionTimestamp != nil {
+		return false, nil // on its way out, with a proof
+	}
+	if err := r.setFinalizer(ctx, a, true); err != nil {
+		return false, err
+	}
+	crashpoint.At("failover-between-finalizer-and-deletion")
+	if err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID}); err != nil {
+		return false, fmt.Errorf("delete attachment to a lost node: %w", err)
+	}
+	return true, nil
+}
+
+func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) error {
+	changed := a.DeepCopy()
+	if want && !controllerutil.AddFinalizer(changed, apiv1.FinalizerFenced) || !want && !controllerutil.RemoveFinalizer(changed, apiv1.FinalizerFenced) {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("set finalizer of fenced attachment: %w", err)
+	}
+	return nil
+}
+
+// repair makes the node's attachment the primary of the claim that is being fenced, as the process that wrote the claim would have done.
+func (r *Reconciler) repair(ctx context.Context, o observed, v plan.FailoverVolume) error {
+	current := &apiv1.AzVolume{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
+		return fmt.Errorf("read volume again: %w", err)
+	}
+	if !plan.Fencing(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
+		return nil
+	}
+	if v.Attachment != nil {
+		changed := v.Attachment.DeepCopy()
+		changed.Spec.Role, changed.Spec.Epoch = apiv1.RolePrimary, v.Epoch()
+		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v.Attachment, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("make attachment the primary of its claim: %w", err)
+		}
+		return nil
+	}
+	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.namespace, Name: apiv1.AttachmentName(v.Volume.Name, o.NodeName), Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: v.Volume.Name, NodeName: o.NodeName, Role: apiv1.RolePrimary, Epoch: v.Epoch()},
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create attachment of a claim: %w", err)
+	}
+	return nil
+}
+
+// unblocked ends the failover of a volume: the rest is Kubernetes', which unpublishes it.
+func (r *Reconciler) unblocked(ctx context.Context, o observed, v plan.FailoverVolume) error {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		if err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	r.journal.unblocked(ctx, o, v)
+	return nil
+}

@@ -1,0 +1,276 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// journal says what the failover does: in the log, as events and as metrics. What it remembers makes times exact and keeps it from
+// saying a thing twice; nothing else depends on it.
+type journal struct {
+	Options
+	metrics *metrics
+
+	mu    sync.Mutex
+	nodes map[string]*entry
+}
+
+// entry is what is remembered of a node.
+type entry struct {
+	volumes map[hold]*mark
+	said    map[string]bool
+}
+
+// hold is one time that a node held a volume.
+type hold struct {
+	volume string
+	epoch  int64
+	uid    string // of the attachment, where the epoch is always the same
+}
+
+// mark holds when the phases of the failover of a volume ended.
+type mark struct {
+	silentFrom, decided, proven time.Time
+	unblocked                   bool
+}
+
+func newJournal(options Options) (*journal, error) {
+	m, err := newMetrics(options.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &journal{Options: options, metrics: m, nodes: map[string]*entry{}}, nil
+}
+
+func holdOf(v plan.FailoverVolume) hold {
+	h := hold{volume: v.Volume.Name, epoch: v.Epoch()}
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		h.uid = string(v.Attachment.UID)
+	}
+	return h
+}
+
+func (j *journal) entry(node string) *entry {
+	if j.nodes[node] == nil {
+		j.nodes[node] = &entry{volumes: map[hold]*mark{}, said: map[string]bool{}}
+	}
+	return j.nodes[node]
+}
+
+// markOf returns the mark of a volume, made from what is recorded if another process took the decision.
+func (j *journal) markOf(o observed, v plan.FailoverVolume) *mark {
+	e, h := j.entry(o.NodeName), holdOf(v)
+	if e.volumes[h] == nil {
+		m := &mark{decided: decidedAt(v, j.Clock.Now())}
+		if d := o.DriverNode; d != nil && d.Status.HeartbeatTime != nil && d.Status.HeartbeatTime.Time.Before(m.decided) {
+			m.silentFrom = d.Status.HeartbeatTime.Time
+		}
+		if p := v.Proof(); p != nil {
+			m.proven = p.Time.Time
+			j.provenOnce(m, p.Kind)
+		}
+		e.volumes[h] = m
+	}
+	return e.volumes[h]
+}
+
+func decidedAt(v plan.FailoverVolume, otherwise time.Time) time.Time {
+	var since *metav1.Time
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		since = v.Attachment.DeletionTimestamp
+	} else {
+		since = v.Volume.Status.Primary.Since
+	}
+	if since == nil {
+		return otherwise
+	}
+	return since.Time
+}
+
+func (j *journal) provenOnce(m *mark, kind apiv1.ProofKind) {
+	j.metrics.fences.WithLabelValues(string(kind)).Inc()
+	j.metrics.phases.WithLabelValues(phaseFence).Observe(max(m.proven.Sub(m.decided), 0).Seconds())
+}
+
+// look takes note of what was observed: proofs, pods that are left alone, and volumes that Kubernetes has unpublished.
+func (j *journal) look(ctx context.Context, o observed, step plan.FailoverStep) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, v := range step.Waiting {
+		j.markOf(o, v)
+	}
+	for _, v := range step.Proven {
+		m := j.markOf(o, v)
+		if m.proven.IsZero() {
+			m.proven = j.Clock.Now()
+			j.provenOnce(m, v.Proof().Kind)
+		}
+		if j.once(o, "proven "+v.Volume.Name+v.Proof().Time.String()) {
+			j.say(ctx, o, v, plan.ReasonFailoverProven, fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
+		}
+	}
+	for _, p := range step.LeftAlone {
+		j.leftAlone(ctx, o, p)
+	}
+	j.released(ctx, o)
+	if o.Verdict.State == plan.Alive && !step.Active {
+		delete(j.nodes, o.NodeName)
+	}
+}
+
+// once says whether a thing is said of a node for the first time.
+func (j *journal) once(o observed, what string) bool {
+	e := j.entry(o.NodeName)
+	if e.said[what] {
+		return false
+	}
+	e.said[what] = true
+	return true
+}
+
+func (j *journal) leftAlone(ctx context.Context, o observed, p plan.LeftAlone) {
+	if !j.once(o, "left alone "+string(p.Pod.UID)+string(p.Reason)) {
+		return
+	}
+	j.metrics.heldBack.WithLabelValues(string(p.Reason)).Inc()
+	ctrl.LoggerFrom(ctx).Info("pod on lost node is left alone", "pod", p.Pod.Namespace+"/"+p.Pod.Name, "node", o.NodeName, "volumes", p.Volumes,
+		"reason", string(p.Reason), "message", p.Message)
+	message := fmt.Sprintf("left alone on lost node %s: %s", o.NodeName, p.Message)
+	j.event(p.Pod, corev1.EventTypeWarning, plan.ReasonFailoverHeldBack, message)
+	for _, volume := range p.Volumes {
+		if claim := o.claims[volume]; claim != nil {
+			j.event(claim, corev1.EventTypeWarning, plan.ReasonFailoverHeldBack, fmt.Sprintf("stays with pod %s, which is %s", p.Pod.Name, message))
+		}
+	}
+}
+
+// released ends the failover of volumes that the node does not hold any more.
+func (j *journal) released(ctx context.Context, o observed) {
+	if j.nodes[o.NodeName] == nil {
+		return
+	}
+	held := map[hold]bool{}
+	for _, v := range o.Volumes {
+		held[holdOf(v)] = true
+	}
+	for h, m := range j.nodes[o.NodeName].volumes {
+		if held[h] {
+			continue
+		}
+		if !m.unblocked {
+			j.ended(m, resultReleased)
+		}
+		ctrl.LoggerFrom(ctx).Info("volume was unpublished from lost node", "volume", h.volume, "node", o.NodeName, "epoch", h.epoch)
+		delete(j.nodes[o.NodeName].volumes, h)
+	}
+}
+
+func (j *journal) ended(m *mark, result string) {
+	m.unblocked = true
+	now := j.Clock.Now()
+	j.metrics.failovers.WithLabelValues(result).Inc()
+	if !m.proven.IsZero() {
+		j.metrics.phases.WithLabelValues(phaseUnblock).Observe(max(now.Sub(m.proven), 0).Seconds())
+	}
+	begun := m.silentFrom
+	if begun.IsZero() {
+		begun = m.decided
+	}
+	j.metrics.phases.WithLabelValues(phaseTotal).Observe(max(now.Sub(begun), 0).Seconds())
+}
+
+// decided says that it was decided to take a volume from the node.
+func (j *journal) decided(ctx context.Context, o observed, v plan.FailoverVolume) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := &mark{decided: j.Clock.Now(), silentFrom: o.Verdict.SilentFrom}
+	j.entry(o.NodeName).volumes[holdOf(v)] = m
+	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
+	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Verdict.Evidence)
+	j.say(ctx, o, v, plan.ReasonFailoverStarted, message)
+	for _, p := range o.Pods {
+		for _, used := range p.Volumes {
+			if used.Volume == v.Volume.Name {
+				j.event(p.Pod, corev1.EventTypeWarning, plan.ReasonFailoverStarted, used.Name+": "+message)
+			}
+		}
+	}
+}
+
+// podDeleted says that a pod was deleted.
+func (j *journal) podDeleted(ctx context.Context, o observed, d plan.PodDeletion) {
+	j.metrics.podsDeleted.Inc()
+	name := d.Pod.Namespace + "/" + d.Pod.Name
+	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason", plan.ReasonFailoverPodDeleted)
+	message := fmt.Sprintf("its volumes (%s) were taken from node %s, which was lost", strings.Join(d.Volumes, ", "), o.NodeName)
+	j.event(d.Pod, corev1.EventTypeWarning, plan.ReasonFailoverPodDeleted, message)
+	for _, volume := range d.Volumes {
+		if claim := o.claims[volume]; claim != nil {
+			j.event(claim, corev1.EventTypeNormal, plan.ReasonFailoverPodDeleted, "pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
+		}
+	}
+	j.onNode(o, corev1.EventTypeNormal, plan.ReasonFailoverPodDeleted, "pod "+name+": "+message)
+}
+
+// pruned says that Kubernetes was told that the node no longer uses a volume.
+func (j *journal) pruned(ctx context.Context, o observed, v plan.FailoverVolume) {
+	j.say(ctx, o, v, plan.ReasonFailoverPruned, "taken out of the volumesInUse of lost node "+o.NodeName)
+}
+
+// unblocked says that nothing of the volume on the node is in Kubernetes' way any more.
+func (j *journal) unblocked(ctx context.Context, o observed, v plan.FailoverVolume) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if m := j.markOf(o, v); !m.unblocked {
+		j.ended(m, resultUnblocked)
+		j.say(ctx, o, v, plan.ReasonFailoverUnblocked, "no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
+	}
+}
+
+// tainted says that the Node's taints were changed.
+func (j *journal) tainted(ctx context.Context, o observed, step plan.FailoverStep) {
+	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "outOfService", string(step.OutOfService))
+	if step.Quarantine == plan.TaintAdd {
+		j.onNode(o, corev1.EventTypeWarning, plan.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Verdict.Evidence)
+	}
+	if step.OutOfService == plan.TaintAdd {
+		j.onNode(o, corev1.EventTypeWarning, plan.ReasonOutOfService, "Azure says that the VM is down: "+o.Verdict.Evidence)
+	}
+	if step.Quarantine == plan.TaintRemove || step.OutOfService == plan.TaintRemove {
+		j.onNode(o, corev1.EventTypeNormal, plan.ReasonNodeBack, "the node is back; the taints of its failover were taken away")
+	}
+}
+
+// say says something of a volume: in the log, and as event of volume, claim and Node.
+func (j *journal) say(ctx context.Context, o observed, v plan.FailoverVolume, reason, message string) {
+	ctrl.LoggerFrom(ctx).Info("failover", "volume", v.Volume.Name, "node", o.NodeName, "epoch", v.Epoch(), "reason", reason, "message", message)
+	j.event(v.Volume, corev1.EventTypeNormal, reason, message)
+	if claim := o.claims[v.Volume.Name]; claim != nil {
+		j.event(claim, corev1.EventTypeNormal, reason, message)
+	}
+	j.onNode(o, corev1.EventTypeNormal, reason, "volume "+v.Volume.Name+": "+message)
+}
+
+// onNode says something of the Node, under the name that the kubelet uses for its own events too.
+func (j *journal) onNode(o observed, kind, reason, message string) {
+	node := o.Node
+	if node == nil {
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.NodeName}}
+	}
+	j.event(node, kind, reason, message)
+}
+
+func (j *journal) event(of runtime.Object, kind, reason, message string) {
+	j.Events.Eventf(of, nil, kind, reason, reason, "%s", message)
+}

@@ -1,0 +1,63 @@
+package failover
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The phases of a failover.
+const (
+	// phaseDetect is from the last sign of life to the decision.
+	phaseDetect = "detect"
+	// phaseFence is from the decision to the proof.
+	phaseFence = "fence"
+	// phaseUnblock is from the proof until Kubernetes knows.
+	phaseUnblock = "unblock"
+	// phaseTotal is all of it.
+	phaseTotal = "total"
+)
+
+// How the failover of a volume can end.
+const (
+	// resultUnblocked: the pods are gone, and the volume is not in use for Kubernetes any more.
+	resultUnblocked = "unblocked"
+	// resultReleased: Kubernetes unpublished it before that.
+	resultReleased = "released"
+)
+
+type metrics struct {
+	failovers, fences, heldBack *prometheus.CounterVec
+	podsDeleted                 prometheus.Counter
+	phases                      *prometheus.HistogramVec
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		failovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_failovers_total", Help: "Volumes that were taken from lost nodes, by how it ended.",
+		}, []string{"result"}),
+		fences: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_fences_total", Help: "Volumes that lost nodes can no longer write to, by what proves it.",
+		}, []string{"proof"}),
+		heldBack: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_failover_held_back_total", Help: "Pods on lost nodes that were left alone, and their volumes with them, by reason.",
+		}, []string{"reason"}),
+		podsDeleted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "azuredisk_failover_pods_deleted_total", Help: "Pods that were deleted because their volumes were taken from their node.",
+		}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "azuredisk_failover_phase_seconds", Help: "Duration of the phases of the failover of a volume.",
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
+		}, []string{"phase"}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.failovers, m.fences, m.heldBack, m.podsDeleted, m.phases} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of failover: %w", err)
+		}
+	}
+	return m, nil
+}

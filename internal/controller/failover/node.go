@@ -1,0 +1,105 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// outOfService is the value of Kubernetes' taint, of the kind that its documentation gives for it.
+const outOfService = "nodeshutdown"
+
+// taint puts the taints on the Node that a step asks for, and takes those away that it does not want any more.
+func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverStep) error {
+	if step.Quarantine == plan.TaintAsIs && step.OutOfService == plan.TaintAsIs {
+		return nil
+	}
+	if step.OutOfService == plan.TaintAdd {
+		// Written down first: a taint that nobody remembers would stay for ever.
+		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Verdict.Evidence); err != nil {
+			return err
+		}
+		crashpoint.At("failover-after-out-of-service-record")
+	}
+	node := &corev1.Node{}
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: o.NodeName}, node); err != nil {
+		return fmt.Errorf("read Node: %w", err)
+	}
+	before := node.DeepCopy()
+	change(node, step.Quarantine, corev1.Taint{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule})
+	since := metav1.NewTime(r.Clock.Now())
+	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: outOfService, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
+	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
+		if err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("write taints of Node: %w", err)
+		}
+		crashpoint.At("failover-after-taint")
+		r.journal.tainted(ctx, o, step)
+	}
+	if step.OutOfService == plan.TaintRemove {
+		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.OutOfServiceNodeBack, "")
+	}
+	return nil
+}
+
+// change adds or removes one taint.
+func change(node *corev1.Node, what plan.TaintChange, taint corev1.Taint) {
+	same := func(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
+	switch what {
+	case plan.TaintAdd:
+		if !slices.ContainsFunc(node.Spec.Taints, same) {
+			node.Spec.Taints = append(node.Spec.Taints, taint)
+		}
+	case plan.TaintRemove:
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, same)
+	case plan.TaintAsIs:
+	}
+}
+
+func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status metav1.ConditionStatus, reason, message string) error {
+	changed := o.DriverNode.DeepCopy()
+	if !meta.SetStatusCondition(&changed.Status.Conditions, metav1.Condition{
+		Type: apiv1.NodeConditionOutOfService, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: o.DriverNode.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}) {
+		return nil
+	}
+	if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(o.DriverNode, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("record the out-of-service taint: %w", err)
+	}
+	return nil
+}
+
+// prune takes volumes out of the Node's status.volumesInUse, upon which Kubernetes unpublishes them.
+func (r *Reconciler) prune(ctx context.Context, o observed, volumes []plan.FailoverVolume) error {
+	if len(volumes) == 0 {
+		return nil
+	}
+	names := make([]corev1.UniqueVolumeName, 0, len(volumes))
+	for _, v := range volumes {
+		names = append(names, v.InUse)
+	}
+	crashpoint.At("failover-before-prune")
+	pruned, err := inuse.Prune(ctx, r.Client, r.Reader, o.NodeName, names)
+	if err != nil {
+		return err
+	}
+	crashpoint.At("failover-after-prune")
+	for _, v := range volumes {
+		if slices.Contains(pruned, v.InUse) {
+			r.journal.pruned(ctx, o, v)
+		}
+	}
+	return nil
+}

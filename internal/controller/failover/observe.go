@@ -1,0 +1,198 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// observe reads a node and what there is on it from the cache.
+func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
+	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
+	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
+	o.Verdict = r.Monitor.Verdict(request.Name)
+	o.Node, o.DriverNode = &corev1.Node{}, &apiv1.AzDriverNode{}
+	if there, err := r.get(ctx, client.ObjectKey{Name: request.Name}, o.Node); err != nil {
+		return o, err
+	} else if !there {
+		o.Node = nil
+	}
+	if there, err := r.get(ctx, request.NamespacedName, o.DriverNode); err != nil {
+		return o, err
+	} else if !there {
+		o.DriverNode = nil
+	}
+	if err := r.volumes(ctx, &o); err != nil {
+		return o, err
+	}
+	if !concerned(o) {
+		return o, nil
+	}
+	return o, r.pods(ctx, &o)
+}
+
+// concerned says whether the pods of the node matter: they do if it is lost, or if something is being taken from it.
+func concerned(o observed) bool {
+	if o.Verdict.Fence() {
+		return true
+	}
+	for _, v := range o.Volumes {
+		if v.Decided(o.NodeName) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Reconciler) get(ctx context.Context, key client.ObjectKey, into client.Object) (bool, error) {
+	err := r.Client.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get %T: %w", into, err)
+	}
+	return true, nil
+}
+
+// volumes finds the volumes that the node holds.
+func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
+	var here apiv1.AzVolumeAttachmentList
+	if err := r.Client.List(ctx, &here, client.InNamespace(o.namespace), client.MatchingFields{view.AttachmentNode: o.NodeName}); err != nil {
+		return fmt.Errorf("list attachments of node: %w", err)
+	}
+	attachments := map[string]*apiv1.AzVolumeAttachment{}
+	for i := range here.Items {
+		attachments[here.Items[i].Spec.VolumeName] = &here.Items[i]
+	}
+	var claimed apiv1.AzVolumeList
+	if err := r.Client.List(ctx, &claimed, client.InNamespace(o.namespace), client.MatchingFields{view.VolumePrimary: o.NodeName}); err != nil {
+		return fmt.Errorf("list volumes of node: %w", err)
+	}
+	held, err := r.multiNode(ctx, here.Items)
+	if err != nil {
+		return err
+	}
+	for i := range claimed.Items {
+		if v := &claimed.Items[i]; v.Spec.Access != apiv1.AccessMultiNode && plan.Holds(v, o.NodeName) {
+			held = append(held, v)
+		}
+	}
+	for _, v := range held {
+		inUse, err := r.inUse(ctx, o, v)
+		if err != nil {
+			return err
+		}
+		o.Volumes = append(o.Volumes, plan.FailoverVolume{Volume: v, Attachment: attachments[v.Name], InUse: inUse})
+	}
+	return nil
+}
+
+// multiNode returns those volumes of attachments that several nodes use at once.
+func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolumeAttachment) ([]*apiv1.AzVolume, error) {
+	var found []*apiv1.AzVolume
+	for i := range attachments {
+		a := &attachments[i]
+		if a.Spec.Role != apiv1.RolePrimary {
+			continue
+		}
+		v := &apiv1.AzVolume{}
+		there, err := r.get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}, v)
+		if err != nil {
+			return nil, err
+		}
+		if there && v.Spec.Access == apiv1.AccessMultiNode {
+			found = append(found, v)
+		}
+	}
+	return found, nil
+}
+
+// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim.
+func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
+	var pvs corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: v.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	if len(pvs.Items) == 0 {
+		return plan.InUseName(r.DriverName, v.Status.DiskURI), nil
+	}
+	pv := &pvs.Items[0]
+	if c := pv.Spec.ClaimRef; c != nil {
+		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}
+	}
+	return plan.InUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
+}
+
+// pods finds the pods on the node and their volumes.
+func (r *Reconciler) pods(ctx context.Context, o *observed) error {
+	var list corev1.PodList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{view.PodNode: o.NodeName}); err != nil {
+		return fmt.Errorf("list pods of node: %w", err)
+	}
+	for i := range list.Items {
+		p := plan.FailoverPod{Pod: &list.Items[i]}
+		for _, v := range p.Pod.Spec.Volumes {
+			volume, err := r.podVolume(ctx, p.Pod, v)
+			if err != nil {
+				return err
+			}
+			p.Volumes = append(p.Volumes, volume)
+		}
+		o.Pods = append(o.Pods, p)
+	}
+	return nil
+}
+
+// podVolume finds out what a volume of a pod is. The cache holds only claims and what is shared with other nodes.
+func (r *Reconciler) podVolume(ctx context.Context, pod *corev1.Pod, v corev1.Volume) (plan.PodVolume, error) {
+	if v.PersistentVolumeClaim == nil {
+		return plan.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
+	}
+	found := plan.PodVolume{Name: "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName, ReadOnly: v.PersistentVolumeClaim.ReadOnly}
+	claim := &corev1.PersistentVolumeClaim{}
+	there, err := r.get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
+	if err != nil {
+		return found, err
+	}
+	found.OptedOut = claim.Annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
+	if !there || claim.Spec.VolumeName == "" {
+		found.Unknown = true
+		return found, nil
+	}
+	pv := &corev1.PersistentVolume{}
+	if there, err = r.get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err != nil {
+		return found, err
+	}
+	found.Unknown = !there
+	found.Volume = view.VolumeOf(pv, r.DriverName)
+	found.ReadOnly = found.ReadOnly || (pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly)
+	return found, nil
+}
+
+// inlineReadOnly says whether a pod cannot write to a volume that it names without a claim. Where that cannot be told it can.
+func inlineReadOnly(s corev1.VolumeSource) bool {
+	switch {
+	case s.NFS != nil:
+		return s.NFS.ReadOnly
+	case s.AzureFile != nil:
+		return s.AzureFile.ReadOnly
+	case s.AzureDisk != nil:
+		return s.AzureDisk.ReadOnly != nil && *s.AzureDisk.ReadOnly
+	case s.ISCSI != nil:
+		return s.ISCSI.ReadOnly
+	case s.CephFS != nil:
+		return s.CephFS.ReadOnly
+	default:
+		return false
+	}
+}

@@ -1,0 +1,89 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// deletePod deletes a pod of the node. By force only after the API server itself has shown that the node can write to none of its volumes any more.
+func (r *Reconciler) deletePod(ctx context.Context, o observed, d plan.PodDeletion, p *proofs) error {
+	options := []client.DeleteOption{client.Preconditions{UID: &d.Pod.UID}}
+	if d.Force {
+		for _, volume := range d.Volumes {
+			if free, err := p.free(ctx, volume); err != nil || !free {
+				return err
+			}
+		}
+		options = append(options, client.GracePeriodSeconds(0))
+	}
+	crashpoint.At("failover-before-pod-deletion")
+	err := r.Client.Delete(ctx, d.Pod, options...)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another pod of the same name
+	}
+	if err != nil {
+		return fmt.Errorf("delete pod %s/%s: %w", d.Pod.Namespace, d.Pod.Name, err)
+	}
+	crashpoint.At("failover-after-pod-deletion")
+	r.journal.podDeleted(ctx, o, d)
+	return nil
+}
+
+// proofs looks the proofs up that a node can no longer write to volumes, from the API server, and each once.
+type proofs struct {
+	r *Reconciler
+	o observed
+
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func newProofs(r *Reconciler, o observed) *proofs {
+	return &proofs{r: r, o: o, known: map[string]bool{}}
+}
+
+func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if free, is := p.known[volume]; is {
+		return free, nil
+	}
+	free, err := p.look(ctx, volume)
+	if err != nil {
+		return false, err
+	}
+	p.known[volume] = free
+	return free, nil
+}
+
+func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
+	v := &apiv1.AzVolume{}
+	err := p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: volume}, v)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read volume before a pod is deleted: %w", err)
+	}
+	multiNode := v.Spec.Access == apiv1.AccessMultiNode
+	if !multiNode && !plan.Holds(v, p.o.NodeName) {
+		return true, nil
+	}
+	a := &apiv1.AzVolumeAttachment{}
+	err = p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: apiv1.AttachmentName(volume, p.o.NodeName)}, a)
+	if apierrors.IsNotFound(err) {
+		return multiNode, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read attachment before a pod is deleted: %w", err)
+	}
+	return plan.FailoverVolume{Volume: v, Attachment: a}.Proof() != nil, nil
+}

@@ -1,0 +1,185 @@
+// Package failover takes volumes away from lost nodes and tells Kubernetes so: it decides to fence, waits for the proof that the attachment reconciler
+// gets from Azure, deletes the pods that used the volumes, and takes the volumes out of the Node's status.volumesInUse. Upon that
+// Kubernetes itself unpublishes them, and publishes them where the new pods are.
+//
+// What to do is decided by plan.Failover. Every decision is written down before it has an effect, and what was decided is carried
+// through by any process, whatever becomes of the node meanwhile. What is kept in memory serves metrics, and saves repetition.
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/status,verbs=patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
+	conflictRetry = 25 * time.Millisecond
+	// lookAgain is how often a node is looked at whose failover is not over. All that matters is an event as well, but for changes of claims.
+	lookAgain = 5 * time.Second
+	// atOnce is how many volumes or pods of one node are written at once.
+	atOnce = 32
+)
+
+// Monitor knows which nodes are alive.
+type Monitor interface {
+	// Verdict on a node at the moment. A node that it does not know is not Lost.
+	Verdict(node string) plan.Verdict
+	// Subscribe returns a source of requests for the nodes whose verdict changed.
+	Subscribe() source.Source
+}
+
+// Options of a Reconciler.
+type Options struct {
+	// Client reads from the cache; Reader from the API server.
+	Client  client.Client
+	Reader  client.Reader
+	Monitor Monitor
+	Clock   clock.PassiveClock
+	Events  events.EventRecorder
+	// DriverName is the CSI driver's, by which Kubernetes names its volumes.
+	DriverName string
+	// OutOfServiceTaint allows the taint of that name on Nodes whose VM is proved down.
+	OutOfServiceTaint bool
+	// Workers is how many nodes are reconciled at once.
+	Workers int
+	// Metrics is where the failovers are counted.
+	Metrics prometheus.Registerer
+}
+
+// Reconciler fails the volumes of lost nodes over.
+type Reconciler struct {
+	Options
+	journal *journal
+
+	mu sync.Mutex
+	// watched are the nodes of which the pods and volumes are looked at as they change.
+	watched map[string]bool
+}
+
+// New makes a Reconciler.
+func New(options Options) (*Reconciler, error) {
+	j, err := newJournal(options)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{Options: options, journal: j, watched: map[string]bool{}}, nil
+}
+
+// Reconcile takes the next step of one node. The request has the name of the node and the namespace of the custom resources.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	r.watch(request.Name, true)
+	o, err := r.observe(ctx, request)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	step := plan.Failover(o.FailoverInput)
+	r.journal.look(ctx, o, step)
+	err = r.act(ctx, o, step)
+	open := step.Active || o.Verdict.State != plan.Alive
+	r.watch(request.Name, open)
+	switch {
+	case onlyConflicts(err):
+		// The cache was behind. What is right follows from what is there by then.
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	case step.Active || o.Verdict.Fence():
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// act takes all of a step. The order of the fields is the order in which the parts follow from one another; a failure of one volume does not keep
+// the others from going on, but no pod is deleted before the node is closed to new ones.
+func (r *Reconciler) act(ctx context.Context, o observed, step plan.FailoverStep) error {
+	failures := []error{
+		each(ctx, step.Fence, func(v plan.FailoverVolume) error { return r.fence(ctx, o, v) }),
+		each(ctx, step.Repair, func(v plan.FailoverVolume) error { return r.repair(ctx, o, v) }),
+	}
+	if err := r.taint(ctx, o, step); err != nil {
+		return errors.Join(append(failures, err)...)
+	}
+	proofs := newProofs(r, o)
+	failures = append(failures,
+		each(ctx, step.Delete, func(d plan.PodDeletion) error { return r.deletePod(ctx, o, d, proofs) }),
+		r.prune(ctx, o, step.Prune),
+		each(ctx, step.Unblocked, func(v plan.FailoverVolume) error { return r.unblocked(ctx, o, v) }),
+	)
+	return errors.Join(failures...)
+}
+
+// each does something for all of some things, several at once.
+func each[T any](ctx context.Context, things []T, do func(T) error) error {
+	failures := make([]error, len(things))
+	workqueue.ParallelizeUntil(ctx, atOnce, len(things), func(i int) { failures[i] = do(things[i]) })
+	if err := ctx.Err(); err != nil && len(things) > 0 {
+		return fmt.Errorf("interrupted: %w", err)
+	}
+	return errors.Join(failures...)
+}
+
+// onlyConflicts says that an error is made of nothing but of writes to objects that had changed or gone.
+func onlyConflicts(err error) bool {
+	if err == nil {
+		return false
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts of a joined error are looked at one by one
+		for _, part := range joined.Unwrap() {
+			if !onlyConflicts(part) {
+				return false
+			}
+		}
+		return true
+	}
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
+func (r *Reconciler) watch(node string, on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if on {
+		r.watched[node] = true
+	} else {
+		delete(r.watched, node)
+	}
+}
+
+func (r *Reconciler) watches(node string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watched[node]
+}
+
+// observed is a node and what there is on it.
+type observed struct {
+	plan.FailoverInput
+	namespace string
+	// claims are the PersistentVolumeClaims of the volumes, by the volume's name, as references.
+	claims map[string]*corev1.PersistentVolumeClaim
+}

@@ -1,0 +1,90 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
+	request := func(node string, wanted bool) []reconcile.Request {
+		if node == "" || !wanted {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: node}}}
+	}
+	onVolume := func(_ context.Context, o client.Object) []reconcile.Request {
+		if v, ok := o.(*apiv1.AzVolume); ok && v.Status.Primary != nil {
+			node := v.Status.Primary.NodeName
+			return request(node, r.watches(node) || plan.Fencing(v, node))
+		}
+		return nil
+	}
+	onAttachment := func(_ context.Context, o client.Object) []reconcile.Request {
+		if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
+			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName))
+		}
+		return nil
+	}
+	onPod := func(_ context.Context, o client.Object) []reconcile.Request {
+		if p, ok := o.(*corev1.Pod); ok {
+			return request(p.Spec.NodeName, len(p.Spec.Volumes) > 0 && r.watches(p.Spec.NodeName))
+		}
+		return nil
+	}
+	onNode := func(_ context.Context, o client.Object) []reconcile.Request { return request(o.GetName(), true) }
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("failover").
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(conditionsChanged())).
+		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(onVolume)).
+		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(onAttachment)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(onNode), builder.WithPredicates(r.nodeChanged())).
+		WatchesRawSource(r.Monitor.Subscribe()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the reconciler of failovers: %w", err)
+	}
+	return nil
+}
+
+// conditionsChanged leaves out the heartbeats. Every node is looked at once when a process starts.
+func conditionsChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
+		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
+		return ok && isNode && !equality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions)
+	}}
+}
+
+// nodeChanged lets through what decides on taints, and, of nodes that are watched, the volumes in use.
+func (r *Reconciler) nodeChanged() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, isNode := e.ObjectNew.(*corev1.Node)
+			if !ok || !isNode {
+				return false
+			}
+			same := equality.Semantic.DeepEqual
+			return !same(before.Spec.Taints, after.Spec.Taints) || !same(before.Status.Conditions, after.Status.Conditions) ||
+				(r.watches(after.Name) && !same(before.Status.VolumesInUse, after.Status.VolumesInUse))
+		},
+	}
+}
