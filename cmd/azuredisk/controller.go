@@ -22,6 +22,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
@@ -157,10 +158,17 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	driverNodeReconciler := drivernode.New(drivernode.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: settings.NodeWorkers,
 	})
+	failovers, err := failover.New(failover.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),
+		DriverName: settings.DriverName, OutOfServiceTaint: settings.FailoverOutOfServiceTaint, Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
 	for _, r := range []interface {
 		SetUp(ctrl.Manager, string) error
 	}{
-		volumes, attachments, driverNodeReconciler,
+		volumes, attachments, driverNodeReconciler, failovers,
 		inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers}),
 	} {
 		if err := r.SetUp(mgr, settings.Namespace); err != nil {
