@@ -1,0 +1,233 @@
+package memapi
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Cache is a view of a Store that learns of one change at a time, when Deliver is called. It serves as the cache of a
+// manager: it has indexes, transforms objects as a real one does, and calls the handlers of its informers.
+type Cache struct {
+	cache.Cache // for the methods that nobody calls
+
+	store      *Store
+	transforms map[reflect.Type]toolscache.TransformFunc
+
+	mu      sync.Mutex
+	kinds   map[reflect.Type]*view
+	indexes map[reflect.Type]map[string]client.IndexerFunc
+}
+
+type view struct {
+	of       reflect.Type
+	seen     int
+	objects  map[types.NamespacedName]client.Object
+	handlers []toolscache.ResourceEventHandler
+}
+
+// NewCache makes a Cache with the transforms of options. Kinds are read when they are first asked for.
+func NewCache(store *Store, options cache.Options) *Cache {
+	c := &Cache{store: store, transforms: map[reflect.Type]toolscache.TransformFunc{},
+		kinds: map[reflect.Type]*view{}, indexes: map[reflect.Type]map[string]client.IndexerFunc{}}
+	for o, by := range options.ByObject {
+		if by.Transform != nil {
+			c.transforms[typeOf(o)] = by.Transform
+		}
+	}
+	return c
+}
+
+// kind returns the view of a kind, which begins with all that there is. The caller holds mu.
+func (c *Cache) kind(of reflect.Type) *view {
+	v, ok := c.kinds[of]
+	if ok {
+		return v
+	}
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	stored := c.store.kindOf(of)
+	v = &view{of: of, seen: len(stored.log), objects: map[types.NamespacedName]client.Object{}}
+	for key, o := range stored.objects {
+		v.objects[key] = c.transformed(o)
+	}
+	c.kinds[of] = v
+	return v
+}
+
+func (c *Cache) transformed(o client.Object) client.Object {
+	transform := c.transforms[typeOf(o)]
+	if transform == nil {
+		return o
+	}
+	result, err := transform(o.DeepCopyObject())
+	if err != nil {
+		panic(fmt.Sprintf("transform %T: %v", o, err))
+	}
+	return result.(client.Object)
+}
+
+// Pending returns the kinds of which changes wait to be delivered, in a fixed order.
+func (c *Cache) Pending() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	var names []string
+	for of, v := range c.kinds {
+		if v.seen < len(c.store.kindOf(of).log) {
+			names = append(names, of.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Deliver takes note of the next change of a kind and tells the handlers. It returns false if there is none.
+func (c *Cache) Deliver(kind string) bool {
+	c.mu.Lock()
+	var v *view
+	for of, candidate := range c.kinds {
+		if of.Name() == kind {
+			v = candidate
+		}
+	}
+	if v == nil {
+		c.mu.Unlock()
+		return false
+	}
+	change, ok := c.next(v)
+	handlers := slices.Clone(v.handlers)
+	c.mu.Unlock()
+	for _, h := range handlers {
+		switch {
+		case !ok:
+		case change.After == nil:
+			h.OnDelete(change.Before)
+		case change.Before == nil:
+			h.OnAdd(change.After, false)
+		default:
+			h.OnUpdate(change.Before, change.After)
+		}
+	}
+	return ok
+}
+
+func (c *Cache) next(v *view) (Change, bool) {
+	c.store.mu.Lock()
+	log := c.store.kindOf(v.of).log
+	if v.seen >= len(log) {
+		c.store.mu.Unlock()
+		return Change{}, false
+	}
+	change := log[v.seen]
+	c.store.mu.Unlock()
+	v.seen++
+	if change.After == nil {
+		key := client.ObjectKeyFromObject(change.Before)
+		change.Before = v.objects[key]
+		delete(v.objects, key)
+		return change, change.Before != nil
+	}
+	key := client.ObjectKeyFromObject(change.After)
+	change.After, change.Before = c.transformed(change.After), v.objects[key]
+	v.objects[key] = change.After
+	return change, true
+}
+
+// Get implements client.Reader.
+func (c *Cache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, ok := c.kind(typeOf(into)).objects[key]
+	if !ok {
+		return apierrors.NewNotFound(groupResource(typeOf(into)), key.Name)
+	}
+	fill(into, o)
+	return nil
+}
+
+// List implements client.Reader.
+func (c *Cache) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := itemType(list)
+	matches, err := selector(options, func(o client.Object, field string) ([]string, bool) {
+		index, ok := c.indexes[of][field]
+		if !ok {
+			return nil, false
+		}
+		return index(o), true
+	})
+	if err != nil {
+		return err
+	}
+	fillList(list, c.kind(of).objects, matches)
+	return nil
+}
+
+// IndexField implements client.FieldIndexer.
+func (c *Cache) IndexField(_ context.Context, o client.Object, field string, keys client.IndexerFunc) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.indexes[typeOf(o)] == nil {
+		c.indexes[typeOf(o)] = map[string]client.IndexerFunc{}
+	}
+	c.indexes[typeOf(o)][field] = keys
+	return nil
+}
+
+// WaitForCacheSync implements cache.Informers; a Cache is filled from the beginning.
+func (c *Cache) WaitForCacheSync(context.Context) bool { return true }
+
+// GetInformer implements cache.Informers.
+func (c *Cache) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &informer{c: c, v: c.kind(typeOf(o))}, nil
+}
+
+type informer struct {
+	cache.Informer // for the methods that nobody calls
+	c              *Cache
+	v              *view
+}
+
+// AddEventHandler implements cache.Informer: the handler is told at once of what is there.
+func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	i.c.mu.Lock()
+	i.v.handlers = append(i.v.handlers, h)
+	present := ordered(i.v.objects)
+	i.c.mu.Unlock()
+	for _, o := range present {
+		h.OnAdd(o, true)
+	}
+	return registered{}, nil
+}
+
+// AddEventHandlerWithOptions implements cache.Informer.
+func (i *informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(h)
+}
+
+// HasSynced implements cache.Informer.
+func (i *informer) HasSynced() bool { return true }
+
+type registered struct {
+	toolscache.ResourceEventHandlerRegistration
+}
+
+// HasSynced implements toolscache.ResourceEventHandlerRegistration.
+func (registered) HasSynced() bool { return true }
+
+// String describes how far behind the cache is.
+func (c *Cache) String() string { return "behind in: " + strings.Join(c.Pending(), ", ") }

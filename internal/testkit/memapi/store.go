@@ -1,0 +1,322 @@
+// Package memapi is a small API server in memory, for simulations: fast, deterministic, and strict in what the
+// driver's protocol rests on. It keeps resource versions and refuses stale writes, separates status from the
+// rest, raises generations, holds back deletions for finalizers, and honours preconditions.
+//
+// Every access goes through a Gate, so that a simulation decides when it happens, whether its answer arrives, and whether
+// the caller survives it. A Cache is a view of the store that learns of changes only when it is told to.
+//
+// Objects are kept as they would come back from a server: times in whole seconds, and what is empty left out.
+// Stored objects are never changed; readers get copies.
+package memapi
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Call names one access to the server.
+type Call struct {
+	// Verb as in "get", "list", "create", "update", "patch", "delete" or "watch"; with "/status" for the subresource.
+	Verb string
+	// Kind as in "AzVolume"; Name is empty for a list.
+	Kind, Name string
+}
+
+// String returns the call for people.
+func (c Call) String() string { return c.Verb + " " + c.Kind + " " + c.Name }
+
+// Writes says whether the call may change something.
+func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Verb != "watch" }
+
+// Gate lets a call through: it calls do, or does not, and returns what the caller is told.
+type Gate func(ctx context.Context, call Call, do func() error) error
+
+// Change is a committed change of an object. Before is nil for a creation, After for a removal.
+type Change struct{ Before, After client.Object }
+
+// Store is the state of the server. It is safe for concurrent use.
+type Store struct {
+	scheme *runtime.Scheme
+	clock  clock.PassiveClock
+	// OnChange, if set, is called for each change, while the store is locked.
+	OnChange func(Change)
+
+	mu       sync.Mutex
+	version  int64
+	uids     int64
+	kinds    map[reflect.Type]*kind
+	watchers []*watcher
+}
+
+type kind struct {
+	name    string
+	objects map[types.NamespacedName]client.Object
+	log     []Change
+}
+
+// New makes an empty Store. Times come from c.
+func New(scheme *runtime.Scheme, c clock.PassiveClock) *Store {
+	return &Store{scheme: scheme, clock: c, kinds: map[reflect.Type]*kind{}}
+}
+
+func (s *Store) kindOf(t reflect.Type) *kind {
+	k, ok := s.kinds[t]
+	if !ok {
+		k = &kind{name: t.Name(), objects: map[types.NamespacedName]client.Object{}}
+		s.kinds[t] = k
+	}
+	return k
+}
+
+func typeOf(o client.Object) reflect.Type { return reflect.TypeOf(o).Elem() }
+
+// itemType is the type of the items of a list.
+func itemType(list client.ObjectList) reflect.Type {
+	return reflect.ValueOf(list).Elem().FieldByName("Items").Type().Elem()
+}
+
+func groupResource(t reflect.Type) schema.GroupResource {
+	return schema.GroupResource{Resource: strings.ToLower(t.Name()) + "s"}
+}
+
+// fill makes into a copy of stored.
+func fill(into, stored client.Object) {
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(stored.DeepCopyObject()).Elem())
+}
+
+// Get reads an object.
+func (s *Store) Get(key types.NamespacedName, into client.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := typeOf(into)
+	stored, ok := s.kindOf(t).objects[key]
+	if !ok {
+		return apierrors.NewNotFound(groupResource(t), key.Name)
+	}
+	fill(into, stored)
+	return nil
+}
+
+// Peek calls see with each stored object of the type of example, in the order of their names. They must not be changed or kept.
+func (s *Store) Peek(example client.Object, see func(client.Object)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range ordered(s.kindOf(typeOf(example)).objects) {
+		see(o)
+	}
+}
+
+func ordered(objects map[types.NamespacedName]client.Object) []client.Object {
+	all := make([]client.Object, 0, len(objects))
+	for _, o := range objects {
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b client.Object) int {
+		if d := strings.Compare(a.GetNamespace(), b.GetNamespace()); d != 0 {
+			return d
+		}
+		return strings.Compare(a.GetName(), b.GetName())
+	})
+	return all
+}
+
+// Create adds an object; its status is dropped, as a server does.
+func (s *Store) Create(o client.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, key := typeOf(o), client.ObjectKeyFromObject(o)
+	k := s.kindOf(t)
+	if _, exists := k.objects[key]; exists {
+		return apierrors.NewAlreadyExists(groupResource(t), key.Name)
+	}
+	if o.GetResourceVersion() != "" {
+		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	added := o.DeepCopyObject().(client.Object)
+	dropStatus(added)
+	s.uids++
+	added.SetUID(types.UID("uid-" + strconv.FormatInt(s.uids, 10)))
+	added.SetCreationTimestamp(metav1.NewTime(s.clock.Now()))
+	added.SetGeneration(1)
+	added.SetDeletionTimestamp(nil)
+	s.commit(k, key, nil, added)
+	fill(o, added)
+	return nil
+}
+
+// Update replaces an object, or its status. A resource version that is not the stored one is a Conflict; none at all replaces whatever is there.
+func (s *Store) Update(o client.Object, status bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, stored, err := s.current(o)
+	if err != nil {
+		return err
+	}
+	if v := o.GetResourceVersion(); v != "" && v != stored.GetResourceVersion() {
+		return conflict(o)
+	}
+	s.replace(k, stored, o, status)
+	return nil
+}
+
+func conflict(o client.Object) error {
+	return apierrors.NewConflict(groupResource(typeOf(o)), o.GetName(), fmt.Errorf("the object has been modified"))
+}
+
+func (s *Store) current(o client.Object) (*kind, client.Object, error) {
+	k := s.kindOf(typeOf(o))
+	stored, ok := k.objects[client.ObjectKeyFromObject(o)]
+	if !ok {
+		return nil, nil, apierrors.NewNotFound(groupResource(typeOf(o)), o.GetName())
+	}
+	if uid := o.GetUID(); uid != "" && uid != stored.GetUID() {
+		return nil, nil, conflict(o)
+	}
+	return k, stored, nil
+}
+
+// replace commits wanted in the place of stored, as far as the endpoint may change it, and makes wanted the result.
+func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) {
+	next := stored.DeepCopyObject().(client.Object)
+	if status {
+		copyStatus(next, wanted)
+	} else {
+		keep := stored
+		next = wanted.DeepCopyObject().(client.Object)
+		copyStatus(next, keep)
+		next.SetUID(keep.GetUID())
+		next.SetCreationTimestamp(keep.GetCreationTimestamp())
+		next.SetDeletionTimestamp(keep.GetDeletionTimestamp())
+		next.SetGeneration(keep.GetGeneration())
+		next.SetResourceVersion(keep.GetResourceVersion())
+	}
+	normalise(next)
+	if !status && specChanged(stored, next) {
+		next.SetGeneration(stored.GetGeneration() + 1)
+	}
+	switch {
+	case next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && len(stored.GetFinalizers()) > 0:
+		s.commit(k, client.ObjectKeyFromObject(stored), stored, nil)
+	case equality.Semantic.DeepEqual(stored, next):
+		next = stored // a write that changes nothing is none
+	default:
+		s.commit(k, client.ObjectKeyFromObject(stored), stored, next)
+	}
+	fill(wanted, next)
+}
+
+// Delete removes an object, or marks it as being deleted while it has finalizers, or while its pod has not been stopped.
+func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.kindOf(typeOf(o))
+	stored, ok := k.objects[client.ObjectKeyFromObject(o)]
+	if !ok {
+		return apierrors.NewNotFound(groupResource(typeOf(o)), o.GetName())
+	}
+	if p := options.Preconditions; p != nil {
+		if (p.UID != nil && *p.UID != stored.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != stored.GetResourceVersion()) {
+			return conflict(o)
+		}
+	}
+	waits := len(stored.GetFinalizers()) > 0
+	if k.name == "Pod" && (options.GracePeriodSeconds == nil || *options.GracePeriodSeconds > 0) {
+		waits = true // until the kubelet has stopped it
+	}
+	if !waits {
+		s.commit(k, client.ObjectKeyFromObject(stored), stored, nil)
+		return nil
+	}
+	if stored.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	next := stored.DeepCopyObject().(client.Object)
+	now := metav1.NewTime(s.clock.Now())
+	next.SetDeletionTimestamp(&now)
+	next.SetGeneration(stored.GetGeneration() + 1)
+	s.commit(k, client.ObjectKeyFromObject(stored), stored, next)
+	return nil
+}
+
+// commit is the one place where anything changes. The caller holds mu.
+func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.Object) {
+	s.version++
+	if after == nil {
+		delete(k.objects, key)
+	} else {
+		normalise(after)
+		after.SetResourceVersion(strconv.FormatInt(s.version, 10))
+		k.objects[key] = after
+	}
+	change := Change{Before: before, After: after}
+	k.log = append(k.log, change)
+	for _, w := range s.watchers {
+		w.offer(change)
+	}
+	if s.OnChange != nil {
+		s.OnChange(change)
+	}
+}
+
+// watcher passes changes of one kind on.
+type watcher struct {
+	store   *Store
+	of      reflect.Type
+	matches func(client.Object) bool
+	result  chan watch.Event
+}
+
+// watcherBuffer holds what a watcher has not read; one that reads nothing for so long loses its watch.
+const watcherBuffer = 256
+
+func (s *Store) watch(of reflect.Type, matches func(client.Object) bool) watch.Interface {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &watcher{store: s, of: of, matches: matches, result: make(chan watch.Event, watcherBuffer)}
+	s.watchers = append(s.watchers, w)
+	return w
+}
+
+func (w *watcher) offer(c Change) {
+	event := watch.Event{Type: watch.Modified, Object: c.After}
+	of := c.After
+	switch {
+	case c.After == nil:
+		event.Type, event.Object, of = watch.Deleted, c.Before, c.Before
+	case c.Before == nil:
+		event.Type = watch.Added
+	}
+	if typeOf(of) != w.of || !w.matches(of) {
+		return
+	}
+	event.Object = of.DeepCopyObject()
+	select {
+	case w.result <- event:
+	default:
+	}
+}
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.store.watchers = slices.DeleteFunc(w.store.watchers, func(other *watcher) bool { return other == w })
+}
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.result }

@@ -1,0 +1,244 @@
+package simulation
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+const (
+	subscription = "sub"
+	group        = "rg"
+	location     = "eastus"
+	prefix       = "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/"
+	vmSize       = "Standard_D2s_v3"
+	slots        = 4
+)
+
+func vmOf(node string) string     { return prefix + "virtualMachines/" + node }
+func diskOf(volume string) string { return prefix + "disks/" + volume }
+func lastOf(id string) string     { return id[strings.LastIndex(id, "/")+1:] }
+
+// platform is what the simulation knows of the platform beyond what the platform tells the driver.
+type platform struct {
+	w *world
+	// operations by token, of all processes.
+	operations map[string]*began
+	// changed says that state must be read again.
+	changed bool
+	last    fake.State
+}
+
+// began is an operation that the platform accepted.
+type began struct {
+	vm, disk string
+	attach   bool
+	ends     time.Time
+}
+
+// state is what there is at the platform now.
+func (p *platform) state() fake.State {
+	if p.changed {
+		p.last, p.changed = p.w.cloud.State(), false
+	}
+	return p.last
+}
+
+// holds says whether the platform has the disk at the VM, and at which LUN.
+func (p *platform) holds(vm, disk string) (int32, bool) {
+	for _, i := range p.state().Instances {
+		if !strings.EqualFold(i.ID, vm) {
+			continue
+		}
+		for _, d := range i.DataDisks {
+			if strings.EqualFold(d.DiskID, disk) {
+				return d.LUN, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// free says that a call for the VM need not wait for another at the platform, where it could not be controlled.
+func (p *platform) free(vm, disk string, attach, shared bool) bool {
+	now := p.w.now()
+	for _, op := range p.operations {
+		if !op.ends.After(now) {
+			continue
+		}
+		same := strings.EqualFold(op.disk, disk)
+		switch here := strings.EqualFold(op.vm, vm); {
+		case here && !(same && op.attach == attach):
+			return false
+		case !here && shared && attach && same && op.attach:
+			return false
+		}
+	}
+	return true
+}
+
+// azureClient is one process' client of the platform.
+type azureClient struct {
+	w  *world
+	by *owner
+	provisioner.Cloud
+}
+
+type azureDisks struct{ azureClient }
+type azureAttachments struct{ azureClient }
+type azureInstances struct{ azureClient }
+type azureSKUs struct{ azureClient }
+
+func (c azureClient) Disks() provisioner.Disks             { return azureDisks{c} }
+func (c azureClient) Attachments() provisioner.Attachments { return azureAttachments{c} }
+func (c azureClient) Instances() provisioner.Instances     { return azureInstances{c} }
+func (c azureClient) SKUs() provisioner.SKUs               { return azureSKUs{c} }
+
+// request is one call to the platform.
+type request struct {
+	method   fake.Method
+	vm, disk string
+	writes   bool
+	ready    func() bool
+}
+
+// ask makes a call when it may be made.
+func ask[T any](ctx context.Context, c azureClient, r request, do func() (T, error)) (T, error) {
+	var none T
+	what := "Azure " + string(r.method) + " " + strings.TrimSpace(lastOf(r.vm)+" "+lastOf(r.disk))
+	v := c.w.yield(ctx, &access{by: c.by, what: what, over: overAzure, writes: r.writes, ready: r.ready})
+	if v == expired {
+		return none, ctx.Err()
+	}
+	if v == refuse {
+		if c.w.steps%2 == 0 {
+			return none, &provisioner.Error{Kind: provisioner.RateLimited, Message: "slow down", RetryAfter: time.Second}
+		}
+		return none, provisioner.Errorf(provisioner.Unavailable, "Azure did not answer")
+	}
+	if v == spoil {
+		remove := c.w.cloud.Inject(fake.Fault{Method: r.method, Times: 1, OperationErr: provisioner.Errorf(provisioner.Unavailable, "the operation failed")})
+		defer remove()
+	}
+	result, err := do()
+	c.w.azure.changed = true
+	switch v {
+	case dieAfter:
+		runtime.Goexit()
+	case lose:
+		return none, provisioner.Errorf(provisioner.Unavailable, "the answer was lost")
+	}
+	return result, err
+}
+
+// operate is ask for a call that begins an operation, which takes latency.
+func operate(ctx context.Context, c azureClient, r request, latency time.Duration, do func() (provisioner.Operation, error)) (provisioner.Operation, error) {
+	r.writes = true
+	return ask(ctx, c, r, func() (provisioner.Operation, error) {
+		op, err := do()
+		if err != nil {
+			return nil, err
+		}
+		known := c.w.azure.operations[op.Token()]
+		if known == nil {
+			known = &began{vm: r.vm, disk: r.disk, attach: r.method == fake.AttachmentsAttach, ends: c.w.now()}
+			if op.Token() != "" {
+				known.ends = c.w.now().Add(latency)
+				c.w.azure.operations[op.Token()] = known
+			}
+		}
+		return operation{op, c, known}, nil
+	})
+}
+
+type operation struct {
+	provisioner.Operation
+	c     azureClient
+	began *began
+}
+
+// Wait implements provisioner.Operation.
+func (o operation) Wait(ctx context.Context) error {
+	r := request{method: "Operation.Wait", vm: o.began.vm, disk: o.began.disk, ready: func() bool { return !o.began.ends.After(o.c.w.now()) }}
+	_, err := ask(ctx, o.c, r, func() (struct{}, error) { return struct{}{}, o.Operation.Wait(ctx) })
+	return err
+}
+
+func (c azureClient) resume(ctx context.Context, method fake.Method, token string, do func(context.Context, string) (provisioner.Operation, error)) (provisioner.Operation, error) {
+	known := c.w.azure.operations[token]
+	if known == nil {
+		known = &began{}
+	}
+	return ask(ctx, c, request{method: method, vm: known.vm, disk: known.disk}, func() (provisioner.Operation, error) {
+		op, err := do(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		return operation{op, c, known}, nil
+	})
+}
+
+func (d azureDisks) Create(ctx context.Context, spec provisioner.DiskSpec) (provisioner.Operation, error) {
+	return operate(ctx, d.azureClient, request{method: fake.DisksCreate, disk: spec.ID}, d.w.latency.CreateDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Create(ctx, spec) })
+}
+
+func (d azureDisks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
+	return ask(ctx, d.azureClient, request{method: fake.DisksGet, disk: id}, func() (provisioner.Disk, error) { return d.Cloud.Disks().Get(ctx, id) })
+}
+
+func (d azureDisks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Disk, error) {
+	return ask(ctx, d.azureClient, request{method: fake.DisksList}, func() ([]provisioner.Disk, error) { return d.Cloud.Disks().List(ctx, scope) })
+}
+
+func (d azureDisks) Update(ctx context.Context, id string, change provisioner.DiskChange) (provisioner.Operation, error) {
+	return operate(ctx, d.azureClient, request{method: fake.DisksUpdate, disk: id}, d.w.latency.UpdateDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Update(ctx, id, change) })
+}
+
+func (d azureDisks) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
+	return operate(ctx, d.azureClient, request{method: fake.DisksDelete, disk: id}, d.w.latency.DeleteDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Delete(ctx, id) })
+}
+
+func (d azureDisks) Resume(ctx context.Context, token string) (provisioner.Operation, error) {
+	return d.resume(ctx, fake.DisksResume, token, d.Cloud.Disks().Resume)
+}
+
+func (a azureAttachments) Attach(ctx context.Context, r provisioner.AttachRequest) (provisioner.Operation, error) {
+	ready := func() bool { return a.w.azure.free(r.VMID, r.DiskID, true, r.Shared) }
+	return operate(ctx, a.azureClient, request{method: fake.AttachmentsAttach, vm: r.VMID, disk: r.DiskID, ready: ready}, a.w.latency.Attach,
+		func() (provisioner.Operation, error) { return a.Cloud.Attachments().Attach(ctx, r) })
+}
+
+func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
+	ready := func() bool { return a.w.azure.free(vm, disk, false, false) }
+	return operate(ctx, a.azureClient, request{method: fake.AttachmentsDetach, vm: vm, disk: disk, ready: ready}, a.w.latency.Detach,
+		func() (provisioner.Operation, error) { return a.Cloud.Attachments().Detach(ctx, vm, disk) })
+}
+
+func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
+	return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, a.w.latency.ForceDetach,
+		func() (provisioner.Operation, error) { return a.Cloud.Attachments().ForceDetach(ctx, vm, disk) })
+}
+
+func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.Attachment, error) {
+	return ask(ctx, a.azureClient, request{method: fake.AttachmentsList, vm: vm}, func() ([]provisioner.Attachment, error) { return a.Cloud.Attachments().List(ctx, vm) })
+}
+
+func (a azureAttachments) Resume(ctx context.Context, token string) (provisioner.Operation, error) {
+	return a.resume(ctx, fake.AttachmentsResume, token, a.Cloud.Attachments().Resume)
+}
+
+func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instance, error) {
+	return ask(ctx, i.azureClient, request{method: fake.InstancesGet, vm: vm}, func() (provisioner.Instance, error) { return i.Cloud.Instances().Get(ctx, vm) })
+}
+
+func (s azureSKUs) MaxDataDisks(ctx context.Context, location, size string) (int32, error) {
+	return ask(ctx, s.azureClient, request{method: fake.SKUsMaxDataDisks, vm: size}, func() (int32, error) { return s.Cloud.SKUs().MaxDataDisks(ctx, location, size) })
+}
+
+func (s azureSKUs) Disk(ctx context.Context, location, sku string, size int64) (provisioner.DiskLimits, error) {
+	return ask(ctx, s.azureClient, request{method: fake.SKUsDisk, disk: sku}, func() (provisioner.DiskLimits, error) { return s.Cloud.SKUs().Disk(ctx, location, sku, size) })
+}

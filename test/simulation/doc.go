@@ -1,0 +1,24 @@
+// Package simulation runs the controller plug-in's and the node plug-in's real code through random histories, one for each
+// seed, and checks the laws of the design after every step.
+//
+// Reconcilers, CSI servers and reporters are the production ones. Below them lie an API server in memory
+// (internal/testkit/memapi), whose caches lag behind as the simulation likes, and a platform in memory (provisioner/fake).
+// Kernels, kubelets, the network and power are models.
+//
+// # One seed, one history
+//
+// A history runs inside a synctest bubble, so that its clock is its own. Every access to the API server, to
+// Azure or to a kernel stops at a gate (world.yield). One gate is opened at a time, and nothing else happens until everybody waits again; which
+// one it is, whether its answer is lost, and whether the caller dies before or after it, the seed decides. So two
+// processes are interleaved at every access that one can notice of the other, and a process is killed between any two.
+//
+// # What is checked
+//
+//   - one writer: no two nodes have a volume mounted over a device that takes writes (world.writers);
+//   - no mount without the epoch: a kernel mounts only for the node of the claim (kernel.Mount);
+//   - no hand-over without proof: a claim ends as Released, after Releasing, with a proof, and when it does its node cannot write (world.claimChanged);
+//   - nothing leaks: no object goes before its disk is off, and at the end nothing is left at Azure or in the API;
+//   - replicas stay within their number, the disk's shares and the nodes' slots;
+//   - never format twice: no filesystem is made on a device that is not blank;
+//   - the world settles: when the faults stop, every volume gets where it is wanted.
+package simulation

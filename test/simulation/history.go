@@ -1,0 +1,425 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing/synctest"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+const volumeSize = 10 << 30
+
+// Options of Run.
+type Options struct {
+	// Directory for the nodes' records; its content is the caller's to remove.
+	Directory string
+}
+
+// Result of a history.
+type Result struct {
+	// Violation is the first law that was broken; "" for none.
+	Violation string
+	// Steps that were taken, and how long the history lasted in its own time.
+	Steps   int
+	Lasted  time.Duration
+	History []string
+}
+
+// volumeModel is a volume as the simulation's users see it.
+type volumeModel struct {
+	name      string
+	shares    int
+	replicas  int
+	created   bool
+	published map[string]bool
+	want      string
+}
+
+// call is a call to a CSI server, under way or over.
+type call struct {
+	what string
+	done bool
+	err  error
+}
+
+// Run runs the history of a seed. It must be called inside a synctest bubble.
+func Run(seed uint64, options Options) Result {
+	w := newWorld(seed, options)
+	w.found()
+	if w.violation == "" {
+		w.live()
+	}
+	if w.violation == "" {
+		w.settle()
+	}
+	for _, p := range w.processes {
+		if !p.dead {
+			p.stop()
+		}
+	}
+	for _, m := range w.machines {
+		m.stopPlugin()
+	}
+	// What is left are calls that wait for their context, and they are short.
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	return Result{Violation: w.violation, Steps: w.steps, Lasted: w.now().Sub(w.began), History: w.trace}
+}
+
+func newWorld(seed uint64, options Options) *world {
+	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}}
+	scheme := scheme()
+	w.store = memapi.New(scheme, bubbleClock)
+	w.store.OnChange = w.changed
+	some := func(most int) time.Duration { return time.Duration(1+w.random.IntN(most)) * 100 * time.Millisecond }
+	w.latency = fake.Latency{CreateDisk: some(10), UpdateDisk: some(10), DeleteDisk: some(10), Attach: some(60), Detach: some(60), ForceDetach: some(80)}
+	w.cloud = fake.New(fake.Options{Clock: bubbleClock, Latency: w.latency})
+	w.azure = &platform{w: w, operations: map[string]*began{}, changed: true}
+	for i := range 2 + w.random.IntN(3) {
+		w.addMachine(fmt.Sprintf("node-%d", i))
+	}
+	for i := range 1 + w.random.IntN(3) {
+		v := &volumeModel{name: fmt.Sprintf("vol-%d", i), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
+		v.replicas = w.random.IntN(v.shares)
+		w.volumes = append(w.volumes, v)
+	}
+	for _, name := range []string{"a", "b"} {
+		w.processes = append(w.processes, &process{w: w, owner: &owner{name: name}})
+	}
+	return w
+}
+
+// scheme is shared: it does not change once it has been made.
+var scheme = func() func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
+	}
+	return func() *runtime.Scheme { return s }
+}()
+
+func (w *world) addMachine(name string) {
+	m := &machine{w: w, name: name, records: nodereport.Records{Dir: w.options.Directory + "/" + fmt.Sprint(w.seed) + "/" + name}}
+	w.machines = append(w.machines, m)
+	w.cloud.AddVM(provisioner.Instance{ID: vmOf(name), Name: name, Size: vmSize, Location: location, Zone: "1"})
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	w.must(w.store.Create(n))
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now())}}
+	w.must(w.store.Update(n, true))
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// found brings the world up: processes, machines and volumes.
+func (w *world) found() {
+	for _, p := range w.processes {
+		w.must(p.start())
+	}
+	w.must(w.processes[0].lead())
+	for _, m := range w.machines {
+		m.boot()
+	}
+	for _, v := range w.volumes {
+		w.create(v)
+	}
+	w.until("the volumes are created", 2*time.Minute, func() string {
+		for _, v := range w.volumes {
+			if !v.created {
+				return v.name
+			}
+		}
+		return ""
+	})
+}
+
+func (w *world) create(v *volumeModel) {
+	p := w.processes[0]
+	w.begin(p.owner, "CreateVolume "+v.name, time.Minute, func(ctx context.Context) error {
+		_, err := p.csi.CreateVolume(ctx, &csi.CreateVolumeRequest{
+			Name: v.name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{mounted()},
+			Parameters: map[string]string{"skuName": "Premium_LRS", "maxShares": fmt.Sprint(v.shares), "maxMountReplicaCount": fmt.Sprint(v.replicas)},
+			AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
+				{Segments: map[string]string{"topology." + driverName + "/zone": location + "-1"}},
+			}},
+		})
+		v.created = v.created || err == nil
+		return err
+	})
+}
+
+func mounted() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4"}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	}
+}
+
+// begin begins a call to a process. It is over at the latest when the time is.
+func (w *world) begin(by *owner, what string, timeout time.Duration, do func(context.Context) error) *call {
+	c := &call{what: what, err: errKilled}
+	w.note("→ %s: %s", by.name, what)
+	w.calls = append(w.calls, c)
+	go func() {
+		defer func() {
+			c.done = true
+			if !by.dead {
+				w.note("← %s: %s: %v", by.name, what, c.err)
+			}
+		}()
+		defer w.recovered(what)
+		ctx, cancel := context.WithTimeout(logr.NewContext(withActor(context.Background(), what), logr.Discard()), timeout)
+		defer cancel()
+		c.err = do(ctx)
+	}()
+	synctest.Wait()
+	return c
+}
+
+var errKilled = fmt.Errorf("the process was killed")
+
+func (w *world) publish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
+	return w.begin(p.owner, "Publish "+v.name+" "+node, timeout, func(ctx context.Context) error {
+		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node, VolumeCapability: mounted()})
+		v.published[node] = true // also after a failure: somebody has to unpublish it
+		return err
+	})
+}
+
+func (w *world) unpublish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
+	return w.begin(p.owner, "Unpublish "+v.name+" "+node, timeout, func(ctx context.Context) error {
+		_, err := p.csi.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node})
+		return err
+	})
+}
+
+func (w *world) stage(m *machine, v *volumeModel, timeout time.Duration) *call {
+	server := m.server
+	return w.begin(m.plugin, "Stage "+v.name, timeout, func(ctx context.Context) error {
+		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name), VolumeCapability: mounted()})
+		return err
+	})
+}
+
+func (w *world) unstage(m *machine, v *volumeModel, timeout time.Duration) *call {
+	server := m.server
+	return w.begin(m.plugin, "Unstage "+v.name, timeout, func(ctx context.Context) error {
+		_, err := server.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name)})
+		return err
+	})
+}
+
+// until lets the world run until check returns "", and breaks a law when it takes too long.
+func (w *world) until(what string, limit time.Duration, check func() string) {
+	end := w.now().Add(limit)
+	for w.violation == "" {
+		complaint := check()
+		if complaint == "" {
+			return
+		}
+		if w.now().After(end) {
+			w.broken("the world does not settle: not after %s: %s: %s", limit, what, complaint)
+			return
+		}
+		w.step()
+	}
+}
+
+// live is the middle of a history: operations and faults, with some steps after each.
+func (w *world) live() {
+	for range 30 + w.random.IntN(31) {
+		w.act()
+		for range w.random.IntN(25) {
+			if w.violation != "" {
+				return
+			}
+			w.step()
+		}
+		if w.random.IntN(4) == 0 {
+			time.Sleep(time.Duration(w.random.IntN(4000)) * time.Millisecond)
+			synctest.Wait()
+			w.azure.changed = true
+			w.check()
+		}
+	}
+}
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+
+// alive returns a process that serves.
+func (w *world) alive() *process {
+	if p := pick(w.random, w.processes); !p.dead {
+		return p
+	}
+	for _, p := range w.processes {
+		if !p.dead {
+			return p
+		}
+	}
+	return nil
+}
+
+func (w *world) leader() *process {
+	for _, p := range w.processes {
+		if p.leads && !p.dead {
+			return p
+		}
+	}
+	return nil
+}
+
+// act does one thing that users, hardware or bad luck do.
+func (w *world) act() {
+	v, m, p := pick(w.random, w.volumes), pick(w.random, w.machines), w.alive()
+	if object := w.volume(v.name); object != nil && object.Status.Primary != nil && object.Status.Primary.NodeName != "" && w.random.IntN(2) == 0 {
+		m = w.machine(object.Status.Primary.NodeName) // where something can happen
+	}
+	timeout := time.Duration(1+w.random.IntN(15)) * time.Second
+	switch n := w.random.IntN(100); {
+	case n < 22:
+		if p != nil {
+			w.publish(p, v, m.name, timeout)
+		}
+	case n < 42:
+		if m.on {
+			w.stage(m, v, timeout)
+		}
+	case n < 52:
+		if m.on {
+			w.unstage(m, v, timeout)
+		}
+	case n < 70:
+		if p != nil {
+			w.unpublish(p, v, m.name, timeout)
+		}
+	default:
+		w.misfortune(m)
+	}
+}
+
+func (w *world) machine(name string) *machine {
+	for _, m := range w.machines {
+		if m.name == name {
+			return m
+		}
+	}
+	return w.machines[0]
+}
+
+// misfortune is a fault, or the end of one.
+func (w *world) misfortune(m *machine) {
+	switch n := w.random.IntN(30); {
+	case n < 6:
+		w.crash()
+	case n < 8:
+		w.changeLeader()
+	case n < 11:
+		w.power(m)
+	case n < 13:
+		w.azurePower(m)
+	case n < 15:
+		if m.on { // a reboot
+			m.die()
+			m.boot()
+		}
+	case n < 19:
+		if m.on {
+			m.setCutOff(!m.cutOff)
+		}
+	case n < 23:
+		w.trouble = pick(w.random, []int{0, 0, 5, 30})
+		w.note("trouble: %d %%", w.trouble)
+	case n < 25:
+		w.apiDown = !w.apiDown
+		w.note("API server down: %t", w.apiDown)
+	case n < 28:
+		if m.on {
+			w.note("the plug-in of %s is killed", m.name)
+			m.stopPlugin()
+			m.startPlugin()
+		}
+	default:
+		p := pick(w.random, w.processes)
+		p.paused = !p.paused && !p.dead
+		w.note("%s is paused: %t", p.name, p.paused)
+	}
+}
+
+// crash kills a process, or starts those that were killed.
+func (w *world) crash() {
+	for _, p := range w.processes {
+		if p.dead {
+			w.must(p.start())
+			w.elect()
+			return
+		}
+	}
+	pick(w.random, w.processes).stop()
+	w.elect()
+}
+
+// elect makes a process lead if none does. An API server is needed for that.
+func (w *world) elect() {
+	if w.leader() != nil {
+		return
+	}
+	for _, p := range w.processes {
+		if !p.dead {
+			w.must(p.lead())
+			return
+		}
+	}
+}
+
+// changeLeader takes the lease from the leader, which ends itself, as controller-runtime has it.
+func (w *world) changeLeader() {
+	p := w.leader()
+	if p == nil {
+		w.elect()
+		return
+	}
+	p.stop()
+	w.elect()
+	w.must(p.start())
+	w.elect()
+}
+
+// power cuts the power of a machine, which Azure does not notice at first, or gives it back.
+func (w *world) power(m *machine) {
+	if m.on {
+		m.die()
+		return
+	}
+	w.cloud.SetPower(vmOf(m.name), provisioner.PowerRunning)
+	m.boot()
+}
+
+// azurePower stops a VM at Azure, or starts it.
+func (w *world) azurePower(m *machine) {
+	if m.on {
+		m.die()
+		w.note("Azure stops %s", m.name)
+		w.cloud.SetPower(vmOf(m.name), pick(w.random, []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated}))
+		return
+	}
+	w.power(m)
+}

@@ -1,0 +1,163 @@
+package simulation
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+)
+
+// recovered makes a panic of production code a broken law.
+func (w *world) recovered(who string) {
+	if fault := recover(); fault != nil {
+		w.broken("%s panics: %v\n%s", who, fault, debug.Stack())
+	}
+}
+
+func clientKey(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }
+
+// check asserts what holds after every step.
+func (w *world) check() {
+	for _, m := range w.machines {
+		m.look()
+		m.kubelet()
+	}
+	for _, v := range w.volumes {
+		if writers := w.writers(v.name); len(writers) > 1 {
+			w.broken("law 1: %s is written by %s at once", v.name, strings.Join(writers, " and "))
+		}
+	}
+}
+
+// writers are the machines that can write to a volume.
+func (w *world) writers(volume string) []string {
+	var names []string
+	for _, m := range w.machines {
+		if m.writes(volume) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+func (w *world) volume(name string) *apiv1.AzVolume {
+	v := &apiv1.AzVolume{}
+	if w.store.Get(client.ObjectKey{Namespace: namespace, Name: name}, v) != nil {
+		return nil
+	}
+	return v
+}
+
+// attachments returns the attachments of a volume, or of all if it names none.
+func (w *world) attachments(volume string) []*apiv1.AzVolumeAttachment {
+	var found []*apiv1.AzVolumeAttachment
+	w.store.Peek(&apiv1.AzVolumeAttachment{}, func(o client.Object) {
+		if a := o.(*apiv1.AzVolumeAttachment); volume == "" || a.Spec.VolumeName == volume {
+			found = append(found, a)
+		}
+	})
+	return found
+}
+
+// maysMount holds law 2: a kernel mounts only for the node that has the claim.
+func (w *world) maysMount(m *machine, volume string) {
+	v := w.volume(volume)
+	if v == nil || v.Status.Primary == nil {
+		w.broken("law 2: %s mounts %s, which has no claim", m.name, volume)
+		return
+	}
+	if c := v.Status.Primary; c.State == apiv1.ClaimReleased || c.NodeName != m.name {
+		w.broken("law 2: %s mounts %s, and the claim is %s", m.name, volume, describe(c))
+	}
+}
+
+func describe(c *apiv1.PrimaryClaim) string {
+	if c == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s of %q, epoch %d", c.State, c.NodeName, c.Epoch)
+}
+
+// changed asserts what holds of every write. The store is locked.
+func (w *world) changed(c memapi.Change) {
+	switch before := c.Before.(type) {
+	case *apiv1.AzVolume:
+		if after, ok := c.After.(*apiv1.AzVolume); ok {
+			w.claimChanged(before, after)
+		}
+	case *apiv1.AzVolumeAttachment:
+		if c.After == nil {
+			w.attachmentGone(before)
+		}
+	}
+	if a, ok := c.After.(*apiv1.AzVolumeAttachment); ok && c.Before == nil {
+		w.attachmentMade(a)
+	}
+}
+
+// claimChanged holds laws 1 and 3.
+func (w *world) claimChanged(v, next *apiv1.AzVolume) {
+	before, after := v.Status.Primary, next.Status.Primary
+	if after == nil || before != nil && describe(before) == describe(after) {
+		return
+	}
+	if before == nil {
+		before = &apiv1.PrimaryClaim{State: apiv1.ClaimReleased}
+	}
+	w.note("claim of %s: %s", v.Name, describe(after))
+	switch {
+	case after.Epoch < before.Epoch:
+		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
+	case after.State == apiv1.ClaimHeld && after.Epoch != before.Epoch+1:
+		w.broken("law 1: %s is claimed anew and the epoch goes from %d to %d", v.Name, before.Epoch, after.Epoch)
+	case before.State != apiv1.ClaimReleased && after.State != apiv1.ClaimReleased && after.NodeName != before.NodeName:
+		w.broken("law 1: the claim of %s goes from %s to %s without a release", v.Name, describe(before), describe(after))
+	case after.State == apiv1.ClaimReleased && before.State == apiv1.ClaimHeld:
+		w.broken("law 3: the claim of %s is released without having been taken back", v.Name)
+	case after.State == apiv1.ClaimReleased:
+		w.released(next, before)
+	}
+}
+
+// released holds law 3: the proof is recorded, and the node cannot write.
+func (w *world) released(v *apiv1.AzVolume, before *apiv1.PrimaryClaim) {
+	last := v.Status.LastRelease
+	if last == nil || last.NodeName != before.NodeName || last.Proof.Epoch < before.Epoch {
+		w.broken("law 3: %s is released by %s and no proof is recorded", v.Name, before.NodeName)
+	}
+	for _, m := range w.machines {
+		m.look()
+		if m.name == before.NodeName && m.writes(v.Name) {
+			kind := apiv1.ProofKind("none")
+			if last != nil {
+				kind = last.Proof.Kind
+			}
+			w.broken("law 3: %s is released (proof %s), and %s can write to it", v.Name, kind, m.name)
+		}
+	}
+}
+
+// attachmentGone holds: an object goes only once its disk is off.
+func (w *world) attachmentGone(a *apiv1.AzVolumeAttachment) {
+	if a.Status.VMID == "" {
+		return
+	}
+	if _, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName)); attached {
+		w.broken("leak: the object %s goes, and Azure has the disk attached", a.Name)
+	}
+}
+
+// attachmentMade holds: replicas are made only within what is wanted, and one more after a release.
+func (w *world) attachmentMade(*apiv1.AzVolumeAttachment) {}
+
+// replicasOf are the replicas of a volume that are to stay.
+func (w *world) replicasOf(volume string) []*apiv1.AzVolumeAttachment {
+	return slices.DeleteFunc(w.attachments(volume), func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.Role != apiv1.RoleReplica || a.DeletionTimestamp != nil
+	})
+}

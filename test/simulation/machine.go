@@ -1,0 +1,355 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// machine is a VM with its kernel, its kubelet as far as it matters, and its node plug-in.
+type machine struct {
+	w    *world
+	name string
+	// on says that it has power. What Azure says of it may lag behind.
+	on    bool
+	boots int
+	// cutOff says that it cannot reach the API server. Its kernel goes on writing.
+	cutOff bool
+	// silentSince is when the API server lost touch with the kubelet.
+	silentSince time.Time
+	records     nodereport.Records
+
+	// The kernel: what is mounted where, and the devices that it knows.
+	mounts  map[string]provisioner.MountPoint
+	devices map[string]*device
+	serial  int
+
+	plugin  *owner
+	cancel  context.CancelFunc
+	server  *node.Server
+	starts  int
+	removed bool
+}
+
+// device is a disk at a machine, from its attach to its detach.
+type device struct {
+	path, disk string
+	lun        int32
+	// cut says that it takes no writes any more: the disk was detached or the power failed.
+	cut bool
+}
+
+// boot gives the machine power, a new kernel and a node plug-in.
+func (m *machine) boot() {
+	m.boots++
+	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
+	m.mounts, m.devices = map[string]provisioner.MountPoint{}, map[string]*device{}
+	m.w.note("%s boots (%d)", m.name, m.boots)
+	m.w.azure.changed = true
+	m.startPlugin()
+}
+
+// die takes the power away.
+func (m *machine) die() {
+	m.w.note("%s loses its power", m.name)
+	m.on, m.silentSince = false, m.w.now()
+	m.stopPlugin()
+	m.mounts, m.devices = map[string]provisioner.MountPoint{}, map[string]*device{}
+}
+
+func (m *machine) stopPlugin() {
+	if m.plugin != nil && !m.plugin.dead {
+		m.w.kill(m.plugin, m.cancel)
+	}
+}
+
+func (m *machine) bootID() string { return fmt.Sprintf("%s-boot-%d", m.name, m.boots) }
+
+func (m *machine) spec() apiv1.AzDriverNodeSpec {
+	return apiv1.AzDriverNodeSpec{VMID: vmOf(m.name), VMSize: vmSize, Location: location, Zone: "1"}
+}
+
+func (m *machine) startPlugin() {
+	m.starts++
+	m.plugin = &owner{name: fmt.Sprintf("%s.%d", m.name, m.starts), cutOff: m.cutOff}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(logr.NewContext(context.Background(), logr.Discard()))
+	api := memapi.NewClient(m.w.store, m.w.gate(m.plugin), nil)
+	host := kernel{m, m.plugin}
+	report := nodereport.New(nodereport.Options{
+		Client: api, Namespace: namespace, NodeName: m.name, Spec: m.spec(), DriverVersion: "simulated",
+		SlowInterval: 10 * time.Second, FastInterval: 2 * time.Second,
+		Scanner: nodereport.Scanner{KubeletDir: "/kubelet", DriverName: driverName, BootID: m.bootID(), Records: m.records, Mounts: host.Mounts(), Devices: host.Devices()},
+	})
+	report.SetReady(true, "Serving", "")
+	m.server = node.New(node.Options{
+		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Client: api, Host: host,
+		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
+		NewUUID: func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
+	})
+	plugin := m.plugin
+	go func() {
+		defer m.w.recovered(plugin.name)
+		_ = report.Start(withActor(ctx, "report"))
+	}()
+	synctest.Wait()
+}
+
+// setCutOff cuts the machine off the API server, or joins it again.
+func (m *machine) setCutOff(off bool) {
+	m.cutOff, m.plugin.cutOff = off, off
+	m.silentSince = time.Time{}
+	if off {
+		m.silentSince = m.w.now()
+		m.w.note("%s is cut off", m.name)
+	} else {
+		m.w.note("%s can be reached again", m.name)
+	}
+}
+
+func staging(volume string) string { return "/staging/" + volume }
+
+// using says whether anything of the volume is left on the node: a mount or an entry in the report.
+func (m *machine) mounted(volume string) (device *device, found bool) {
+	mount, ok := m.mounts[staging(volume)]
+	if !ok {
+		return nil, false
+	}
+	return m.devices[mount.Source], true
+}
+
+// writes says whether the machine can write to the volume now.
+func (m *machine) writes(volume string) bool {
+	d, found := m.mounted(volume)
+	return m.on && found && d != nil && !d.cut
+}
+
+// look makes the kernel notice what was detached. It is called after each step, so that no detach goes unseen.
+func (m *machine) look() {
+	for _, d := range m.devices {
+		if lun, attached := m.w.azure.holds(vmOf(m.name), d.disk); !attached || lun != d.lun {
+			d.cut = true
+		}
+	}
+}
+
+// kubelet tells the API server of the Node as Kubernetes' node controller would: not ready some time after it fell silent.
+func (m *machine) kubelet() {
+	ready := corev1.ConditionTrue
+	if !m.silentSince.IsZero() {
+		if m.w.now().Sub(m.silentSince) < kubeletGrace {
+			return
+		}
+		ready = corev1.ConditionUnknown
+	}
+	if m.w.apiDown || m.removed {
+		return
+	}
+	n := &corev1.Node{}
+	key := metav1.ObjectMeta{Name: m.name}
+	n.ObjectMeta = key
+	if m.w.store.Get(clientKey(n), n) != nil {
+		return
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == ready {
+			return
+		}
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(m.w.now())}}
+	m.w.note("Node %s is ready: %s", m.name, ready)
+	_ = m.w.store.Update(n, true)
+}
+
+// kubeletGrace is Kubernetes' node-monitor-grace-period, shortened.
+const kubeletGrace = 10 * time.Second
+
+// kernel is a machine's kernel as its node plug-in uses it.
+type kernel struct {
+	m  *machine
+	by *owner
+}
+
+func (k kernel) Devices() provisioner.Devices         { return devices{k} }
+func (k kernel) Filesystems() provisioner.Filesystems { return filesystems{k} }
+func (k kernel) Mounts() provisioner.Mounts           { return mounts{k} }
+
+// enter stops before an effect on the kernel.
+func (k kernel) enter(ctx context.Context, what string, ready func() bool) error {
+	if k.m.w.yield(ctx, &access{by: k.by, what: what, over: local, ready: ready}) == expired {
+		return ctx.Err()
+	}
+	return nil
+}
+
+func failedDevice(path string) error {
+	return provisioner.Errorf(provisioner.Unavailable, "input/output error on %s", path)
+}
+
+// device returns a device that works.
+func (k kernel) device(path string) (*device, error) {
+	d := k.m.devices[path]
+	if d == nil || d.cut {
+		return nil, failedDevice(path)
+	}
+	return d, nil
+}
+
+type devices struct{ kernel }
+
+// Find implements provisioner.Devices.
+func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error) {
+	at := func() (string, bool) {
+		for _, i := range k.m.w.azure.state().Instances {
+			for _, d := range i.DataDisks {
+				if i.ID == vmOf(k.m.name) && d.LUN == lun {
+					return d.DiskID, true
+				}
+			}
+		}
+		return "", false
+	}
+	if err := k.enter(ctx, fmt.Sprintf("find device at LUN %d", lun), func() bool { _, found := at(); return found }); err != nil {
+		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d: %w", lun, err)
+	}
+	disk, _ := at()
+	for _, d := range k.m.devices {
+		if d.disk == disk && !d.cut {
+			return provisioner.Device{Path: d.path, SizeBytes: volumeSize}, nil
+		}
+	}
+	k.m.serial++
+	d := &device{path: fmt.Sprintf("/dev/%s.%d", lastOf(disk), k.m.serial), disk: disk, lun: lun}
+	k.m.devices[d.path] = d
+	return provisioner.Device{Path: d.path, SizeBytes: volumeSize}, nil
+}
+
+// Rescan implements provisioner.Devices.
+func (k devices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
+	_, err := k.device(path)
+	return provisioner.Device{Path: path, SizeBytes: volumeSize}, err
+}
+
+// Flush implements provisioner.Devices.
+func (k devices) Flush(ctx context.Context, path string) error {
+	if err := k.enter(ctx, "flush "+path, nil); err != nil {
+		return err
+	}
+	for _, mount := range k.m.mounts {
+		if mount.Source == path {
+			return provisioner.Errorf(provisioner.Conflict, "%s is mounted", path)
+		}
+	}
+	if k.m.devices[path] == nil {
+		return nil
+	}
+	_, err := k.device(path)
+	return err
+}
+
+type filesystems struct{ kernel }
+
+// Probe implements provisioner.Filesystems.
+func (k filesystems) Probe(_ context.Context, path string) (provisioner.Filesystem, bool, error) {
+	d, err := k.device(path)
+	if err != nil {
+		return provisioner.Filesystem{}, false, err
+	}
+	fs := k.m.w.content[d.disk]
+	return fs, fs == provisioner.Filesystem{}, nil
+}
+
+// Make implements provisioner.Filesystems.
+func (k filesystems) Make(ctx context.Context, path string, fs provisioner.Filesystem, _ []string) error {
+	if err := k.enter(ctx, "make "+fs.Type+" on "+path, nil); err != nil {
+		return err
+	}
+	d, err := k.device(path)
+	if err != nil {
+		return err
+	}
+	if found := k.m.w.content[d.disk]; found != (provisioner.Filesystem{}) {
+		k.m.w.broken("law 4: %s formats %s, which carries %s", k.m.name, path, found.UUID)
+	}
+	k.m.w.content[d.disk] = fs
+	return nil
+}
+
+// Unmake implements provisioner.Filesystems.
+func (k filesystems) Unmake(ctx context.Context, path string, fs provisioner.Filesystem) error {
+	if err := k.enter(ctx, "unmake "+fs.UUID+" on "+path, nil); err != nil {
+		return err
+	}
+	d, err := k.device(path)
+	if err != nil {
+		return err
+	}
+	if found := k.m.w.content[d.disk]; found != (provisioner.Filesystem{}) && found != fs {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "%s carries %s", path, found.UUID)
+	}
+	delete(k.m.w.content, d.disk)
+	return nil
+}
+
+// Check implements provisioner.Filesystems.
+func (k filesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
+
+// Grow implements provisioner.Filesystems.
+func (k filesystems) Grow(context.Context, string, string) error { return nil }
+
+// Stats implements provisioner.Filesystems.
+func (k filesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
+	return provisioner.FilesystemStats{}, nil
+}
+
+type mounts struct{ kernel }
+
+// Mount implements provisioner.Mounts. It is the place where law 2 shows.
+func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []string) error {
+	if err := k.enter(ctx, "mount "+path, nil); err != nil {
+		return err
+	}
+	d, err := k.device(path)
+	if err != nil {
+		return err
+	}
+	k.m.w.maysMount(k.m, lastOf(d.disk))
+	k.m.mounts[target] = provisioner.MountPoint{Source: path, Target: target, FSType: fsType}
+	return nil
+}
+
+// Bind implements provisioner.Mounts; pods are not simulated.
+func (k mounts) Bind(context.Context, string, string, bool, []string) error { return nil }
+
+// Unmount implements provisioner.Mounts.
+func (k mounts) Unmount(ctx context.Context, target string) error {
+	if err := k.enter(ctx, "unmount "+filepath.Base(target), nil); err != nil {
+		return err
+	}
+	delete(k.m.mounts, target)
+	return nil
+}
+
+// List implements provisioner.Mounts.
+func (k mounts) List(context.Context) ([]provisioner.MountPoint, error) {
+	points := make([]provisioner.MountPoint, 0, len(k.m.mounts))
+	for _, mount := range k.m.mounts {
+		points = append(points, mount)
+	}
+	slices.SortFunc(points, func(a, b provisioner.MountPoint) int { return strings.Compare(a.Target, b.Target) })
+	return points, nil
+}

@@ -1,0 +1,374 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+)
+
+const (
+	namespace     = "azure-disk-csi"
+	driverName    = "disk.csi.azure.com"
+	cleanUpAfter  = 20 * time.Second
+	staleAfter    = 6 * time.Second
+	reservedSlots = 1
+	massLoss      = 45
+	workers       = 2
+)
+
+// process is a controller plug-in: a CSI server, and the reconcilers if it leads.
+type process struct {
+	*owner
+	w       *world
+	ctx     context.Context
+	cancel  context.CancelFunc
+	cache   *memapi.Cache
+	client  *memapi.Client
+	csi     *csicontroller.Server
+	leads   bool
+	monitor *liveness.Monitor
+	serial  int
+	setUps  []interface {
+		SetUp(ctrl.Manager, string) error
+	}
+	running []*controller
+}
+
+// start starts a process of a name, in the place of one that was killed.
+func (p *process) start() error {
+	w := p.w
+	p.serial++
+	p.owner = &owner{name: fmt.Sprintf("controller-%s%d", p.name[:1], p.serial)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.cache = memapi.NewCache(w.store, view.CacheOptions(namespace))
+	p.client = memapi.NewClient(w.store, w.gate(p.owner), p.cache)
+	p.leads, p.running = false, nil
+	reader := memapi.NewClient(w.store, w.gate(p.owner), nil)
+	err := view.AddIndexes(p.ctx, p.cache, driverName)
+	if err != nil {
+		return err
+	}
+	cloud := azureClient{w, p.owner, w.cloud}
+	p.monitor, err = liveness.New(liveness.Options{
+		Reader: p.client, APIReader: reader, Instances: cloud.Instances(), Namespace: namespace, Clock: bubbleClock, Prober: prober{w},
+		StaleAfter: staleAfter, MassLossThreshold: massLoss, Enabled: true,
+	})
+	if err != nil {
+		return err
+	}
+	nodes := view.NewNodes(p.client, namespace, bubbleClock, p.monitor)
+	informer, err := p.cache.GetInformer(p.ctx, &apiv1.AzDriverNode{})
+	if err != nil {
+		return err
+	}
+	if _, err := informer.AddEventHandler(p.monitor.Handler()); err != nil {
+		return err
+	}
+	watch := csicontroller.NewWatch()
+	if err := watch.Register(p.ctx, p.cache); err != nil {
+		return err
+	}
+	p.csi, err = csicontroller.New(csicontroller.Options{
+		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
+		SubscriptionID: subscription, ResourceGroup: group, Location: location, WaitTimeout: 15 * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	volumes, err := volume.New(volume.Options{
+		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
+		Events: silence{}, DriverName: driverName, CleanUpAfter: cleanUpAfter, ReservedSlots: reservedSlots, Workers: workers,
+	})
+	if err != nil {
+		return err
+	}
+	attachments, err := attachment.New(attachment.Options{
+		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
+		Events: silence{}, ReservedSlots: reservedSlots, Workers: workers,
+	})
+	if err != nil {
+		return err
+	}
+	failovers, err := failover.New(failover.Options{
+		Client: p.client, Reader: reader, Monitor: p.monitor, Clock: bubbleClock, Events: silence{}, DriverName: driverName, OutOfServiceTaint: true, Workers: workers,
+	})
+	if err != nil {
+		return err
+	}
+	p.setUps = []interface {
+		SetUp(ctrl.Manager, string) error
+	}{
+		volumes, attachments, failovers,
+		drivernode.New(drivernode.Options{Client: p.client, Reader: reader, Cloud: cloud, Clock: bubbleClock, Workers: workers}),
+		inuse.New(inuse.Options{Client: p.client, Reader: reader, DriverName: driverName, Workers: workers}),
+	}
+	w.note("%s starts", p.name)
+	p.beside("monitor", p.monitor.Start)
+	return nil
+}
+
+// beside runs something in the background until the process ends.
+func (p *process) beside(name string, run func(context.Context) error) {
+	ctx, owner := p.ctx, p.owner
+	go func() {
+		defer p.w.recovered(owner.name + " " + name)
+		_ = run(logr.NewContext(withActor(ctx, name), logr.Discard()))
+	}()
+	synctest.Wait()
+}
+
+// prober probes machines as the network would.
+type prober struct{ w *world }
+
+// Probe implements liveness.Prober.
+func (p prober) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {
+	m := p.w.machine(node.Name)
+	return liveness.ProbeResult{Answered: m.on && !m.cutOff}
+}
+
+// lead starts the reconcilers.
+func (p *process) lead() error {
+	p.w.note("%s leads", p.name)
+	p.leads = true
+	for _, s := range p.setUps {
+		if err := s.SetUp(fakeManager{p: p}, namespace); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.running {
+		p.beside(c.name, c.start)
+	}
+	writer := &liveness.ConditionWriter{Client: p.client, Monitor: p.monitor, Namespace: namespace, Clock: bubbleClock, Events: silence{}}
+	p.beside("conditions", writer.Start)
+	return nil
+}
+
+// stop kills the process.
+func (p *process) stop() {
+	p.w.note("%s is killed", p.name)
+	p.w.kill(p.owner, p.cancel)
+}
+
+// choices are what the process could do now, besides its accesses: learn of a change, or reconcile something.
+func (p *process) choices() []func() {
+	if p.dead || p.paused {
+		return nil
+	}
+	var choices []func()
+	if !p.w.apiDown && !p.cutOff {
+		for _, kind := range p.cache.Pending() {
+			choices = append(choices, func() {
+				p.cache.Deliver(kind)
+				synctest.Wait()
+			})
+		}
+	}
+	for _, c := range p.running {
+		for _, r := range c.queue.due(p.w.now()) {
+			choices = append(choices, func() { c.reconcile(r) })
+		}
+	}
+	return choices
+}
+
+// controller is one of the process' controllers. controller-runtime fills its queue; the simulation empties it.
+type controller struct {
+	p     *process
+	name  string
+	do    reconcile.Reconciler
+	start func(context.Context) error
+	queue *queue
+}
+
+func (c *controller) reconcile(r reconcile.Request) {
+	c.queue.take(r)
+	p := c.p
+	go func() {
+		defer c.queue.release(r)
+		defer func() {
+			if fault := recover(); fault != nil {
+				p.w.broken("%s %s panics: %v", c.name, r.Name, fault)
+			}
+		}()
+		result, err := c.do.Reconcile(logr.NewContext(withActor(p.ctx, c.name+"/"+r.Name), logr.Discard()), r)
+		switch {
+		case p.dead:
+		case err != nil:
+			c.queue.AddRateLimited(r)
+		case result.RequeueAfter > 0:
+			c.queue.Forget(r)
+			c.queue.AddAfter(r, result.RequeueAfter)
+		default:
+			c.queue.Forget(r)
+		}
+	}()
+	synctest.Wait()
+}
+
+// queue is a work queue whose order is the simulation's.
+type queue struct {
+	mu       sync.Mutex
+	at       map[reconcile.Request]time.Time
+	busy     map[reconcile.Request]bool
+	failures map[reconcile.Request]int
+	closed   chan struct{}
+	once     sync.Once
+}
+
+var _ workqueue.TypedRateLimitingInterface[reconcile.Request] = (*queue)(nil)
+
+func newQueue() *queue {
+	return &queue{at: map[reconcile.Request]time.Time{}, busy: map[reconcile.Request]bool{}, failures: map[reconcile.Request]int{}, closed: make(chan struct{})}
+}
+
+// due returns what can be reconciled now, in a fixed order.
+func (q *queue) due(now time.Time) []reconcile.Request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.busy) >= workers {
+		return nil
+	}
+	var found []reconcile.Request
+	for r, at := range q.at {
+		if !q.busy[r] && !at.After(now) {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b reconcile.Request) int { return strings.Compare(a.String(), b.String()) })
+	return found
+}
+
+func (q *queue) take(r reconcile.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.at, r)
+	q.busy[r] = true
+}
+
+func (q *queue) release(r reconcile.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.busy, r)
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *queue) Add(r reconcile.Request) { q.AddAfter(r, 0) }
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *queue) AddAfter(r reconcile.Request, d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := time.Now().Add(d)
+	if before, queued := q.at[r]; !queued || at.Before(before) {
+		q.at[r] = at
+	}
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q *queue) AddRateLimited(r reconcile.Request) {
+	q.mu.Lock()
+	n := q.failures[r]
+	q.failures[r] = n + 1
+	q.mu.Unlock()
+	q.AddAfter(r, min(5*time.Millisecond<<min(n, 12), 30*time.Second))
+}
+
+// Forget implements workqueue.TypedRateLimitingInterface.
+func (q *queue) Forget(r reconcile.Request) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.failures, r)
+}
+
+// NumRequeues implements workqueue.TypedRateLimitingInterface.
+func (q *queue) NumRequeues(reconcile.Request) int { return 0 }
+
+// Len implements workqueue.TypedInterface.
+func (q *queue) Len() int { return 0 }
+
+// Get implements workqueue.TypedInterface: there is never anything for controller-runtime's own workers.
+func (q *queue) Get() (reconcile.Request, bool) {
+	<-q.closed
+	return reconcile.Request{}, true
+}
+
+// Done implements workqueue.TypedInterface.
+func (q *queue) Done(reconcile.Request) {}
+
+// ShutDown implements workqueue.TypedInterface.
+func (q *queue) ShutDown() { q.once.Do(func() { close(q.closed) }) }
+
+// ShutDownWithDrain implements workqueue.TypedInterface.
+func (q *queue) ShutDownWithDrain() { q.ShutDown() }
+
+// ShuttingDown implements workqueue.TypedInterface.
+func (q *queue) ShuttingDown() bool { return false }
+
+// fakeManager is what SetUp needs of a manager.
+type fakeManager struct {
+	ctrl.Manager // for the methods that nobody calls
+	p            *process
+}
+
+func (m fakeManager) GetCache() cache.Cache                        { return m.p.cache }
+func (m fakeManager) GetClient() client.Client                     { return m.p.client }
+func (m fakeManager) GetScheme() *runtime.Scheme                   { return m.p.client.Scheme() }
+func (m fakeManager) GetLogger() logr.Logger                       { return logr.Discard() }
+func (m fakeManager) GetFieldIndexer() client.FieldIndexer         { return m.p.cache }
+func (m fakeManager) GetEventRecorder(string) events.EventRecorder { return silence{} }
+func (m fakeManager) GetControllerOptions() (options ctrlconfig.Controller) {
+	skip := true
+	options.SkipNameValidation = &skip
+	return options
+}
+
+// Add takes a controller over: its sources are its own, its queue and its workers are the simulation's.
+func (m fakeManager) Add(r manager.Runnable) error {
+	v := reflect.ValueOf(r).Elem()
+	do, ok := v.FieldByName("Do").Interface().(reconcile.Reconciler)
+	if !ok {
+		return fmt.Errorf("%T is no controller", r)
+	}
+	c := &controller{p: m.p, name: v.FieldByName("Name").String(), do: do, start: r.Start, queue: newQueue()}
+	v.FieldByName("NewQueue").Set(reflect.ValueOf(func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return c.queue
+	}))
+	v.FieldByName("MaxConcurrentReconciles").SetInt(0)
+	m.p.running = append(m.p.running, c)
+	return nil
+}
+
+// silence records no events.
+type silence struct{}
+
+// Eventf implements events.EventRecorder.
+func (silence) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}

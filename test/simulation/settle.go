@@ -1,0 +1,277 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// patience is how long the world may take to settle once the faults have stopped.
+const patience = 10 * time.Minute
+
+// settle ends the faults, asks for what a cluster would, and checks that it comes about, that nothing is left over, and that everything can go.
+func (w *world) settle() {
+	w.note("the faults stop")
+	w.trouble, w.apiDown = 0, false
+	for _, p := range w.processes {
+		p.paused = false
+		if p.dead {
+			w.must(p.start())
+		}
+	}
+	w.elect()
+	for i, m := range w.machines {
+		switch {
+		case m.on:
+			m.setCutOff(false)
+		case i == 0 || w.random.IntN(2) == 0: // one at least is there; others stay dead
+			w.power(m)
+		}
+	}
+	for _, v := range w.volumes {
+		v.want = ""
+		if m := pick(w.random, w.machines); m.on {
+			v.want = m.name
+		}
+		w.note("%s is wanted on %q", v.name, v.want)
+	}
+	cluster := &cluster{w: w, calls: map[string]*call{}, next: map[string]time.Time{}}
+	w.until("every volume is where it is wanted", patience, cluster.place)
+	w.until("replicas and Azure are as they should be", patience, w.unsettled)
+	for _, v := range w.volumes {
+		v.want = ""
+	}
+	w.note("nothing is wanted any more")
+	w.until("every volume is released", patience, cluster.place)
+	w.until("replicas are cleaned up", patience, w.replicasLeft)
+	w.until("every volume is deleted", patience, cluster.remove)
+	w.until("nothing is left", patience, w.leftOvers)
+}
+
+// cluster does what Kubernetes does with the driver, one call for each volume and node at a time, until it succeeds.
+type cluster struct {
+	w     *world
+	calls map[string]*call
+	next  map[string]time.Time
+}
+
+// over says that no call of that key is under way, and that the time has come for the next.
+func (c *cluster) over(key string) bool {
+	if last := c.calls[key]; last != nil && !last.done {
+		return false
+	}
+	return !c.next[key].After(c.w.now())
+}
+
+func (c *cluster) do(key string, begin func() *call) {
+	if !c.over(key) {
+		return
+	}
+	c.next[key] = c.w.now().Add(500 * time.Millisecond)
+	c.calls[key] = begin()
+}
+
+const callTimeout = 15 * time.Second
+
+// place brings each volume where it is wanted, and says what is missing.
+func (c *cluster) place() string {
+	var missing []string
+	for _, v := range c.w.volumes {
+		if why := c.placeVolume(v); why != "" {
+			missing = append(missing, v.name+": "+why)
+		}
+	}
+	for _, last := range c.w.calls {
+		if !last.done {
+			missing = append(missing, "under way: "+last.what)
+		}
+	}
+	if len(missing) == 0 {
+		c.w.calls = nil
+	}
+	return strings.Join(missing, "; ")
+}
+
+func (c *cluster) placeVolume(v *volumeModel) string {
+	for _, m := range c.w.machines {
+		if why := c.takeFrom(v, m); why != "" {
+			return why
+		}
+	}
+	if v.want == "" {
+		return ""
+	}
+	m, key := c.w.machine(v.want), v.name+" on "+v.want
+	object := c.w.volume(v.name)
+	switch {
+	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.ClaimHeld || !v.published[v.want+" ok"]:
+		c.do(key, func() *call {
+			last := c.w.publish(c.w.alive(), v, v.want, callTimeout)
+			return last
+		})
+		if last := c.calls[key]; last != nil && last.done && last.err == nil && strings.HasPrefix(last.what, "Publish") {
+			v.published[v.want+" ok"] = true
+		}
+		return "not published to " + v.want
+	case !m.writes(v.name) || c.entry(m, v.name) != apiv1.PhaseStaged:
+		c.do(key, func() *call { return c.w.stage(m, v, callTimeout) })
+		return "not staged on " + v.want
+	}
+	return ""
+}
+
+// takeFrom takes a volume from a node where it is not wanted, or where it is of no use any more.
+func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
+	key := v.name + " on " + m.name
+	_, mounted := m.mounted(v.name)
+	useless := mounted && !m.writes(v.name)
+	if v.want == m.name && !useless {
+		return ""
+	}
+	if m.on && (mounted || c.entry(m, v.name) != "") {
+		c.do(key, func() *call { return c.w.unstage(m, v, callTimeout) })
+		return "staged on " + m.name
+	}
+	if v.want == m.name {
+		return ""
+	}
+	delete(v.published, m.name+" ok")
+	if object := c.w.volume(v.name); v.published[m.name] || c.isPrimary(object, m.name) {
+		last := c.calls[key]
+		if last != nil && last.done && last.err == nil && last.what == "Unpublish "+v.name+" "+m.name {
+			delete(v.published, m.name)
+		}
+		if v.published[m.name] || c.isPrimary(object, m.name) {
+			c.do(key, func() *call { return c.w.unpublish(c.w.alive(), v, m.name, callTimeout) })
+			return "published to " + m.name
+		}
+	}
+	return ""
+}
+
+func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
+	p := v.Status.Primary
+	return p != nil && p.State != apiv1.ClaimReleased && p.NodeName == node
+}
+
+// entry is the phase of a volume in the report of a node.
+func (c *cluster) entry(m *machine, volume string) apiv1.StagePhase {
+	d := &apiv1.AzDriverNode{}
+	if c.w.store.Get(client.ObjectKey{Namespace: namespace, Name: m.name}, d) != nil {
+		return ""
+	}
+	for _, e := range d.Status.StagedVolumes {
+		if e.VolumeName == volume {
+			return e.Phase
+		}
+	}
+	return ""
+}
+
+// unsettled compares the objects with what is wanted and with Azure.
+func (w *world) unsettled() string {
+	for _, v := range w.volumes {
+		if why := w.primaryAmiss(v); why != "" {
+			return v.name + ": " + why
+		}
+		replicas := len(w.replicasOf(v.name))
+		switch room := w.room(v); {
+		case v.want == "":
+		case replicas > v.replicas:
+			return fmt.Sprintf("%s has %d replicas, and %d are wanted", v.name, replicas, v.replicas)
+		case replicas < min(v.replicas, room):
+			return fmt.Sprintf("%s has %d replicas, and %d are wanted and have room", v.name, replicas, v.replicas)
+		}
+	}
+	return w.differences()
+}
+
+// room is how many nodes can take a replica of a volume whatever the other volumes do.
+func (w *world) room(v *volumeModel) int {
+	n := 0
+	for _, m := range w.machines {
+		if m.on && m.name != v.want && len(w.volumes) <= slots-reservedSlots {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) primaryAmiss(v *volumeModel) string {
+	object := w.volume(v.name)
+	claim := object.Status.Primary
+	for _, a := range w.attachments(v.name) {
+		switch {
+		case a.DeletionTimestamp != nil:
+			return a.Name + " is on its way out"
+		case a.Status.State != apiv1.AttachmentAttached:
+			return a.Name + " is " + string(a.Status.State)
+		case a.Spec.Role == apiv1.RolePrimary && (a.Spec.NodeName != v.want || a.Spec.Epoch != claim.Epoch):
+			return a.Name + " is primary"
+		case a.Spec.Role == apiv1.RoleReplica && a.Spec.NodeName == v.want:
+			return a.Name + " is a replica"
+		}
+	}
+	return ""
+}
+
+// differences compares Azure with the objects.
+func (w *world) differences() string {
+	objects := map[string]bool{}
+	for _, a := range w.attachments("") {
+		objects[vmOf(a.Spec.NodeName)+" "+diskOf(a.Spec.VolumeName)] = true
+	}
+	found := 0
+	for _, i := range w.azure.state().Instances {
+		for _, d := range i.DataDisks {
+			if !objects[i.ID+" "+d.DiskID] {
+				return "leak: Azure has " + lastOf(d.DiskID) + " attached to " + i.Name + ", and there is no object"
+			}
+			found++
+		}
+	}
+	if found != len(objects) {
+		return fmt.Sprintf("leak: %d attachments, and Azure has %d", len(objects), found)
+	}
+	return ""
+}
+
+func (w *world) replicasLeft() string {
+	for _, a := range w.attachments("") {
+		return a.Name + " is left"
+	}
+	return w.differences()
+}
+
+// remove deletes the volumes.
+func (c *cluster) remove() string {
+	var left []string
+	for _, v := range c.w.volumes {
+		if c.w.volume(v.name) == nil {
+			continue
+		}
+		left = append(left, v.name)
+		p := c.w.alive()
+		c.do(v.name, func() *call {
+			return c.w.begin(p.owner, "DeleteVolume "+v.name, callTimeout, func(ctx context.Context) error {
+				_, err := p.csi.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: diskOf(v.name)})
+				return err
+			})
+		})
+	}
+	return strings.Join(left, ", ")
+}
+
+func (w *world) leftOvers() string {
+	state := w.azure.state()
+	if len(state.Disks) > 0 {
+		return "leak: Azure has disk " + state.Disks[0].ID
+	}
+	return w.differences()
+}

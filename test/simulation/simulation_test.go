@@ -1,0 +1,81 @@
+package simulation_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/test/simulation"
+)
+
+var (
+	seed      = flag.Uint64("seed", 0, "run the history of this seed only, and print it")
+	first     = flag.Uint64("first", 1, "first seed")
+	histories = flag.Uint64("histories", 10000, "number of histories")
+)
+
+// directory is in memory where there is such a thing: the nodes' records are synced to it at every change.
+func directory(t *testing.T) string {
+	t.Helper()
+	for _, parent := range []string{"/dev/shm", ""} {
+		if made, err := os.MkdirTemp(parent, "simulation-"); err == nil {
+			t.Cleanup(func() { _ = os.RemoveAll(made) })
+			return made
+		}
+	}
+	return t.TempDir()
+}
+
+func run(t *testing.T, seed uint64, options simulation.Options) (result simulation.Result) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { result = simulation.Run(seed, options) })
+	return result
+}
+
+func TestHistories(t *testing.T) {
+	options := simulation.Options{Directory: directory(t)}
+	if *seed != 0 {
+		result := run(t, *seed, options)
+		fmt.Println(strings.Join(result.History, "\n"))
+		if result.Violation != "" {
+			t.Fatalf("seed %d: %s", *seed, result.Violation)
+		}
+		return
+	}
+	var next, steps, failed atomic.Uint64
+	next.Store(*first - 1)
+	began := time.Now()
+	t.Run("all", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				for n := next.Add(1); n < *first+*histories && failed.Load() < 5; n = next.Add(1) {
+					result := run(t, n, options)
+					steps.Add(uint64(result.Steps))
+					if result.Violation != "" {
+						failed.Add(1)
+						report(t, n, result)
+					}
+				}
+			})
+		}
+	})
+	took := time.Since(began)
+	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond), float64(steps.Load())/took.Seconds())
+}
+
+// report prints what a failed history ended with, and how to see the whole of it.
+func report(t *testing.T, seed uint64, result simulation.Result) {
+	t.Helper()
+	last := result.History
+	if len(last) > 40 {
+		last = last[len(last)-40:]
+	}
+	t.Errorf("seed %d: %s\n%s\nreplay: go test ./test/simulation -run TestHistories -seed %d -v", seed, result.Violation, strings.Join(last, "\n"), seed)
+}

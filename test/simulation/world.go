@@ -1,0 +1,280 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// verdict is what becomes of an access.
+type verdict int
+
+const (
+	// pass: it happens and the caller learns of it.
+	pass verdict = iota
+	// lose: it happens, and the caller gets an error.
+	lose
+	// refuse: it does not happen, and the caller gets an error.
+	refuse
+	// spoil: Azure accepts it, and its operation fails.
+	spoil
+	// die: the caller is killed before it.
+	die
+	// dieAfter: it happens, and the caller is killed before it learns of it.
+	dieAfter
+	// expired: the caller's context ended while it waited.
+	expired
+)
+
+func (v verdict) String() string {
+	return [...]string{"", " (answer lost)", " (refused)", " (will fail)", " (killed before)", " (killed after)", " (expired)"}[v]
+}
+
+// way is what an access goes over.
+type way int
+
+const (
+	overAPI way = iota
+	overAzure
+	local
+)
+
+// owner is a process that makes accesses.
+type owner struct {
+	name string
+	dead bool
+	// cutOff says that the process cannot reach the API server, paused that it gets no time at all.
+	cutOff, paused bool
+}
+
+// access is one that waits for its turn.
+type access struct {
+	by   *owner
+	what string
+	over way
+	// writes says that its answer may be lost or its caller killed after it.
+	writes bool
+	// ready says that it can happen; nil for always.
+	ready  func() bool
+	resume chan verdict
+}
+
+// world is everything in one history.
+type world struct {
+	seed    uint64
+	options Options
+	random  *rand.Rand
+	began   time.Time
+	store   *memapi.Store
+	cloud   *fake.Cloud
+	latency fake.Latency
+
+	mu      sync.Mutex
+	waiting []*access
+
+	azure     *platform
+	machines  []*machine
+	processes []*process
+	volumes   []*volumeModel
+	calls     []*call
+
+	// apiDown and trouble are faults: no API server, and how many of 100 accesses to Azure and the API server go wrong.
+	apiDown bool
+	trouble int
+
+	// content of the disks, and how many filesystems were made.
+	content map[string]provisioner.Filesystem
+	uuids   int
+
+	trace     []string
+	steps     int
+	violation string
+}
+
+func (w *world) now() time.Time { return time.Now() } // the bubble's
+
+// note adds a line to the history.
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%9.3fs  ", w.now().Sub(w.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// broken records the first violation of a law.
+func (w *world) broken(format string, args ...any) {
+	if w.violation == "" {
+		w.violation = fmt.Sprintf(format, args...)
+		w.note("!!! %s", w.violation)
+	}
+}
+
+// yield waits until the access may happen, and says how it does. It does not return to those who are killed.
+func (w *world) yield(ctx context.Context, a *access) verdict {
+	if a.by.dead {
+		runtime.Goexit()
+	}
+	a.resume = make(chan verdict)
+	w.mu.Lock()
+	w.waiting = append(w.waiting, a)
+	w.mu.Unlock()
+	select {
+	case v := <-a.resume:
+		if v == die {
+			runtime.Goexit()
+		}
+		return v
+	case <-ctx.Done():
+		w.forget(a)
+		if a.by.dead {
+			runtime.Goexit()
+		}
+		return expired
+	}
+}
+
+func (w *world) forget(a *access) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waiting = slices.DeleteFunc(w.waiting, func(other *access) bool { return other == a })
+}
+
+// accesses are those that wait, in an order that does not depend on how goroutines were scheduled.
+func (w *world) accesses() []*access {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := slices.Clone(w.waiting)
+	slices.SortStableFunc(all, func(a, b *access) int {
+		if d := strings.Compare(a.by.name, b.by.name); d != 0 {
+			return d
+		}
+		return strings.Compare(a.what, b.what)
+	})
+	return all
+}
+
+func (w *world) possible(a *access) bool {
+	switch {
+	case a.by.dead, a.by.paused:
+		return false
+	case a.over == overAPI && (w.apiDown || a.by.cutOff):
+		return false
+	}
+	return a.ready == nil || a.ready()
+}
+
+// let opens the gate for an access.
+func (w *world) let(a *access, v verdict) {
+	w.forget(a)
+	w.note("%s: %s%s", a.by.name, a.what, v)
+	a.resume <- v
+	synctest.Wait()
+}
+
+func (w *world) verdictFor(a *access) verdict {
+	if a.over == local || w.trouble == 0 || w.random.IntN(100) >= w.trouble {
+		return pass
+	}
+	switch n := w.random.IntN(3); {
+	case !a.writes, n == 0:
+		return refuse
+	case n == 1 && a.over == overAzure:
+		return spoil
+	default:
+		return lose
+	}
+}
+
+// step lets one thing happen, if there is any, or time pass.
+func (w *world) step() {
+	w.steps++
+	var choices []func()
+	for _, a := range w.accesses() {
+		if w.possible(a) {
+			choices = append(choices, func() { w.let(a, w.verdictFor(a)) })
+		}
+	}
+	for _, p := range w.processes {
+		choices = append(choices, p.choices()...)
+	}
+	if len(choices) == 0 || w.random.IntN(50) == 0 {
+		w.pause(len(choices) == 0)
+	} else {
+		choices[w.random.IntN(len(choices))]()
+	}
+	w.check()
+}
+
+// pause lets time pass.
+func (w *world) pause(idle bool) {
+	d := time.Duration(1+w.random.IntN(300)) * time.Millisecond
+	if idle {
+		d = time.Duration(100+w.random.IntN(900)) * time.Millisecond
+	}
+	time.Sleep(d)
+	synctest.Wait()
+	w.azure.changed = true
+}
+
+// kill ends a process: some of its accesses under way still happen, and nobody learns of them.
+func (w *world) kill(o *owner, cancel context.CancelFunc) {
+	o.dead = true
+	for _, a := range w.accesses() {
+		if a.by != o {
+			continue
+		}
+		v := die
+		if a.writes && !o.cutOff && (a.ready == nil || a.ready()) && w.random.IntN(2) == 0 && (a.over != overAPI || !w.apiDown) {
+			v = dieAfter
+		}
+		w.let(a, v)
+	}
+	cancel()
+	synctest.Wait()
+	w.azure.changed = true
+}
+
+// gate is the gate of a process before the API server.
+func (w *world) gate(o *owner) memapi.Gate {
+	return func(ctx context.Context, c memapi.Call, do func() error) error {
+		v := w.yield(ctx, &access{by: o, what: actorOf(ctx) + c.String(), over: overAPI, writes: c.Writes()})
+		switch v {
+		case refuse:
+			return errUnavailable
+		case lose:
+			_ = do()
+			return errUnavailable
+		case dieAfter:
+			_ = do()
+			runtime.Goexit()
+		case expired:
+			return fmt.Errorf("%s: %w", c, ctx.Err())
+		}
+		return do()
+	}
+}
+
+var errUnavailable = fmt.Errorf("the API server did not answer")
+
+type actorKey struct{}
+
+// withActor names those on whose behalf a context is, so that histories can be read and accesses told apart.
+func withActor(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, actorKey{}, name+" ")
+}
+
+func actorOf(ctx context.Context) string {
+	name, _ := ctx.Value(actorKey{}).(string)
+	return name
+}
+
+var bubbleClock = clock.RealClock{} // inside a bubble the real clock is the bubble's
