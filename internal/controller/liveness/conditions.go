@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"

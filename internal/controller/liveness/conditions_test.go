@@ -1,0 +1,144 @@
+package liveness_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// publisher is a ConditionWriter with the API server that it writes to.
+type publisher struct {
+	*world
+	liveness.ConditionWriter
+	recorder *events.FakeRecorder
+}
+
+func (w *world) publisher() *publisher {
+	w.Helper()
+	p := &publisher{world: w, recorder: events.NewFakeRecorder(100)}
+	builder := fake.NewClientBuilder().WithScheme(w.client.Scheme()).WithStatusSubresource(&apiv1.AzDriverNode{})
+	for _, name := range w.names {
+		builder = builder.WithObjects(&apiv1.AzDriverNode{
+			ObjectMeta: metaName(name),
+			Status:     apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}},
+		})
+	}
+	p.ConditionWriter = liveness.ConditionWriter{Client: builder.Build(), Monitor: w.monitor, Namespace: namespace, Clock: w.clock, Events: p.recorder}
+	return p
+}
+
+// reachable publishes and returns the condition of a node as "Status Reason".
+func (p *publisher) reachable(name string) (short, message string) {
+	p.Helper()
+	p.must(p.ConditionWriter.Tick(p.Context()))
+	d := &apiv1.AzDriverNode{}
+	p.must(p.Client.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: name}, d))
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady) {
+		p.Errorf("the node's own condition was lost: %v", d.Status.Conditions)
+	}
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
+	if c == nil {
+		return "", ""
+	}
+	return string(c.Status) + " " + c.Reason, c.Message
+}
+
+func (p *publisher) told() string {
+	var all []string
+	for len(p.recorder.Events) > 0 {
+		all = append(all, <-p.recorder.Events)
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestTheConditionFollowsTheVerdict(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	expect := func(when, want, event string) {
+		t.Helper()
+		if got, message := p.reachable(n); got != want {
+			t.Errorf("%s: %s: %s", when, got, message)
+		}
+		if told := p.told(); (event == "") != (told == "") || !strings.Contains(told, event) {
+			t.Errorf("%s: events %q", when, told)
+		}
+	}
+	expect("at first", "True HeartbeatFresh", "")
+	w.machines[n].beats = false
+	w.pass(20*time.Second, w.is(n, plan.Silent))
+	expect("silent", "Unknown HeartbeatStale", "Normal HeartbeatStale")
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	expect("lost", "False NodeLost", "Warning NodeLost")
+	w.machines[n].power = provisioner.PowerStopped
+	w.pass(20*time.Second, w.is(n, plan.Down))
+	expect("down", "False VMDown", "Warning VMDown")
+	w.beat(n)
+	expect("back", "True HeartbeatFresh", "Normal HeartbeatFresh")
+}
+
+func TestTheConditionAndAnEventSayThatFencingIsHeldBack(t *testing.T) {
+	w := newWorld(t)
+	w.add(3, fast)
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	p.reachable(w.names[0])
+	w.cut(w.names...)
+	w.sleep(20 * time.Second)
+	for _, n := range w.names {
+		if got, message := p.reachable(n); got != "Unknown FencingHeldBack" || !strings.Contains(message, "seem lost at once") {
+			t.Errorf("%s: %s: %s", n, got, message)
+		}
+	}
+	if told := p.told(); strings.Count(told, "Warning FencingHeldBack") != 3 {
+		t.Errorf("events %q", told)
+	}
+}
+
+func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	version := func() string {
+		d := &apiv1.AzDriverNode{}
+		w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+		return d.ResourceVersion
+	}
+	p.reachable(n)
+	first := version()
+	for i := range 10 {
+		w.sleep(5 * time.Second)
+		p.reachable(n)
+		if v := version(); v != first {
+			t.Fatal(fmt.Sprint("written again in round ", i))
+		}
+	}
+	// A process that has just started writes what it holds; here, that the node is well.
+	other, err := liveness.New(liveness.Options{Reader: w.client, APIReader: w.options.APIReader, Namespace: namespace, Clock: w.clock, StaleAfter: time.Minute, MassLossThreshold: 45})
+	w.must(err)
+	p.Monitor = other
+	p.reachable(n)
+	if v := version(); v != first {
+		t.Fatal("written by a process that has not heard of the node")
+	}
+	other.Handler().OnAdd(w.drivers[n], true)
+	p.reachable(n)
+	if v := version(); v != first {
+		t.Fatal("written after a restart")
+	}
+}

@@ -1,0 +1,330 @@
+package liveness_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	fast = 2 * time.Second
+	slow = 30 * time.Second
+)
+
+func TestAPowerCutIsDetectedWithinTenSecondsOfTheLastHeartbeat(t *testing.T) {
+	for _, phase := range []time.Duration{0, 500 * time.Millisecond, time.Second, 1750 * time.Millisecond} {
+		w := newWorld(t)
+		nodes := w.add(5, fast)
+		w.sleep(40*time.Second + phase)
+		last := w.machines[nodes[0]].next.Add(-fast)
+		w.cut(nodes[0])
+		w.pass(20*time.Second, w.is(nodes[0], plan.NodeLost))
+		v := w.monitor.Verdict(nodes[0])
+		if took := w.clock.Since(last); took > 10*time.Second || took < 6*time.Second || !v.Fence() || v.SilentFrom != last {
+			t.Errorf("phase %s: after %s: %+v", phase, took, v)
+		}
+		for _, n := range nodes[1:] {
+			if w.state(n) != plan.Alive {
+				t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
+			}
+		}
+		if n := testutil.ToFloat64(gauge{w.registry, "azuredisk_failover_nodes_lost"}); n != 1 {
+			t.Errorf("%v nodes lost in the metrics", n)
+		}
+	}
+}
+
+func TestASingleLossAmongSlowNodesIsNotTakenForAMassLoss(t *testing.T) {
+	w := newWorld(t)
+	quiet, victim := w.add(20, slow), w.add(1, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(victim)
+	took, lost := w.pass(20*time.Second, func() bool { return w.monitor.Verdict(victim).Fence() })
+	if !lost || took > 10*time.Second {
+		t.Fatalf("after %s: %+v", took, w.monitor.Verdict(victim))
+	}
+	if n := w.probes[quiet[0]]; n > 4 {
+		t.Errorf("a node that is well was probed %d times", n)
+	}
+}
+
+func TestAnOutageOfTheAPIServerLosesNobody(t *testing.T) {
+	w := newWorld(t)
+	w.add(5, fast)
+	w.sleep(40 * time.Second)
+	w.outage = true
+	w.never(30*time.Second, func(v plan.Verdict) bool { return v.State != plan.Alive })
+	w.outage = false
+	w.never(30*time.Second, func(v plan.Verdict) bool { return v.State != plan.Alive })
+}
+
+func TestANodeThatDiesWhileTheAPIServerIsAwayIsLostAfterwards(t *testing.T) {
+	w := newWorld(t)
+	victim := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.outage = true
+	w.cut(victim)
+	w.never(30*time.Second, fenced)
+	w.outage = false
+	w.never(5*time.Second, fenced)
+	if took, lost := w.pass(20*time.Second, w.is(victim, plan.NodeLost)); !lost || took > 5*time.Second {
+		t.Errorf("after %s: %+v", took, w.monitor.Verdict(victim))
+	}
+}
+
+func TestALostNodeStaysSilentOverAnOutageAndIsLostAgain(t *testing.T) {
+	w := newWorld(t)
+	victim := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(victim)
+	w.pass(20*time.Second, w.is(victim, plan.NodeLost))
+	w.outage = true
+	w.sleep(10 * time.Second)
+	if w.state(victim) != plan.Silent {
+		t.Errorf("without the API server: %+v", w.monitor.Verdict(victim))
+	}
+	w.outage = false
+	_, alive := w.pass(20*time.Second, w.is(victim, plan.Alive))
+	if alive || w.state(victim) != plan.NodeLost {
+		t.Errorf("afterwards: %+v", w.monitor.Verdict(victim))
+	}
+}
+
+func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
+	for name, intervals := range map[string][2]int{"fast nodes": {6, 0}, "few fast nodes among slow ones": {1, 12}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			for range intervals[0] { // out of step with each other
+				w.add(1, fast)
+				w.sleep(250 * time.Millisecond)
+			}
+			w.add(intervals[1], slow)
+			w.sleep(2 * time.Minute)
+			w.cut(w.names...)
+			w.never(5*time.Minute, fenced)
+			v := w.monitor.Verdict(w.names[0])
+			if v.State != plan.NodeLost || !v.MassLoss || !strings.Contains(v.HeldBack, "seem lost at once") {
+				t.Errorf("%+v", v)
+			}
+			if n := testutil.ToFloat64(gauge{w.registry, "azuredisk_failover_guard_active"}); n != 1 {
+				t.Errorf("guard active: %v", n)
+			}
+			// They come back one after the other, and the last must not be fenced meanwhile.
+			for _, n := range w.names {
+				w.machines[n].beats, w.machines[n].answers = true, true
+				w.never(250*time.Millisecond, fenced)
+			}
+			w.never(time.Minute, fenced)
+			for _, n := range w.names {
+				if w.state(n) != plan.Alive {
+					t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
+				}
+			}
+		})
+	}
+}
+
+func TestAStoppedVMIsDownWithinFiveSeconds(t *testing.T) {
+	for name, stop := range map[string]func(*machine){
+		"stopped":     func(m *machine) { m.power = provisioner.PowerStopped },
+		"deallocated": func(m *machine) { m.power = provisioner.PowerDeallocated },
+		"deleted":     func(m *machine) { m.gone = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			nodes := w.add(2, fast)
+			w.sleep(40 * time.Second)
+			for _, n := range nodes { // both at once: Azure's word is exempt from the guard
+				w.cut(n)
+				stop(w.machines[n])
+			}
+			took, down := w.pass(20*time.Second, func() bool { return w.state(nodes[0]) == plan.Down && w.state(nodes[1]) == plan.Down })
+			if !down || took > 5*time.Second || !w.monitor.Verdict(nodes[0]).Fence() {
+				t.Fatalf("after %s: %+v", took, w.monitor.Verdict(nodes[0]))
+			}
+			// It holds as long as Azure says so, also while Azure says nothing.
+			w.machines[nodes[0]].gone, w.machines[nodes[0]].power = false, ""
+			w.never(time.Minute, func(v plan.Verdict) bool { return v.State != plan.Down })
+			w.beat(nodes[0])
+			if w.state(nodes[0]) != plan.Alive {
+				t.Errorf("after a heartbeat: %+v", w.monitor.Verdict(nodes[0]))
+			}
+		})
+	}
+}
+
+func TestAnOldAnswerOfAzureDoesNotOutliveAHeartbeat(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	w.machines[n].power = provisioner.PowerStopped
+	w.pass(20*time.Second, w.is(n, plan.Down))
+	w.machines[n].power, w.machines[n].beats, w.machines[n].answers = provisioner.PowerRunning, true, true
+	w.pass(5*time.Second, w.is(n, plan.Alive))
+	w.never(time.Minute, func(v plan.Verdict) bool { return v.State != plan.Alive })
+}
+
+func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.machines[n].beats = false
+	w.never(10*time.Minute, func(v plan.Verdict) bool { return v.State == plan.NodeLost || v.State == plan.Down })
+	if v := w.monitor.Verdict(n); v.State != plan.Silent || !strings.Contains(v.Evidence, "answers probes") {
+		t.Errorf("%+v", v)
+	}
+	if n := w.questions[n]; n < 10 || n > 40 {
+		t.Errorf("%d questions to Azure in ten minutes", n)
+	}
+	// And if it dies then, it is lost all the same.
+	w.cut(n)
+	if took, lost := w.pass(time.Minute, w.is(n, plan.NodeLost)); !lost || took > 10*time.Second {
+		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	}
+}
+
+func TestAHeartbeatOrAnAnswerBringsANodeBack(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	w.machines[n].answers = true
+	if took, silent := w.pass(time.Minute, w.is(n, plan.Silent)); !silent || took > 2*time.Second {
+		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	}
+	// Its clock may be anything after a reboot.
+	w.machines[n].beats, w.machines[n].next = true, w.clock.Now()
+	if took, alive := w.pass(time.Minute, w.is(n, plan.Alive)); !alive || took != 0 {
+		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	}
+}
+
+func TestASlowPromiseIsGivenItsTime(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, slow)[0]
+	w.sleep(2 * time.Minute)
+	last := w.machines[n].next.Add(-slow)
+	w.cut(n)
+	w.pass(5*time.Minute, w.is(n, plan.NodeLost))
+	if took := w.clock.Since(last); took < 90*time.Second || took > 93*time.Second {
+		t.Errorf("lost after %s", took)
+	}
+}
+
+func TestANodeWithoutAHeartbeatHasItsGrace(t *testing.T) {
+	w := newWorld(t)
+	w.add(4, fast)
+	w.sleep(40 * time.Second)
+	n := w.add(1, fast)[0]
+	w.machines[n].beats = false
+	w.never(5*time.Second, func(v plan.Verdict) bool { return v.State != plan.Alive })
+	w.sleep(3 * time.Second)
+	if w.state(n) != plan.Silent {
+		t.Errorf("%+v", w.monitor.Verdict(n))
+	}
+	if v := w.monitor.Verdict("nobody"); v.State != plan.Alive || v.Fence() {
+		t.Errorf("a node that nobody has heard of: %+v", v)
+	}
+}
+
+func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
+	w := newWorld(t, func(o *liveness.Options) { o.Prober = nil })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.lease(n, w.clock.Now())
+	w.machines[n].beats = false
+	for range 6 {
+		w.never(10*time.Second, fenced)
+		w.lease(n, w.clock.Now())
+	}
+	if took, lost := w.pass(2*time.Minute, w.is(n, plan.NodeLost)); !lost || took < 40*time.Second || took > 60*time.Second {
+		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	}
+}
+
+func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.machines[n].answers = false // a firewall
+	w.sleep(3 * time.Minute)
+	w.machines[n].beats = false
+	w.never(time.Minute, fenced)
+}
+
+func TestACacheThatWasCutOffLosesNobody(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.machines[n].beats, w.machines[n].answers = false, false
+	for range 30 { // the API server has heartbeats of which no event came
+		w.write(n)
+		w.never(time.Second, func(v plan.Verdict) bool { return v.State == plan.NodeLost })
+	}
+}
+
+func TestAzureIsAskedOnlyForLateNodesThatHoldAPrimary(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.add(6, fast)
+	w.must(w.client.Delete(t.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metaName("vol-" + nodes[1])}))
+	w.sleep(40 * time.Second)
+	w.cut(nodes[:2]...)
+	w.sleep(22 * time.Second)
+	if len(w.questions) != 1 || w.questions[nodes[0]] < 4 || w.questions[nodes[0]] > 5 {
+		t.Errorf("questions %v", w.questions)
+	}
+}
+
+func TestFailoverThatIsSwitchedOffJudgesAndHoldsBack(t *testing.T) {
+	w := newWorld(t, func(o *liveness.Options) { o.Enabled = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	w.never(20*time.Second, fenced)
+	if v := w.monitor.Verdict(n); v.State != plan.NodeLost || !strings.Contains(v.HeldBack, "switched off") || v.MassLoss {
+		t.Errorf("%+v", v)
+	}
+	if len(w.questions) > 0 {
+		t.Errorf("questions %v", w.questions)
+	}
+}
+
+func TestSubscribersHearOfChangesAndOfTheEndOfTheGrace(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	early, late := newQueue(), newQueue()
+	w.must(w.monitor.Subscribe().Start(t.Context(), early))
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	w.must(w.monitor.Subscribe().Start(t.Context(), late))
+	for i, q := range []workqueue.TypedRateLimitingInterface[reconcile.Request]{early, late} {
+		if q.Len() != 1 {
+			t.Fatalf("queue %d: %d requests", i, q.Len())
+		}
+		request, _ := q.Get()
+		q.Done(request)
+		if request.Name != n || request.Namespace != namespace {
+			t.Errorf("request %v", request)
+		}
+	}
+	w.sleep(30 * time.Second)
+	if early.Len() != 0 {
+		t.Errorf("%d requests while nothing happened", early.Len())
+	}
+	w.sleep(30 * time.Second)
+	if early.Len() != 1 {
+		t.Errorf("%d requests at the end of the grace", early.Len())
+	}
+}

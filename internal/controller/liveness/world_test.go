@@ -1,0 +1,231 @@
+package liveness_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const namespace = "azure-disk-csi"
+
+// world is a cluster in which time passes only as the test says.
+type world struct {
+	*testing.T
+	clock    *clocktesting.FakeClock
+	client   client.WithWatch
+	options  liveness.Options
+	monitor  *liveness.Monitor
+	machines map[string]*machine
+	names    []string
+	// drivers are the AzDriverNodes as the API server has them.
+	drivers map[string]*apiv1.AzDriverNode
+	// outage cuts everybody off the API server.
+	outage bool
+	// probes and questions count what was asked.
+	probes, questions map[string]int
+	registry          *prometheus.Registry
+}
+
+type machine struct {
+	// beats and answers say that heartbeats are sent and probes answered.
+	beats, answers bool
+	interval       time.Duration
+	power          provisioner.PowerState
+	gone           bool
+	next           time.Time
+}
+
+func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{
+		T: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), machines: map[string]*machine{}, drivers: map[string]*apiv1.AzDriverNode{},
+		probes: map[string]int{}, questions: map[string]int{}, registry: prometheus.NewRegistry(),
+		client: fake.NewClientBuilder().WithScheme(scheme).
+			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).Build(),
+	}
+	w.options = liveness.Options{
+		Reader: w.client, Instances: w, Namespace: namespace, Clock: w.clock, Prober: w,
+		StaleAfter: 6 * time.Second, MassLossThreshold: 45, Enabled: true, Metrics: w.registry,
+		APIReader: interceptor.NewClient(w.client, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+				if w.outage {
+					return errors.New("no API server")
+				}
+				if d, ok := o.(*apiv1.AzDriverNode); ok {
+					w.drivers[key.Name].DeepCopyInto(d)
+					return nil
+				}
+				return c.Get(ctx, key, o, options...)
+			},
+			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				if w.outage {
+					return errors.New("no API server")
+				}
+				return nil
+			},
+		}),
+	}
+	for _, c := range change {
+		c(&w.options)
+	}
+	var err error
+	w.monitor, err = liveness.New(w.options)
+	w.must(err)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// Probe is the network.
+func (w *world) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {
+	w.probes[node.Name]++
+	return liveness.ProbeResult{Answered: w.machines[node.Name].answers}
+}
+
+// Get is Azure.
+func (w *world) Get(_ context.Context, vmID string) (provisioner.Instance, error) {
+	w.questions[vmID]++
+	m := w.machines[vmID]
+	if m.gone {
+		return provisioner.Instance{}, provisioner.Errorf(provisioner.NotFound, "no such VM")
+	}
+	if m.power == "" {
+		return provisioner.Instance{}, provisioner.Errorf(provisioner.Unavailable, "Azure is unwell")
+	}
+	return provisioner.Instance{Power: m.power}, nil
+}
+
+// add adds n nodes that are well, hold a primary each and send heartbeats at the interval.
+func (w *world) add(n int, interval time.Duration) []string {
+	w.Helper()
+	var added []string
+	for range n {
+		name := fmt.Sprintf("node-%02d", len(w.names))
+		added, w.names = append(added, name), append(w.names, name)
+		w.machines[name] = &machine{beats: true, answers: true, interval: interval, power: provisioner.PowerRunning, next: w.clock.Now()}
+		w.must(w.client.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: name}}
+		w.drivers[name] = d
+		w.must(w.client.Create(w.Context(), &apiv1.AzVolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vol-" + name},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: name, Role: apiv1.RolePrimary, Epoch: 1},
+		}))
+		w.monitor.Handler().OnAdd(d, true)
+	}
+	return added
+}
+
+// beat writes a heartbeat, which the informer sees at once.
+func (w *world) beat(name string) {
+	m := w.machines[name]
+	before := w.drivers[name]
+	w.write(name)
+	w.monitor.Handler().OnUpdate(before, w.drivers[name])
+	m.next = w.clock.Now().Add(m.interval)
+}
+
+// write writes a heartbeat of which no event comes.
+func (w *world) write(name string) {
+	d := w.drivers[name].DeepCopy()
+	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: w.clock.Now()}, int32(w.machines[name].interval/time.Second)
+	w.drivers[name] = d
+}
+
+// pass lets time pass until done says so, for d at most, and returns how long it took.
+func (w *world) pass(d time.Duration, done func() bool) (took time.Duration, ended bool) {
+	w.Helper()
+	start := w.clock.Now()
+	for {
+		for _, name := range w.names {
+			if m := w.machines[name]; m.beats && !w.outage && !m.next.After(w.clock.Now()) {
+				w.beat(name)
+			}
+		}
+		w.monitor.Tick(w.Context())
+		if took := w.clock.Since(start); done() || took >= d {
+			return took, done()
+		}
+		w.clock.Step(250 * time.Millisecond)
+	}
+}
+
+func (w *world) sleep(d time.Duration) {
+	w.Helper()
+	w.pass(d, func() bool { return false })
+}
+
+// cut takes the power from nodes.
+func (w *world) cut(names ...string) {
+	for _, name := range names {
+		w.machines[name].beats, w.machines[name].answers = false, false
+	}
+}
+
+func (w *world) state(name string) plan.Liveness { return w.monitor.Verdict(name).State }
+
+func (w *world) is(name string, state plan.Liveness) func() bool {
+	return func() bool { return w.state(name) == state }
+}
+
+// never fails the test if any node gets into a state in the time d.
+func (w *world) never(d time.Duration, bad func(plan.Verdict) bool) {
+	w.Helper()
+	_, ended := w.pass(d, func() bool {
+		for _, name := range w.names {
+			if v := w.monitor.Verdict(name); bad(v) {
+				w.Errorf("%s: %+v", name, v)
+				return true
+			}
+		}
+		return false
+	})
+	if ended {
+		w.FailNow()
+	}
+}
+
+func fenced(v plan.Verdict) bool { return v.Fence() }
+
+func (w *world) lease(name string, renewed time.Time) {
+	w.Helper()
+	seconds := int32(40)
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}
+	spec := coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: renewed}, LeaseDurationSeconds: &seconds}
+	if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(l), l); err == nil {
+		l.Spec = spec
+		w.must(w.client.Update(w.Context(), l))
+		return
+	}
+	l.Spec = spec
+	w.must(w.client.Create(w.Context(), l))
+}

@@ -1,0 +1,105 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestJudgeNode(t *testing.T) {
+	stale := plan.NodeSigns{Silence: 7 * time.Second, Patience: 6 * time.Second, Contact: true}
+	with := func(change func(*plan.NodeSigns)) plan.NodeSigns {
+		s := stale
+		change(&s)
+		return s
+	}
+	unreachable := func(s *plan.NodeSigns) { s.ProbeWorks, s.ProbeFailures, s.Confirmed = true, 3, true }
+	for name, c := range map[string]struct {
+		signs    plan.NodeSigns
+		want     plan.Liveness
+		evidence string
+	}{
+		"a fresh heartbeat is life whatever the probes say": {with(func(s *plan.NodeSigns) { unreachable(s); s.Silence = 6 * time.Second }), plan.Alive, "fresh"},
+		"a stale heartbeat alone is silence":                {with(func(s *plan.NodeSigns) { s.Confirmed = true }), plan.Silent, "probes never reached"},
+		"a node that answers probes is silent":              {with(func(s *plan.NodeSigns) { s.ProbeWorks, s.Confirmed = true, true }), plan.Silent, "answers probes"},
+		"two failed probes are not enough":                  {with(func(s *plan.NodeSigns) { unreachable(s); s.ProbeFailures = 2 }), plan.Silent, "a probe failed"},
+		"three failed probes are a second sign":             {with(unreachable), plan.NodeLost, "3 probes"},
+		"probes that never reached the node do not count":   {with(func(s *plan.NodeSigns) { unreachable(s); s.ProbeWorks = false }), plan.Silent, "never reached"},
+		"nothing is lost before the API server confirms it": {with(func(s *plan.NodeSigns) { unreachable(s); s.Confirmed = false }), plan.Silent, "not yet confirmed"},
+		"nothing is lost without the API server":            {with(func(s *plan.NodeSigns) { unreachable(s); s.Contact = false }), plan.Silent, "does not answer this controller"},
+		"a lease that ran out is a second sign where probes never worked": {
+			with(func(s *plan.NodeSigns) {
+				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
+			}), plan.NodeLost, "lease for 40s"},
+		"a lease that holds is none": {
+			with(func(s *plan.NodeSigns) {
+				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 40*time.Second
+			}), plan.Silent, "has not run out"},
+		"a lease that ran out does not count against an answer": {
+			with(func(s *plan.NodeSigns) {
+				s.Confirmed, s.ProbeWorks, s.LeaseDuration, s.LeaseAge = true, true, 40*time.Second, time.Hour
+			}), plan.Silent, "answers probes"},
+		"a deallocated VM is down before its heartbeat is stale": {with(func(s *plan.NodeSigns) { s.Silence, s.Power = 4*time.Second, provisioner.PowerDeallocated }), plan.Down, "Deallocated"},
+		"a stopped VM is down":                  {with(func(s *plan.NodeSigns) { s.Power = provisioner.PowerStopped }), plan.Down, "Stopped"},
+		"a VM that is gone is down":             {with(func(s *plan.NodeSigns) { s.VMGone = true }), plan.Down, "no such VM"},
+		"Azure's word needs no API server":      {with(func(s *plan.NodeSigns) { s.VMGone, s.Contact = true, false }), plan.Down, "no such VM"},
+		"a running VM can be lost all the same": {with(func(s *plan.NodeSigns) { unreachable(s); s.Power = provisioner.PowerRunning }), plan.NodeLost, "probes"},
+		"who was silent stays so while the clock starts again": {
+			with(func(s *plan.NodeSigns) { unreachable(s); s.WasSilent, s.Silence = true, time.Second }), plan.Silent, "out of reach in the meantime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state, evidence := plan.JudgeNode(c.signs)
+			if state != c.want || !strings.Contains(evidence, c.evidence) {
+				t.Errorf("%s: %s", state, evidence)
+			}
+		})
+	}
+}
+
+func TestMassGuard(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost, total, threshold int
+		held                   bool
+	}{
+		"one of one is no mass":                     {1, 1, 45, false},
+		"one of two is no mass":                     {1, 2, 45, false},
+		"two of two is one":                         {2, 2, 45, true},
+		"two of three is one":                       {2, 3, 45, true},
+		"two of four is one":                        {2, 4, 45, true},
+		"two of five is below":                      {2, 5, 45, false},
+		"a zone of three is below":                  {33, 99, 45, false},
+		"exactly the threshold is below":            {45, 100, 45, false},
+		"one more is above":                         {46, 100, 45, true},
+		"at 100 percent the guard is off":           {7, 7, 100, false},
+		"at 1 percent two of many are enough":       {2, 150, 1, true},
+		"at 1 percent one is still only one":        {1, 3, 1, false},
+		"nothing is above the threshold of nothing": {0, 0, 45, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if held, why := plan.MassGuard(c.lost, c.total, c.threshold); held != c.held || held == (why == "") {
+				t.Errorf("%v: %q", held, why)
+			}
+		})
+	}
+}
+
+func TestPatienceFollowsThePromise(t *testing.T) {
+	for name, c := range map[string]struct {
+		promised       int32
+		patience, late time.Duration
+	}{
+		"a fast promise":                {2, 6 * time.Second, 3 * time.Second},
+		"a faster one, with the least":  {1, 6 * time.Second, 1500 * time.Millisecond},
+		"a slow promise":                {30, 90 * time.Second, 45 * time.Second},
+		"no promise, with half of that": {0, 6 * time.Second, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if p, l := plan.Patience(6*time.Second, c.promised), plan.Lateness(6*time.Second, c.promised); p != c.patience || l != c.late {
+				t.Errorf("%s, %s", p, l)
+			}
+		})
+	}
+}
