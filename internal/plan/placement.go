@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,7 @@ const (
 	Healthy Health = "Healthy"
 	// Doubtful: it keeps the replicas that it has and gets no new ones.
 	Doubtful Health = "Doubtful"
-	// Lost: its replicas are of no use.
+	// Lost: it has been ill for so long that its replicas are of no use.
 	Lost Health = "Lost"
 )
 
@@ -34,8 +33,6 @@ type NodeView struct {
 	// Location at Azure, as in "eastus".
 	Location string
 	Health   Health
-	// LostSince is since when the API says that the node is lost; zero while it does not say so.
-	LostSince time.Time
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
 	// Crowded says that an attachment there waits for room or found none, whatever the count says.

@@ -107,7 +107,7 @@ func TestVolumesOfAPodLandTogether(t *testing.T) {
 
 func randomCluster(t *rapid.T) plan.ReplicasInput {
 	in := plan.ReplicasInput{
-		Now: now, ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), CleanUpAfter: time.Minute, DrainGrace: time.Minute, LostGrace: time.Minute,
+		Now: now, ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), CleanUpAfter: time.Minute, DrainGrace: time.Minute,
 		Cluster: plan.Cluster{Namespaces: map[string]labels.Set{"team": {"tier": "data"}, "other": {"tier": "web"}}},
 	}
 	in.Volume = newVolume(claimed("n0", 2, apiv1.ClaimHeld), func(v *apiv1.AzVolume) {

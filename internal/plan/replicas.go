@@ -26,8 +26,8 @@ type ReplicasInput struct {
 	ReservedSlots int32
 	// CleanUpAfter is how long after its release a volume keeps its replicas.
 	CleanUpAfter time.Duration
-	// DrainGrace is how long a node may be cordoned and LostGrace how long it may be lost before its replicas are replaced.
-	DrainGrace, LostGrace time.Duration
+	// DrainGrace is how long a node may be cordoned before its replicas are replaced.
+	DrainGrace time.Duration
 }
 
 // Verb is what is to be done with a replica.

@@ -18,8 +18,8 @@ const (
 	mostFailed = 4
 	// firstDetour and lastDetour bound how long it takes until a further node is tried, after several could not attach the disk.
 	firstDetour, lastDetour = 5 * time.Second, 5 * time.Minute
-	// recheckAfter is when to look again at what should end soon and is no event.
-	recheckAfter = 10 * time.Second
+	// recheckAfter is when to look again at a node that is ill: that it has been so for too long is no event.
+	recheckAfter = 30 * time.Second
 )
 
 // ReplicasStep is the next step towards the wanted replicas.
@@ -132,19 +132,17 @@ func (s *standing) sort(in ReplicasInput, a *apiv1.AzVolumeAttachment, node *Nod
 		s.useless = append(s.useless, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason})
 	}
 	switch {
-	case node == nil:
-		useless(ReasonReplicaNodeLost)
-	case node.Health == Lost && lostFor(in, node) >= in.LostGrace:
+	case node == nil || node.Health == Lost:
 		useless(ReasonReplicaNodeLost)
 	case !reachable(in, node) || slices.ContainsFunc(in.Pods, func(p PodView) bool { return !p.belongs(node.Node) }):
 		useless(ReasonReplicaMisplaced)
 	case a.Status.State == apiv1.AttachmentFailed:
 		s.failed = append(s.failed, a)
-	case node.Health == Lost:
-		// It may be back in a minute, after a reboot or a partition, and then nothing has to be done.
-		s.in = sooner(s.in, min(in.LostGrace-lostFor(in, node), recheckAfter))
-		s.useful = append(s.useful, a)
 	default:
+		if node.Health == Doubtful {
+			// It may be back in a minute, after a reboot or a partition, and then nothing has to be done.
+			s.in = sooner(s.in, recheckAfter)
+		}
 		drained, wait := drained(in, node)
 		s.in = sooner(s.in, wait)
 		if drained {
@@ -153,13 +151,6 @@ func (s *standing) sort(in ReplicasInput, a *apiv1.AzVolumeAttachment, node *Nod
 			s.useful = append(s.useful, a)
 		}
 	}
-}
-
-func lostFor(in ReplicasInput, node *NodeView) time.Duration {
-	if node.LostSince.IsZero() {
-		return 0
-	}
-	return in.Now.Sub(node.LostSince)
 }
 
 // drained says whether a node has been kept from taking the volume's pods for so long that it is no planned move, which
@@ -206,9 +197,9 @@ func (s *standing) cut(in ReplicasInput) []Decision {
 			points += 4
 		}
 		for i := range in.Nodes {
-			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health != Lost {
+			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health == Healthy {
 				points += 2
-				if n.Health == Healthy && !n.Node.Spec.Unschedulable {
+				if !n.Node.Spec.Unschedulable {
 					points++
 				}
 			}

@@ -98,9 +98,9 @@ func TestReplicaLife(t *testing.T) {
 		"a node that the autoscaler removes is drained at once": {
 			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule))},
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
-		"a lost node is looked at again in time": {
-			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(lost(2*time.Minute + 55*time.Second))},
-			want{in: 5 * time.Second}},
+		"a node that is ill keeps its replica, and is looked at again: it may be back from a reboot": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(doubtful)},
+			want{in: 30 * time.Second}},
 		"a replica that is on its way does not cut another": {
 			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attaching), replica("c", attaching)), Nodes: three}, want{}},
 		"the one that arrives first cuts it": {
@@ -131,7 +131,7 @@ func TestReplicaLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace, test.in.LostGrace = now, time.Hour, time.Minute, 3*time.Minute
+			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace = now, time.Hour, time.Minute
 			step := plan.Replicas(test.in)
 			if got := decided(step.Decisions); !slices.Equal(got, test.want.decisions) || step.Short != test.want.short || step.ChangesIn != test.want.in {
 				t.Fatalf("got %q, short %t, in %s; want %+v", got, step.Short, step.ChangesIn, test.want)

@@ -56,9 +56,7 @@ func TestReplicas(t *testing.T) {
 		"the node of a new claim is not cut before it is promoted":  {plan.ReplicasInput{Volume: newVolume(claimed("b", 3, apiv1.ClaimHeld)), Attachments: list(replica("a"), replica("b")), Nodes: three}, nil},
 		"a volume that never had a primary has none":                {plan.ReplicasInput{Volume: newVolume(), Nodes: three}, nil},
 		"none are wanted for a volume of several nodes":             {plan.ReplicasInput{Volume: newVolume(func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }), Attachments: list(primary), Nodes: three}, nil},
-		"one on a lost node is replaced":                            {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b")), Nodes: []plan.NodeView{three[0], newNode("b", "1", lost(4*time.Minute)), three[2]}}, []string{"Delete b: ReplicaNodeLost", "Create c: ReplicaPlaced"}},
-		"but not if the node may be back from a reboot":             {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b")), Nodes: []plan.NodeView{three[0], newNode("b", "1", lost(2*time.Minute)), three[2]}}, nil},
-		"nor if the API does not say yet that it is lost":           {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b")), Nodes: []plan.NodeView{three[0], newNode("b", "1", func(n *plan.NodeView) { n.Health = plan.Lost }), three[2]}}, nil},
+		"one on a lost node is replaced":                            {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b")), Nodes: []plan.NodeView{three[0], newNode("b", "1", lost), three[2]}}, []string{"Delete b: ReplicaNodeLost", "Create c: ReplicaPlaced"}},
 		"one on a node that is gone is replaced at once":            {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("x")), Nodes: three}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
 		"one on a doubtful node stays":                              {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b")), Nodes: []plan.NodeView{three[0], newNode("b", "1", doubtful), three[2]}}, nil},
 		"one that failed is made elsewhere":                         {plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, newAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)), Nodes: three}, []string{"Create c: ReplicaPlaced"}},
@@ -76,7 +74,7 @@ func TestReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace, test.in.LostGrace = now, 5*time.Minute, time.Minute, 3*time.Minute
+			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace = now, 5*time.Minute, time.Minute
 			if got := decided(plan.Replicas(test.in).Decisions); !slices.Equal(got, test.want) {
 				t.Fatalf("got %q, want %q", got, test.want)
 			}
@@ -87,9 +85,7 @@ func TestReplicas(t *testing.T) {
 func list(a ...*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment { return a }
 
 func cordoned(n *plan.NodeView) { n.Node.Spec.Unschedulable = true }
-func lost(since time.Duration) func(*plan.NodeView) {
-	return func(n *plan.NodeView) { n.Health, n.LostSince = plan.Lost, now.Add(-since) }
-}
+func lost(n *plan.NodeView)     { n.Health = plan.Lost }
 func doubtful(n *plan.NodeView) { n.Health = plan.Doubtful }
 func tainted(n *plan.NodeView) {
 	n.Node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoSchedule}, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}

@@ -40,8 +40,8 @@ const (
 	conflictRetry = 25 * time.Millisecond
 	// firstPlaceRetry and lastPlaceRetry bound how often a place is looked for while there is none.
 	firstPlaceRetry, lastPlaceRetry = 15 * time.Second, 2 * time.Minute
-	// defaultDrainGrace and defaultLostGrace are for Options that set none.
-	defaultDrainGrace, defaultLostGrace = time.Minute, 3 * time.Minute
+	// defaultDrainGrace is for Options that set none.
+	defaultDrainGrace = time.Minute
 )
 
 // Options of a Reconciler.
@@ -61,9 +61,6 @@ type Options struct {
 	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons
 	// for seconds and must cost nothing. 0 for a minute.
 	DrainGrace time.Duration
-	// LostGrace is how long a node may be lost before its replicas are replaced; it may be back after
-	// a reboot. 0 for three minutes.
-	LostGrace time.Duration
 	// ReservedSlots of each node are left to primaries.
 	ReservedSlots int32
 	// Workers is how many volumes are reconciled at once.
@@ -86,9 +83,6 @@ func New(options Options) (*Reconciler, error) {
 	}
 	if options.DrainGrace == 0 {
 		options.DrainGrace = defaultDrainGrace
-	}
-	if options.LostGrace == 0 {
-		options.LostGrace = defaultLostGrace
 	}
 	return &Reconciler{Options: options, metrics: m}, nil
 }

@@ -28,7 +28,7 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 	p := replicaPlan{repair: plan.Repairs(o.volume, o.attachments, o.now)}
 	in := plan.ReplicasInput{
 		Now: o.now, Volume: o.volume, PersistentVolume: o.pv, Attachments: o.attachments,
-		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter, DrainGrace: r.DrainGrace, LostGrace: r.LostGrace,
+		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter, DrainGrace: r.DrainGrace,
 	}
 	p.target = plan.ReplicaTarget(in)
 	for _, a := range o.attachments {

@@ -6,9 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +40,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput
 	if in.Nodes, err = r.Nodes.Views(ctx); err != nil {
 		return fmt.Errorf("look at the nodes: %w", err)
 	}
-	if err := r.tellLostAndCrowded(ctx, o.volume.Namespace, in.Nodes); err != nil {
+	if err := r.tellCrowded(ctx, o.volume.Namespace, in.Nodes); err != nil {
 		return err
 	}
 	if len(in.Pods) > 0 {
@@ -103,34 +100,11 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 			nodes = append(nodes, *node)
 		}
 	}
-	for i := range nodes {
-		if err := r.tellLost(ctx, attachments[0].Namespace, &nodes[i]); err != nil {
-			return nil, err
-		}
-	}
 	return nodes, nil
 }
 
-// tellLost adds since when a node is lost, as the API has it: this process may know it only for a moment.
-func (r *Reconciler) tellLost(ctx context.Context, namespace string, node *plan.NodeView) error {
-	if node.Health != plan.Lost {
-		return nil
-	}
-	d := &apiv1.AzDriverNode{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: node.Node.Name}, d); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("get AzDriverNode: %w", err)
-	}
-	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
-		node.LostSince = c.LastTransitionTime.Time
-	}
-	return nil
-}
-
-// tellLostAndCrowded adds since when nodes are lost, and where primaries wait for room.
-func (r *Reconciler) tellLostAndCrowded(ctx context.Context, namespace string, nodes []plan.NodeView) error {
+// tellCrowded adds where primaries wait for room.
+func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []plan.NodeView) error {
 	var all apiv1.AzVolumeAttachmentList
 	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list attachments: %w", err)
@@ -143,9 +117,6 @@ func (r *Reconciler) tellLostAndCrowded(ctx context.Context, namespace string, n
 	}
 	for i := range nodes {
 		nodes[i].Crowded = crowded[nodes[i].Node.Name]
-		if err := r.tellLost(ctx, namespace, &nodes[i]); err != nil {
-			return err
-		}
 	}
 	return nil
 }
