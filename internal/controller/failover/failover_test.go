@@ -1,0 +1,178 @@
+package failover_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// world is a volume that a pod on the first of two nodes uses, with a replica on the second.
+func world(l *lab, prefix string) (handle, a, b string) {
+	l.Helper()
+	a, b = prefix+"-a", prefix+"-b"
+	l.AddNode(a, "1", size)
+	l.AddNode(b, "1", size)
+	handle = l.Create("vol", replicated)
+	l.claim("vol", handle)
+	l.stage(handle, "vol", a)
+	l.awaitReplica("vol", b)
+	l.pod("web-0", a, []string{"vol"})
+	l.use(a, handle)
+	return handle, a, b
+}
+
+func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
+	l := newLab(t, 0)
+	handle, a, b := world(l, "lm")
+	l.pod("other", a, nil)
+	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
+	l.monitor.set(a, plan.NodeLost)
+	l.Eventually("the forced detach has begun", func() string {
+		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
+			return fmt.Sprintf("claim %+v", *l.Volume("vol").Status.Primary)
+		}
+		return ""
+	})
+	if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimReleasing || c.Cause != apiv1.CauseNodeLost {
+		t.Fatalf("claim %+v", c)
+	}
+	l.Eventually("new pods are kept away", func() string {
+		if !l.tainted(a, apiv1.TaintNodeLost) {
+			return "no taint"
+		}
+		return ""
+	})
+	if !l.podThere("web-0") || len(l.node(a).Status.VolumesInUse) != 1 {
+		t.Fatal("law 3: Kubernetes was told before there was a proof")
+	}
+	expectCode(t, l.Publish(t.Context(), handle, b), codes.FailedPrecondition)
+	release()
+	l.unblocked("web-0", a)
+	if p := l.Attachment("vol", a).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+		t.Fatalf("proof %+v", p)
+	}
+	if !l.podThere("other") || l.tainted(a, corev1.TaintNodeOutOfService) {
+		t.Fatal("a pod without these volumes was deleted, or the node was tainted without proof that the VM is down")
+	}
+	attaches := l.Cloud.CallCount(fake.AttachmentsAttach)
+	l.must(l.Unpublish(t.Context(), handle, a))
+	l.must(l.Publish(t.Context(), handle, b))
+	l.must(l.Stage("vol", b))
+	if n := l.Cloud.CallCount(fake.AttachmentsAttach); n != attaches {
+		t.Fatal("the replica was not used")
+	}
+	if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost || r.Proof.Kind != apiv1.ProofDetached {
+		t.Fatalf("last release %+v", r)
+	}
+	if err := l.Stage("vol", a); err == nil {
+		t.Fatal("law 2: the lost node staged the volume")
+	}
+	l.monitor.set(a, plan.Alive)
+	l.Eventually("the taint is gone", func() string {
+		if l.tainted(a, apiv1.TaintNodeLost) {
+			return "tainted"
+		}
+		return ""
+	})
+	l.expectEvents("FailoverStarted AzVolume", "FailoverStarted PersistentVolumeClaim", "FailoverStarted Pod", "NodeQuarantined Node",
+		"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node", "NodeBack Node")
+	l.expectMetrics(map[string]float64{
+		"azuredisk_failovers_total unblocked": 1, "azuredisk_fences_total Detached": 1, "azuredisk_failover_pods_deleted_total ": 1,
+		"azuredisk_failover_phase_seconds detect": 1, "azuredisk_failover_phase_seconds fence": 1,
+		"azuredisk_failover_phase_seconds unblock": 1, "azuredisk_failover_phase_seconds total": 1,
+	})
+}
+
+// expectEvents waits for events, as "reason kind".
+func (l *lab) expectEvents(want ...string) {
+	l.Helper()
+	l.Eventually("events", func() string {
+		var list eventsv1.EventList
+		l.must(l.Client.List(l.Context(), &list))
+		seen := map[string]bool{}
+		for _, e := range list.Items {
+			if e.Regarding.Namespace == l.Namespace || strings.HasPrefix(e.Regarding.Name, l.nodePrefix()) {
+				seen[e.Reason+" "+e.Regarding.Kind] = true
+			}
+		}
+		for _, w := range want {
+			if !seen[w] {
+				return fmt.Sprintf("%q is not among %v", w, seen)
+			}
+		}
+		return ""
+	})
+}
+
+func (l *lab) nodePrefix() string {
+	var list apiv1.AzDriverNodeList
+	l.must(l.Client.List(l.Context(), &list, client.InNamespace(l.Namespace)))
+	name := list.Items[0].Name
+	return name[:strings.LastIndex(name, "-")]
+}
+
+// expectMetrics checks counters and counts of histograms, as "name label".
+func (l *lab) expectMetrics(want map[string]float64) {
+	l.Helper()
+	l.Eventually("metrics", func() string {
+		families, err := l.metrics.Gather()
+		l.must(err)
+		seen := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				label := ""
+				for _, pair := range m.GetLabel() {
+					label = pair.GetValue()
+				}
+				seen[f.GetName()+" "+label] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		for name, value := range want {
+			if seen[name] != value {
+				return fmt.Sprintf("%s is %v, want %v; there are %v", name, seen[name], value, seen)
+			}
+		}
+		return ""
+	})
+}
+
+func TestVMThatIsDownIsTaintedOutOfServiceUntilTheNodeIsBack(t *testing.T) {
+	l := newLab(t, 0)
+	handle, a, b := world(l, "vd")
+	l.pod("bare", a, []string{"vol"}, func(p *corev1.Pod) { p.OwnerReferences = nil })
+	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
+	l.monitor.set(a, plan.Down)
+	l.unblocked("web-0", a)
+	l.unblocked("bare", a)
+	if !l.tainted(a, corev1.TaintNodeOutOfService) {
+		t.Fatal("no out-of-service taint")
+	}
+	if p := l.Attachment("vol", a).Status.Proof; p == nil || p.Kind != apiv1.ProofVMDown {
+		t.Fatalf("proof %+v", p)
+	}
+	if n := l.Cloud.CallCount(fake.AttachmentsForceDetach); n != 0 {
+		t.Fatalf("%d forced detaches from a VM that is down", n)
+	}
+	l.must(l.Unpublish(t.Context(), handle, a))
+	l.must(l.Publish(t.Context(), handle, b))
+	l.Stop()
+	l.Start() // the taint is remembered in the API
+	l.monitor.set(a, plan.Alive)
+	l.Eventually("the taints are gone", func() string {
+		if l.tainted(a, corev1.TaintNodeOutOfService) || l.tainted(a, apiv1.TaintNodeLost) {
+			return fmt.Sprint(l.node(a).Spec.Taints)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,289 @@
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+
+const size = "Standard_D4s_v5"
+
+var replicated = map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}
+
+// monitor is told by the test which nodes are lost. It outlives the process, as the nodes do.
+type monitor struct {
+	namespace string
+	mu        sync.Mutex
+	verdicts  map[string]plan.Verdict
+	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+func (m *monitor) Verdict(node string) plan.Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v, is := m.verdicts[node]; is {
+		return v
+	}
+	return plan.Verdict{State: plan.Alive}
+}
+
+func (m *monitor) Subscribe() source.Source {
+	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.queue = queue
+		return nil
+	})
+}
+
+func (m *monitor) set(node string, state plan.Liveness) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.verdicts[node] = plan.Verdict{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"}
+	m.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.namespace, Name: node}})
+}
+
+// lab is a control plane with the failover reconciler, and the part of Kubernetes that it works on.
+type lab struct {
+	*testing.T
+	*controlplane.ControlPlane
+	monitor *monitor
+	metrics *prometheus.Registry
+	// dieAt stops the reconciler of failovers for good before its write of that number, if it is above 0; dead is closed then.
+	dieAt int
+	dead  chan struct{}
+	wrote []string
+}
+
+func newLab(t *testing.T, dieAt int) *lab {
+	t.Helper()
+	l := &lab{T: t, monitor: &monitor{verdicts: map[string]plan.Verdict{}}, dieAt: dieAt, dead: make(chan struct{})}
+	l.ControlPlane = controlplane.New(t, controlplane.Options{Quiet: dieAt > 0, With: l.with})
+	l.monitor.namespace = l.Namespace
+	return l
+}
+
+func (l *lab) with(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
+	l.metrics = prometheus.NewRegistry()
+	r, err := failover.New(failover.Options{
+		Client: &mortal{Client: mgr.GetClient(), lab: l}, Reader: mgr.GetAPIReader(), Monitor: l.monitor, Clock: clock.RealClock{},
+		Events: mgr.GetEventRecorder("failover"), DriverName: controlplane.DriverName, OutOfServiceTaint: true, Workers: 2, Metrics: l.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	return r.SetUp(mgr, namespace)
+}
+
+// mortal is a client of a process that can die before any of its writes.
+type mortal struct {
+	client.Client
+	lab *lab
+	mu  sync.Mutex
+	n   int
+}
+
+func (m *mortal) before(ctx context.Context, what string) error {
+	m.mu.Lock()
+	m.n++
+	n := m.n
+	if m.lab.dieAt == 0 || n < m.lab.dieAt {
+		m.lab.wrote = append(m.lab.wrote, what)
+		m.mu.Unlock()
+		return nil
+	}
+	if n == m.lab.dieAt {
+		close(m.lab.dead)
+	}
+	m.mu.Unlock()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (m *mortal) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	if err := m.before(ctx, fmt.Sprintf("patch %T", o)); err != nil {
+		return err
+	}
+	return m.Client.Patch(ctx, o, p, opts...)
+}
+
+func (m *mortal) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if err := m.before(ctx, fmt.Sprintf("create %T", o)); err != nil {
+		return err
+	}
+	return m.Client.Create(ctx, o, opts...)
+}
+
+func (m *mortal) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	if err := m.before(ctx, fmt.Sprintf("delete %T", o)); err != nil {
+		return err
+	}
+	return m.Client.Delete(ctx, o, opts...)
+}
+
+func (m *mortal) Status() client.SubResourceWriter { return mortalStatus{m.Client.Status(), m} }
+
+type mortalStatus struct {
+	client.SubResourceWriter
+	m *mortal
+}
+
+func (s mortalStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	if err := s.m.before(ctx, fmt.Sprintf("patch status of %T", o)); err != nil {
+		return err
+	}
+	return s.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+func (l *lab) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// claim makes the PersistentVolume and the claim of a volume.
+func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolumeClaim)) {
+	l.Helper()
+	modes, capacity := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: l.Namespace + "-" + volume},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes: modes, Capacity: capacity, ClaimRef: &corev1.ObjectReference{Namespace: l.Namespace, Name: volume},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
+		},
+	}
+	if handle == "" {
+		pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
+	}
+	l.must(l.Client.Create(l.Context(), pv))
+	l.Cleanup(func() { _ = l.Client.Delete(context.Background(), pv) })
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: volume},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: pv.Name, Resources: corev1.VolumeResourceRequirements{Requests: capacity}},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	l.must(l.Client.Create(l.Context(), c))
+}
+
+// pod makes a pod on a node, of a StatefulSet if it is not changed, that uses claims.
+func (l *lab) pod(name, node string, claims []string, change ...func(*corev1.Pod)) *corev1.Pod {
+	l.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", UID: "set", Controller: new(true),
+		}}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	for _, claim := range claims {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	for _, f := range change {
+		f(p)
+	}
+	l.must(l.Client.Create(l.Context(), p))
+	return p
+}
+
+func (l *lab) podThere(name string) bool {
+	l.Helper()
+	err := l.Client.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: name}, &corev1.Pod{})
+	l.must(client.IgnoreNotFound(err))
+	return !apierrors.IsNotFound(err)
+}
+
+func (l *lab) node(name string) *corev1.Node {
+	l.Helper()
+	n := &corev1.Node{}
+	l.must(l.Client.Get(l.Context(), client.ObjectKey{Name: name}, n))
+	return n
+}
+
+// use writes the volumes as in use, as the kubelet does.
+func (l *lab) use(node string, handles ...string) {
+	l.Helper()
+	n := l.node(node)
+	before := n.DeepCopy()
+	for _, h := range handles {
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, plan.InUseName(controlplane.DriverName, h))
+	}
+	l.must(l.Client.Status().Patch(l.Context(), n, client.MergeFrom(before)))
+}
+
+func (l *lab) tainted(node, key string) bool {
+	l.Helper()
+	return slices.ContainsFunc(l.node(node).Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+func (l *lab) stage(handle, volume, node string) {
+	l.Helper()
+	l.must(l.Publish(l.Context(), handle, node))
+	l.Eventually("staged on "+node, func() string {
+		if err := l.Stage(volume, node); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func (l *lab) awaitReplica(volume, node string) {
+	l.Helper()
+	l.Eventually("replica on "+node, func() string {
+		if a := l.Attachment(volume, node); a == nil || a.Spec.Role != apiv1.RoleReplica || a.Status.State != apiv1.AttachmentAttached {
+			return fmt.Sprintf("attachment is %+v", a)
+		}
+		return ""
+	})
+}
+
+// unblocked waits until Kubernetes would unpublish the volume: nothing on the node uses it.
+func (l *lab) unblocked(pod, node string) {
+	l.Helper()
+	l.Eventually("unblocked", func() string {
+		if l.podThere(pod) {
+			return "the pod is there"
+		}
+		if used := l.node(node).Status.VolumesInUse; len(used) > 0 {
+			return fmt.Sprintf("in use: %v", used)
+		}
+		return ""
+	})
+}
+
+func expectCode(t *testing.T, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Fatalf("code %s, want %s: %v", got, want, err)
+	}
+}
