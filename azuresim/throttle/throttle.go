@@ -36,10 +36,10 @@ const (
 )
 
 // Quota is the size of a bucket and how fast it fills; a capacity of 0 means no limit.
-type Quota struct {
-	PerMinute float64
-	Capacity  float64
-}
+type Quota struct{ PerMinute, Capacity int }
+
+// every is the time in which one token flows in.
+func (q Quota) every() time.Duration { return time.Minute / time.Duration(q.PerMinute) }
 
 // Policy is the quota of a group of calls.
 type Policy struct{ Resource, Subscription Quota }
@@ -58,9 +58,22 @@ var Policies = map[string]Policy{
 	HighCostGetVMSS: {Quota{10, 30}, Quota{360, 1080}},
 }
 
-type bucket struct {
-	tokens float64
-	filled time.Time
+// bucket is known by the time at which it is full again. Whole nanoseconds, and not fractions of tokens, are counted, so that
+// after Retry-After there is a token and not almost one.
+type bucket struct{ full time.Time }
+
+// level returns how many tokens there are, and how long it takes until there is one.
+func (b *bucket) level(q Quota, now time.Time) (tokens int, wait time.Duration) {
+	missing := max(0, b.full.Sub(now))
+	room := time.Duration(q.Capacity)*q.every() - missing
+	return int(max(0, room) / q.every()), max(0, q.every()-room)
+}
+
+func (b *bucket) take(q Quota, now time.Time) {
+	if b.full.Before(now) {
+		b.full = now
+	}
+	b.full = b.full.Add(q.every())
 }
 
 // Limiter holds the buckets. It is safe for concurrent use.
@@ -107,16 +120,14 @@ func (l *Limiter) Take(r Request) Verdict {
 	limits := r.limits()
 	now := l.clock.Now()
 	for _, li := range limits {
-		b := l.fill(li, now)
-		if b.tokens < 1 {
-			wait := time.Duration((1 - b.tokens) / li.quota.PerMinute * float64(time.Minute))
-			return Verdict{Header: l.headers(limits), Refusal: li.refusal(r, now, wait)}
+		if _, wait := l.bucket(li).level(li.quota, now); wait > 0 {
+			return Verdict{Header: l.headers(limits, now), Refusal: li.refusal(r, now, wait)}
 		}
 	}
 	for _, li := range limits {
-		l.buckets[li.key].tokens--
+		l.bucket(li).take(li.quota, now)
 	}
-	return Verdict{Header: l.headers(limits)}
+	return Verdict{Header: l.headers(limits, now)}
 }
 
 func (r Request) limits() []limit {
@@ -129,7 +140,7 @@ func (r Request) limits() []limit {
 		kind, perHour = armDeletes, armDeletesPerHour
 	}
 	list := []limit{{key: sub + "/arm/" + kind, name: kind, isARM: true, header: "x-ms-ratelimit-remaining-subscription-" + kind,
-		quota: Quota{PerMinute: float64(perHour) / 60, Capacity: float64(perHour)}}}
+		quota: Quota{PerMinute: perHour / 60, Capacity: perHour}}}
 	p, ok := Policies[r.Policy]
 	if !ok {
 		return list
@@ -140,26 +151,20 @@ func (r Request) limits() []limit {
 	return append(list, limit{key: sub + "/" + r.Policy, name: r.Policy + "SubscriptionMaximum", quota: p.Subscription})
 }
 
-func (l *Limiter) fill(li limit, now time.Time) *bucket {
+func (l *Limiter) bucket(li limit) *bucket {
 	b, ok := l.buckets[li.key]
 	if !ok {
-		b = &bucket{tokens: li.quota.Capacity, filled: now}
+		b = &bucket{}
 		l.buckets[li.key] = b
 	}
-	b.tokens = min(li.quota.Capacity, b.tokens+now.Sub(b.filled).Minutes()*li.quota.PerMinute)
-	b.filled = now
 	return b
 }
 
-func (l *Limiter) headers(limits []limit) http.Header {
+func (l *Limiter) headers(limits []limit, now time.Time) http.Header {
 	h := http.Header{}
 	var remaining []string
 	for _, li := range limits {
-		b, ok := l.buckets[li.key]
-		if !ok {
-			continue
-		}
-		left := max(0, int(b.tokens))
+		left, _ := l.bucket(li).level(li.quota, now)
 		if li.isARM {
 			h.Set(li.header, fmt.Sprint(left))
 			continue
@@ -179,11 +184,11 @@ func (li limit) refusal(r Request, now time.Time, wait time.Duration) *armerror.
 	if li.isARM {
 		e = armerror.New(http.StatusTooManyRequests, "SubscriptionRequestsThrottled",
 			"Number of '%s' requests for subscription '%s' exceeded the limit of '%d' for time interval '01:00:00'. Please try again after '%d' seconds.",
-			strings.TrimSuffix(li.name, "s"), r.Subscription, int(li.quota.Capacity), seconds)
+			strings.TrimSuffix(li.name, "s"), r.Subscription, li.quota.Capacity, seconds)
 	} else {
 		detail, _ := json.Marshal(map[string]any{
 			"operationGroup": li.name, "startTime": now.Add(-time.Minute).UTC(), "endTime": now.UTC(),
-			"allowedRequestCount": int(li.quota.Capacity), "measuredRequestCount": int(li.quota.Capacity) + 1,
+			"allowedRequestCount": li.quota.Capacity, "measuredRequestCount": li.quota.Capacity + 1,
 		})
 		e = armerror.New(http.StatusTooManyRequests, "OperationNotAllowed", "The server rejected the request because too many requests have been received for this subscription.")
 		e.Details = []armerror.Detail{{Code: "TooManyRequests", Target: li.name, Message: string(detail)}}
