@@ -63,10 +63,18 @@ func Attachment(in AttachmentInput) AttachmentStep {
 		s.AddFinalizer = true
 	case wantsFence(in):
 		s.fence(in)
+	case fenced(in):
+		// The disk stays off until the claim is released; then the object goes.
 	default:
 		s.attach(in)
 	}
 	return s
+}
+
+// fenced says that the node was lost and the proof is there, and that the claim still waits for whoever releases it.
+func fenced(in AttachmentInput) bool {
+	a := in.Attachment
+	return a.Spec.Role == apiv1.RolePrimary && Fencing(in.Volume, a.Spec.NodeName) && Proven(in.Volume, a)
 }
 
 // wantsFence says that the claim is being taken from a node that will not answer, or that was found lost and may have come back since:

@@ -35,6 +35,9 @@ func TestAttachment(t *testing.T) {
 			want{addedFinal: true}},
 		"a new one is attached, and the VM is recorded first": {plan.AttachmentInput{Attachment: primary(""), Volume: newVolume(held), VMID: "/vm/a", HasFinalizer: true},
 			want{start: plan.WorkAttach, state: apiv1.AttachmentAttaching}},
+		"law 3: a fenced one is not attached again before its claim is released": {plan.AttachmentInput{
+			Attachment: proven(primary(""), apiv1.ProofDetached), VMID: "/vm/a", HasFinalizer: true,
+			Volume: newVolume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost })}, want{}},
 		"it waits for the disk": {plan.AttachmentInput{Attachment: primary(""), Volume: newVolume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }), VMID: "/vm/a", HasFinalizer: true},
 			want{state: apiv1.AttachmentPending, reason: plan.ReasonVolumeNotReady}},
 		"it waits for the node's VM": {plan.AttachmentInput{Attachment: primary(""), Volume: newVolume(held), HasFinalizer: true},

@@ -112,6 +112,9 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 		if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || !Proven(volume, a) {
 			continue
 		}
+		if Holds(volume, a.Spec.NodeName) {
+			continue // it carries the proof that the release of the claim rests on
+		}
 		if Demotion(volume, a, attachments) == Demote {
 			r.Demote = append(r.Demote, a)
 		} else {

@@ -116,6 +116,9 @@ func TestRepairs(t *testing.T) {
 	if r := plan.Repairs(newVolume(claimed("a", 2, apiv1.ClaimHeld)), nil, now.Add(-58*time.Second)); r.Primary != "" || r.In <= 0 {
 		t.Fatalf("repaired while the call may still be at work: %+v", r)
 	}
+	if r := plan.Repairs(newVolume(claimed("a", 2, apiv1.ClaimReleasing)), list(proven(newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofDetached)), now); len(r.Demote)+len(r.Remove) != 0 {
+		t.Error("the object with the proof was taken away before the claim was released")
+	}
 	if r := plan.Repairs(newVolume(claimed("a", 2, apiv1.ClaimReleasing)), list(newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Fatalf("law 3: %+v", r)
 	}
