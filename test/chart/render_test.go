@@ -80,6 +80,9 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"a log level that does not exist":      {"logLevel=loud", "/logLevel"},
 		"a StorageClass without parameters":    {"storageClasses.mine.default=true", "/storageClasses/mine"},
 		"a relative kubelet directory":         {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
+		"a probe that does not exist":          {"controller.failover.probe=ping", "'kubelet', 'off'"},
+		"a threshold above all nodes":          {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
+		"a threshold of no nodes":              {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
 		"a driver name that is no name":        {"driverName=Disk_Driver", "/driverName"},
 	}
 	for name, c := range cases {

@@ -1,0 +1,63 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+)
+
+func controllerSettings(t *testing.T, args ...string) *config.Controller {
+	t.Helper()
+	settings := &config.Controller{}
+	flags := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	settings.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return settings
+}
+
+func TestControllerDefaultsAreValidAndFailOver(t *testing.T) {
+	s := controllerSettings(t)
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	if !s.FailoverEnabled || s.FailoverProbe != config.ProbeKubelet || s.FailoverMassLossThreshold != 45 || !s.FailoverOutOfServiceTaint || s.HeartbeatStaleAfter != 6*time.Second {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestFailoverCanBeSwitchedOffPartByPart(t *testing.T) {
+	s := controllerSettings(t, "--failover-enabled=false", "--failover-probe=off", "--failover-mass-loss-threshold=100", "--failover-out-of-service-taint=false")
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	if s.FailoverEnabled || s.FailoverProbe != config.ProbeOff || s.FailoverMassLossThreshold != 100 || s.FailoverOutOfServiceTaint {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestControllerValidateListsAllFaults(t *testing.T) {
+	err := controllerSettings(t, "--endpoint=", "--cloud-config=", "--volume-workers=0", "--attachment-workers=0", "--node-workers=0", "--cloud-operations=0",
+		"--gc-delay=-1s", "--heartbeat-stale-after=0s", "--wait-timeout=0s", "--replica-reserved-slots=-1", "--retry-period=0s",
+		"--failover-probe=ping", "--failover-mass-loss-threshold=101").Validate()
+	if err == nil {
+		t.Fatal("no fault was found")
+	}
+	for _, fault := range []string{
+		"endpoint:", "cloud-config:", "volume-workers:", "attachment-workers:", "node-workers:", "cloud-operations:", "gc-delay:", "heartbeat-stale-after:",
+		"wait-timeout:", "replica-reserved-slots:", "lease-duration ",
+		`failover-probe: "ping" must be kubelet or off`, "failover-mass-loss-threshold: 101 must be 1 to 100 percent",
+	} {
+		if !strings.Contains("\n"+err.Error(), "\n"+fault) {
+			t.Errorf("no fault says %s", fault)
+		}
+	}
+	if err := controllerSettings(t, "--failover-mass-loss-threshold=0").Validate(); err == nil {
+		t.Error("a threshold of 0 was taken")
+	}
+}

@@ -1,0 +1,106 @@
+package view_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// says is a judge who says one thing of every node.
+type says plan.Verdict
+
+func (s says) Verdict(string) plan.Verdict { return plan.Verdict(s) }
+
+func silentFor(state plan.Liveness, d time.Duration) plan.Verdict {
+	return plan.Verdict{State: state, SilentFrom: now.Add(-d)}
+}
+
+// nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready; negative if it is.
+func nodesOf(t *testing.T, verdict plan.Verdict, notReady time.Duration, objects ...client.Object) *view.Nodes {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if objects == nil {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
+		if notReady >= 0 {
+			ready.Status, ready.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-notReady))
+		}
+		node.Status.Conditions = []corev1.NodeCondition{ready}
+		objects = []client.Object{node, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: "vm"}}}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).Build()
+	return view.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(verdict))
+}
+
+func TestHealthForReplicas(t *testing.T) {
+	mass := silentFor(plan.NodeLost, time.Hour)
+	mass.MassLoss, mass.HeldBack = true, "many"
+	for name, c := range map[string]struct {
+		verdict  plan.Verdict
+		notReady time.Duration
+		want     plan.Health
+	}{
+		"alive and ready":       {silentFor(plan.Alive, 0), -1, plan.Healthy},
+		"silent":                {silentFor(plan.Silent, time.Hour), -1, plan.Doubtful},
+		"lost within the grace": {silentFor(plan.NodeLost, 50*time.Second), 10 * time.Second, plan.Doubtful},
+		"lost after the grace":  {silentFor(plan.NodeLost, 61*time.Second), 10 * time.Second, plan.Lost},
+		"down within the grace, as when it reboots":  {silentFor(plan.Down, 50*time.Second), -1, plan.Doubtful},
+		"down after the grace":                       {silentFor(plan.Down, 61*time.Second), -1, plan.Lost},
+		"not ready within the grace":                 {silentFor(plan.Alive, 0), 59 * time.Second, plan.Doubtful},
+		"not ready after the grace":                  {silentFor(plan.Alive, 0), 61 * time.Second, plan.Lost},
+		"one of so many that the fault is elsewhere": {mass, time.Hour, plan.Doubtful},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := nodesOf(t, c.verdict, c.notReady).View(t.Context(), "a")
+			if err != nil || v.Health != c.want {
+				t.Errorf("%v, %v", v, err)
+			}
+		})
+	}
+}
+
+func TestFactsOfALostNode(t *testing.T) {
+	held := silentFor(plan.NodeLost, time.Minute)
+	held.HeldBack = "switched off"
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	for name, c := range map[string]struct {
+		nodes *view.Nodes
+		lost  bool
+	}{
+		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(plan.Alive, 0), time.Hour), false},
+		"a silent node whose kubelet is ready is not":            {nodesOf(t, silentFor(plan.Silent, time.Hour), -1), false},
+		"a silent node whose kubelet is not ready is":            {nodesOf(t, silentFor(plan.Silent, time.Hour), 0), true},
+		"a lost node is, before Kubernetes knows":                {nodesOf(t, silentFor(plan.NodeLost, time.Minute), -1), true},
+		"a VM that is down is":                                   {nodesOf(t, silentFor(plan.Down, time.Minute), -1), true},
+		"a lost node that must not be fenced is not":             {nodesOf(t, held, -1), false},
+		"but is once Kubernetes knows and takes the volume away": {nodesOf(t, held, 0), true},
+		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(plan.Alive, 0), 0, node), true},
+		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(plan.Alive, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts, err := c.nodes.Facts(t.Context(), "a")
+			if err != nil || facts.Lost != c.lost {
+				t.Errorf("%+v, %v", facts, err)
+			}
+		})
+	}
+}
