@@ -49,6 +49,12 @@ type Cluster interface {
 	// ChangeDriver upgrades the driver with these Helm values over those that it has, and
 	// returns what takes that back. Both wait until the driver is ready.
 	ChangeDriver(ctx context.Context, values map[string]any) (restore func(context.Context) error, err error)
+	// CrashpointDriver makes a driver that can be told where to die, gives its image to all
+	// nodes, and returns the Helm values with which the chart takes it.
+	CrashpointDriver(ctx context.Context, progress func(format string, args ...any)) (map[string]any, error)
+	// StopAPIServer halts the API server: connections stay open and nobody answers. What
+	// it returns lets the server go on.
+	StopAPIServer(ctx context.Context) (resume func() error, err error)
 }
 
 // Scenario is one of the things that can be played through.
@@ -115,6 +121,55 @@ var All = []Scenario{
 		Title:   "A node restarts without warning",
 		Latency: "realistic",
 		Run:     nodeReboot,
+	},
+	{
+		Name:    "node-drain",
+		Summary: "a node with ten pods that write to replicated disks is drained",
+		Title:   "A node with ten volumes is drained",
+		Latency: "realistic",
+		Run:     nodeDrain,
+	},
+	{
+		Name:    "controller-crash",
+		Summary: "the leading controller is killed at each point of a failover",
+		Title:   "The controller dies in the middle of a failover",
+		Latency: "realistic",
+		Run:     controllerCrash,
+	},
+	{
+		Name:    "azure-brownout",
+		Summary: "Azure refuses everything for a minute in the middle of a failover",
+		Title:   "Azure is out of order in the middle of a failover",
+		Latency: "realistic",
+		Run:     azureBrownout,
+	},
+	{
+		Name:    "api-server-outage",
+		Summary: "nobody can reach the API server for 30 seconds, and nothing must be fenced",
+		Title:   "The API server does not answer",
+		Latency: "realistic",
+		Run:     apiServerOutage,
+	},
+	{
+		Name:    "mass-false-alarm",
+		Summary: "many nodes lose their network at once, and nothing must be fenced",
+		Title:   "Many nodes fall silent at once",
+		Latency: "realistic",
+		Run:     massFalseAlarm,
+	},
+	{
+		Name:    "slot-pressure",
+		Summary: "pods start on a node whose slots are full of replicas",
+		Title:   "Replicas give way",
+		Latency: "realistic",
+		Run:     slotPressure,
+	},
+	{
+		Name:    "clean-up",
+		Summary: "replicas are detached some time after the release of a volume",
+		Title:   "Replicas are cleaned up",
+		Latency: "realistic",
+		Run:     cleanUp,
 	},
 }
 

@@ -181,15 +181,24 @@ type attachment struct {
 	Deleting                        bool
 }
 
-// attachments are the driver's attachments of the volume, by node.
-func (v *view) attachments(volume string) map[string]attachment {
+// allAttachments are all of the driver's attachments.
+func (v *view) allAttachments() []attachment {
 	objects, _ := v.driver.ForResource(azAttachments).Lister().List(labels.Everything())
-	found := map[string]attachment{}
+	var found []attachment
 	for _, object := range objects {
 		if u, ok := object.(*unstructured.Unstructured); ok {
-			if a := readAttachment(u); a.Volume == volume {
-				found[a.Node] = a
-			}
+			found = append(found, readAttachment(u))
+		}
+	}
+	return found
+}
+
+// attachments are the driver's attachments of the volume, by node.
+func (v *view) attachments(volume string) map[string]attachment {
+	found := map[string]attachment{}
+	for _, a := range v.allAttachments() {
+		if a.Volume == volume {
+			found[a.Node] = a
 		}
 	}
 	return found

@@ -37,6 +37,8 @@ type Workload struct {
 	Zone string
 	// KeepTrying makes the pod go on when its disk fails, instead of ending.
 	KeepTrying bool
+	// Interval is the time from one record to the next; the recorder's own if it is zero.
+	Interval time.Duration
 }
 
 func (w Workload) pod() string   { return w.Name + "-0" }
@@ -75,6 +77,9 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 		Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
 		}}},
+	}
+	if w.Interval > 0 {
+		container.Args = append(container.Args, "--interval="+w.Interval.String())
 	}
 	if w.KeepTrying {
 		container.Args = append(container.Args, "--keep-trying")

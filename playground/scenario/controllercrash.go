@@ -1,0 +1,348 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	maxAfterTakeoverSeconds = 20
+	leastCrashPoints        = 12
+	// spareController is the label and the taint of the nodes that are kept for
+	// controllers, because no node with one is to be lost.
+	spareController = "playground.azuredisk/controllers"
+	// crashPointsVariable holds the names of the only points to be played, with commas, for
+	// somebody who looks into one of them.
+	crashPointsVariable = "CRASH_POINTS"
+)
+
+// seat is a workload and the nodes of a zone between which its failovers go.
+type seat struct {
+	workload Workload
+	volume   volume
+	// lost is the node that was lost last, and back when its power was given back.
+	last Failover
+	back time.Time
+}
+
+// crashRound is a failover in which the leader was killed.
+type crashRound struct {
+	Point string
+	Failover
+	// Killed is when it was seen that the leader had died, zero if it had not.
+	Killed time.Time
+	// TookOver is when the next leader took the lease.
+	TookOver time.Time
+	// Lost and Foreign are the records that the disk lacks, and that do not belong there.
+	Lost, Foreign int
+}
+
+// after is the time from the new leader's lease to the pod Running; 0 if it ran before.
+func (r crashRound) after() time.Duration { return max(between(r.TookOver, r.Running), 0) }
+
+// controllerCrash kills the controller's leader at each point that a failover passes,
+// once each, and measures from the next leader's lease to the new pod Running.
+func controllerCrash(ctx context.Context, e *Environment) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	seats, err := e.reserveControllers(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := e.watchControllers(ctx)
+	if err != nil {
+		return err
+	}
+	e.Progress("making %d pods that write to a disk with a replica", len(seats))
+	for i := range seats {
+		volumes, err := e.start(ctx, seats[i].workload)
+		if err != nil {
+			return err
+		}
+		seats[i].volume = volumes[0]
+		if err := e.awaitRecords(ctx, seats[i].workload, quietWrites); err != nil {
+			return err
+		}
+	}
+	points, err := e.learnPoints(ctx, c, &seats[0])
+	if err != nil {
+		return err
+	}
+	var rounds []crashRound
+	for i, point := range points {
+		r, err := e.crashAt(ctx, c, &seats[(i+1)%len(seats)], point)
+		if err != nil {
+			e.recordRounds(rounds)
+			return fmt.Errorf("crash at %s: %w", point, err)
+		}
+		rounds = append(rounds, r)
+		e.Progress("%2d of %d, %s: the pod ran %s after the new leader's lease, %s after the power cut",
+			i+1, len(points), point, timeline.Round(r.after()), timeline.Round(r.Took()))
+	}
+	e.recordRounds(rounds)
+	return e.endCrashes(ctx, seats, rounds)
+}
+
+// reserveControllers installs a driver that can be told where to die, with its
+// controllers on nodes of their own, and returns a seat for each zone in which two
+// nodes are left.
+func (e *Environment) reserveControllers(ctx context.Context) ([]seat, error) {
+	zones := e.view.zones(2)
+	if len(zones) < 2 {
+		return nil, errors.New("controller-crash needs two zones of at least two nodes each: bring the playground up with 4 nodes or, to be quicker, with 6")
+	}
+	var kept []string
+	var seats []seat
+	free := map[string]int{}
+	for _, zone := range zones {
+		free[zone] = len(e.view.nodes(zone))
+	}
+	if free[zones[0]] > 2 && free[zones[1]] > 2 {
+		for _, zone := range zones[:2] {
+			nodes := e.view.nodes(zone)
+			kept = append(kept, nodes[len(nodes)-1])
+			seats = append(seats, seat{workload: Workload{Name: "writer-" + zone, MaxShares: 2, Replicas: 1, Zone: zone}})
+		}
+	} else {
+		kept = e.view.nodes(zones[1])
+		seats = append(seats, seat{workload: Workload{Name: "writer-" + zones[0], MaxShares: 2, Replicas: 1, Zone: zones[0]}})
+	}
+	e.metric("controller_nodes", strings.Join(kept, ", "))
+	release := func(ctx context.Context) error {
+		var failures []error
+		for _, node := range kept {
+			failures = append(failures, e.setSpare(ctx, node, false))
+		}
+		return errors.Join(failures...)
+	}
+	e.mendLater("let all nodes take pods", release)
+	for _, node := range kept {
+		if err := e.setSpare(ctx, node, true); err != nil {
+			return nil, err
+		}
+	}
+	e.Progress("building a driver with crash points and installing it, its controllers on %s", strings.Join(kept, " and "))
+	values, err := e.Cluster.CrashpointDriver(ctx, e.Progress)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(values, map[string]any{"controller": spareValues(), "scheduler": spareValues()})
+	restore, err := e.Cluster.ChangeDriver(ctx, values)
+	if restore != nil {
+		e.mendLater("install the driver as it was", restore)
+	}
+	return seats, err
+}
+
+// spareValues place a component of the driver on the nodes that are kept for it.
+func spareValues() map[string]any {
+	return map[string]any{
+		"nodeSelector": map[string]any{spareController: "true"},
+		"tolerations":  []any{map[string]any{"key": spareController, "operator": "Exists"}},
+	}
+}
+
+// learnPoints lets a failover end well and returns the points that it passed.
+func (e *Environment) learnPoints(ctx context.Context, c *controllers, s *seat) ([]string, error) {
+	if only := os.Getenv(crashPointsVariable); only != "" {
+		return strings.Split(only, ","), nil
+	}
+	if _, err := c.settle(ctx); err != nil {
+		return nil, err
+	}
+	before := map[string]int{}
+	for _, pod := range c.all() {
+		passed, err := c.passed(ctx, pod.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range passed {
+			before[pod.Name+p.Point] = p.Times
+		}
+	}
+	e.Progress("a failover without a crash, to learn which points it passes")
+	f, err := e.lossOf(s.workload, s.volume)
+	if err != nil {
+		return nil, err
+	}
+	if f.Fault, err = e.powerOff(ctx, f.From); err != nil {
+		return nil, err
+	}
+	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
+		return nil, err
+	}
+	e.metric("total_seconds_without_a_crash", milli(f.Took()))
+	var points []string
+	for _, pod := range c.all() {
+		passed, err := c.passed(ctx, pod.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range passed {
+			if p.Times > before[pod.Name+p.Point] && !slices.Contains(points, p.Point) {
+				points = append(points, p.Point)
+			}
+		}
+	}
+	slices.SortStableFunc(points, func(a, b string) int { return stage(a) - stage(b) })
+	e.Progress("the failover took %s and passed %d points: %s", timeline.Round(f.Took()), len(points), strings.Join(points, ", "))
+	return points, e.reviveLater(ctx, s, f)
+}
+
+// stage orders points by the part of the failover that they are in.
+func stage(point string) int {
+	part, _, _ := strings.Cut(point, "-")
+	return slices.Index([]string{"failover", "fence", "unpublish", "publish"}, part)
+}
+
+// reviveLater gives the lost node its power back, and remembers for what to wait before
+// the next failover.
+func (e *Environment) reviveLater(ctx context.Context, s *seat, f Failover) error {
+	on, err := e.powerOn(ctx, f.From)
+	s.last, s.back = f, on
+	return err
+}
+
+// awaitSeat blocks until the node that was lost last is used again.
+func (e *Environment) awaitSeat(ctx context.Context, s *seat) error {
+	if s.back.IsZero() {
+		return nil
+	}
+	_, err := e.awaitBack(ctx, s.last.From, s.back, s.last)
+	s.back = time.Time{}
+	return err
+}
+
+// crashAt plays one round.
+func (e *Environment) crashAt(ctx context.Context, c *controllers, s *seat, point string) (crashRound, error) {
+	r := crashRound{Point: point}
+	if err := e.awaitSeat(ctx, s); err != nil {
+		return r, err
+	}
+	leads, err := c.settle(ctx)
+	if err != nil {
+		return r, err
+	}
+	if r.Failover, err = e.lossOf(s.workload, s.volume); err != nil {
+		return r, err
+	}
+	leader, err := c.pods.Get(leads)
+	if err != nil {
+		return r, fmt.Errorf("find the leader %s: %w", leads, err)
+	}
+	alive := incarnation(leader)
+	dead := func() bool {
+		pod, err := c.pods.Get(leads)
+		return err != nil || incarnation(pod) != alive
+	}
+	if err := c.arm(ctx, leads, point); err != nil {
+		return r, err
+	}
+	if r.Fault, err = e.powerOff(ctx, r.From); err != nil {
+		return r, err
+	}
+	err = e.view.await(ctx, failoverTimeout, "the leader dies or the pod runs elsewhere", func() bool {
+		pod := e.view.pod(s.workload.pod())
+		return dead() || pod != nil && pod.UID != r.Old && isRunning(pod)
+	})
+	if err != nil {
+		return r, errors.Join(err, e.awaitFailover(ctx, &r.Failover, time.Second))
+	}
+	if err := e.awaitFailover(ctx, &r.Failover, failoverTimeout); err != nil {
+		return r, err
+	}
+	return r, e.endRound(ctx, c, s, &r, leads, dead())
+}
+
+// endRound measures, judges the records, and puts a new controller into the place of the
+// one that died, so that the kubelet's back-off does not add up.
+func (e *Environment) endRound(ctx context.Context, c *controllers, s *seat, r *crashRound, leads string, died bool) error {
+	if died {
+		// The kubelet tells of the death in its own time; the lease tells when it ended.
+		err := e.view.await(ctx, setUpTimeout, "another leader takes the lease", func() bool {
+			_, r.TookOver = c.holder(controllerLease)
+			return r.TookOver.After(r.Fault)
+		})
+		if err != nil {
+			return err
+		}
+		r.Killed = r.TookOver
+	} else if err := c.disarm(ctx, leads); err != nil {
+		return err
+	}
+	if err := e.reviveLater(ctx, s, r.Failover); err != nil {
+		return err
+	}
+	if died {
+		if err := c.remove(ctx, leads); err != nil {
+			return err
+		}
+		if next, _ := c.holder(controllerLease); next != leads {
+			if err := c.give(ctx, attacherLease, next); err != nil {
+				return err
+			}
+		}
+	}
+	judged, err := e.judgeHistory(ctx, s.workload)
+	r.Lost, r.Foreign = len(judged.Lost), len(judged.Foreign)
+	return err
+}
+
+// recordRounds makes a metric and a check of each round, and the picture of all.
+func (e *Environment) recordRounds(rounds []crashRound) {
+	comparison := &timeline.Comparison{Title: "From the new leader's lease to the pod Running, by the point at which the old leader died"}
+	var seconds []float64
+	for _, r := range rounds {
+		after := milli(r.after())
+		seconds = append(seconds, after)
+		e.metric("after_new_leader_seconds_"+r.Point, after)
+		e.metric("total_seconds_"+r.Point, milli(r.Took()))
+		comparison.Groups = append(comparison.Groups, timeline.Group{Title: r.Point, Seconds: []float64{after}, Good: after <= maxAfterTakeoverSeconds})
+		ends := !r.Killed.IsZero() && after <= maxAfterTakeoverSeconds && r.Lost == 0 && r.Foreign == 0 && !r.Proven.IsZero()
+		e.check("killed at "+r.Point, ends, "died %t; the new leader had the lease %s after the power cut; the pod ran on %s %s later, by the proof %s; %d records lost, %d foreign",
+			!r.Killed.IsZero(), timeline.Round(between(r.Fault, r.TookOver)), r.To, timeline.Round(r.after()), r.ProofKind, r.Lost, r.Foreign)
+	}
+	e.metric("points", len(rounds))
+	e.metric("after_new_leader_seconds_all", seconds)
+	if len(seconds) > 0 {
+		e.metric("after_new_leader_seconds_slowest", slices.Max(seconds))
+		e.Report.Comparison = comparison
+	}
+	if os.Getenv(crashPointsVariable) == "" {
+		e.check(fmt.Sprintf("there are at least %d points", leastCrashPoints), len(rounds) >= leastCrashPoints, "%d", len(rounds))
+	}
+}
+
+func (e *Environment) endCrashes(ctx context.Context, seats []seat, rounds []crashRound) error {
+	var workloads []Workload
+	for i := range seats {
+		if err := e.awaitSeat(ctx, &seats[i]); err != nil {
+			return err
+		}
+		workloads = append(workloads, seats[i].workload)
+	}
+	if err := e.judgeAll(ctx, workloads); err != nil {
+		return err
+	}
+	found, err := e.gather(ctx, e.Report.Started)
+	if err != nil {
+		return err
+	}
+	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	if len(rounds) > 0 {
+		slowest := slices.MaxFunc(rounds, func(a, b crashRound) int { return int(a.after() - b.after()) })
+		e.Report.Figures = append(e.Report.Figures, slowest.figure("The slowest: killed at "+slowest.Point, e.during(slowest.Failover)))
+	}
+	metric := func(name string) any { return e.Report.Metrics[name] }
+	e.Report.Summary = fmt.Sprintf("The controller's leader was killed at %d points of a failover, once each. The pod ran again at most %v s after the next leader had its lease. Of %v acknowledged records %v are lost.",
+		len(rounds), metric("after_new_leader_seconds_slowest"), metric("acknowledged_records"), metric("lost_records"))
+	return nil
+}

@@ -1,0 +1,171 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	// reservedSlots is the driver's default replicaReservedSlots.
+	reservedSlots = 1
+	// newcomers are more than the reserve.
+	newcomers = 3
+	// maxLandingSeconds covers the creation of a disk, the detach of the replica that
+	// gives way and the attach, each with the tail of one in thirty.
+	maxLandingSeconds = 120
+	// slowRecords keeps many pods from keeping the machine busy.
+	slowRecords = 250 * time.Millisecond
+)
+
+// slotPressure fills a node with replicas to the last slot that they may have, and then
+// has pods with disks of their own start there. Replicas must give way, and nobody who
+// runs may notice.
+func slotPressure(ctx context.Context, e *Environment) error {
+	full, beside, zone, err := e.pressureNodes()
+	if err != nil {
+		return err
+	}
+	slots := e.view.slots(full)
+	if slots == 0 {
+		return fmt.Errorf("the driver does not say how many disks %s takes", full)
+	}
+	var workloads []Workload
+	for i := range slots - reservedSlots {
+		workloads = append(workloads, Workload{
+			Name: fmt.Sprintf("resident-%02d", i+1), MaxShares: 2, Replicas: 1, Zone: zone, Interval: slowRecords,
+		})
+	}
+	e.metric("slots", slots)
+	e.Progress("making %d pods on %s, whose replicas fill %s", len(workloads), beside, full)
+	if err := e.createOn(ctx, beside, workloads...); err != nil {
+		return err
+	}
+	volumes, err := e.awaitAllReady(ctx, workloads...)
+	if err != nil {
+		return err
+	}
+	replicas := e.view.attached(full)
+	e.metric("replicas_before", replicas)
+	e.check("the node is full of replicas", replicas == slots-reservedSlots, "%d of the %d slots of %s are taken, %d reserved for primaries", replicas, slots, full, reservedSlots)
+	before, err := e.steadyOf(workloads, volumes)
+	if err != nil {
+		return err
+	}
+	began := e.Clock.Now()
+	landed, err := e.land(ctx, full, began)
+	if err != nil {
+		return err
+	}
+	e.recordLanding(full, slots, replicas, landed)
+	if err := e.judgeSteady(ctx, before, began, writePatience); err != nil {
+		return err
+	}
+	if err := e.judgeAll(ctx, append(workloads, landed.workloads...)); err != nil {
+		return err
+	}
+	found, err := e.gather(ctx, began)
+	if err != nil {
+		return err
+	}
+	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	e.Report.Figures = []timeline.Figure{e.wholeFigure("Three pods come to a full node", began, began.Add(slices.Max(landed.took)))}
+	return nil
+}
+
+// pressureNodes are two nodes of one zone that has no third: the replicas of the pods
+// on one go to the other.
+func (e *Environment) pressureNodes() (full, beside, zone string, err error) {
+	for _, zone := range e.view.zones(2) {
+		if nodes := e.view.nodes(zone); len(nodes) == 2 {
+			return nodes[0], nodes[1], zone, nil
+		}
+	}
+	return "", "", "", errors.New("slot-pressure needs a zone of exactly two nodes: bring the playground up with 4 nodes")
+}
+
+// slots is how many data disks the node takes, 0 if the driver does not know.
+func (v *view) slots(node string) int {
+	most, _, _ := unstructured.NestedInt64(v.driverNode(node).Object, "status", "capacity", "maxDataDisks")
+	return int(most)
+}
+
+// attached counts the disks that are attached to the node, or that are on their way.
+func (v *view) attached(node string) int {
+	count := 0
+	for _, a := range v.allAttachments() {
+		if a.Node == node && a.State != "" && a.State != "Pending" && a.State != "Failed" {
+			count++
+		}
+	}
+	return count
+}
+
+// landing is how the newcomers came to run.
+type landing struct {
+	workloads []Workload
+	took      []time.Duration
+	// most is the largest number of disks that was seen at the node.
+	most int
+}
+
+// land makes the newcomers on the node and returns when they run there.
+func (e *Environment) land(ctx context.Context, node string, began time.Time) (landing, error) {
+	var l landing
+	for i := range newcomers {
+		l.workloads = append(l.workloads, Workload{Name: fmt.Sprintf("newcomer-%d", i+1), MaxShares: 1, Interval: slowRecords})
+	}
+	e.Progress("making %d pods with disks of their own on %s", newcomers, node)
+	if err := e.createOn(ctx, node, l.workloads...); err != nil {
+		return l, err
+	}
+	l.took = make([]time.Duration, newcomers)
+	counts := make([]int, newcomers)
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i, w := range l.workloads {
+		group.Go(func() error {
+			return e.view.await(groupCtx, startTimeout, w.pod()+" runs on the full node", func() bool {
+				counts[i] = max(counts[i], e.view.attached(node))
+				pod := e.view.pod(w.pod())
+				if pod == nil || !isRunning(pod) {
+					return false
+				}
+				l.took[i] = e.Clock.Now().Sub(began)
+				return true
+			})
+		})
+	}
+	err := group.Wait()
+	l.most = slices.Max(counts)
+	return l, err
+}
+
+func (e *Environment) recordLanding(node string, slots, replicas int, l landing) {
+	var seconds []float64
+	for _, took := range l.took {
+		seconds = append(seconds, milli(took))
+	}
+	slowest := slices.Max(l.took)
+	e.metric("landing_seconds_all", seconds)
+	e.metric("landing_seconds_slowest", milli(slowest))
+	left := 0
+	for _, a := range e.view.allAttachments() {
+		if a.Node == node && a.Role == "Replica" && a.State == "Attached" && !a.Deleting {
+			left++
+		}
+	}
+	e.metric("replicas_left", left)
+	e.metric("disks_at_most", l.most)
+	e.check(fmt.Sprintf("the new pods run on the full node after at most %d s", maxLandingSeconds), slowest.Seconds() <= maxLandingSeconds, "%s s", list(seconds))
+	e.check("just as many replicas have given way as slots were needed", left == replicas-newcomers+reservedSlots, "%d replicas were there, %d are left", replicas, left)
+	e.check("no slot is taken twice", l.most <= slots, "%d disks at most, and there are %d slots", l.most, slots)
+	e.Report.Summary = fmt.Sprintf("%s had %d of its %d slots taken by replicas. %d pods with disks of their own started there all the same, the slowest after %s; %d replicas gave way.",
+		node, replicas, slots, newcomers, timeline.Round(slowest), replicas-left)
+}

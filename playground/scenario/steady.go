@@ -1,0 +1,141 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/azuredisk-csi/azuredisk/playground/history"
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// steady is a workload that must not be disturbed, as it was before.
+type steady struct {
+	Workload Workload
+	Volume   volume
+	Pod      types.UID
+	Node     string
+	// Claim is who held the volume, under which epoch.
+	Claim string
+}
+
+// steadyOf describes the workloads as they are now.
+func (e *Environment) steadyOf(workloads []Workload, volumes []volume) ([]steady, error) {
+	var all []steady
+	for i, w := range workloads {
+		pod := e.view.pod(w.pod())
+		if pod == nil || !isRunning(pod) {
+			return nil, fmt.Errorf("pod %s does not run", w.pod())
+		}
+		all = append(all, steady{w, volumes[i], pod.UID, pod.Spec.NodeName, e.view.claimOf(volumes[i].Name)})
+	}
+	return all, nil
+}
+
+// driverObject is the driver's object of that name, empty if there is none.
+func (v *view) driverObject(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+	objects, _ := v.driver.ForResource(resource).Lister().List(labels.Everything())
+	for _, object := range objects {
+		if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name {
+			return u
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{}}
+}
+
+// claimOf says who has the volume, as in "Held by node-1, epoch 2".
+func (v *view) claimOf(volume string) string {
+	u := v.driverObject(azVolumes, volume)
+	epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")
+	return fmt.Sprintf("%s by %s, epoch %d", text(u, "status", "primary", "state"), text(u, "status", "primary", "nodeName"), epoch)
+}
+
+// judgeSteady checks that the workloads were left alone from that time on: the same pods
+// hold the same volumes, and none of them had to wait long for a write.
+func (e *Environment) judgeSteady(ctx context.Context, all []steady, from time.Time, patience time.Duration) error {
+	for _, s := range all {
+		name := s.Workload.Name
+		pod := e.view.pod(s.Workload.pod())
+		same := pod != nil && pod.UID == s.Pod && isRunning(pod)
+		e.check("the pod of "+name+" is left alone", same && e.view.claimOf(s.Volume.Name) == s.Claim,
+			"on %s; the volume was %s, and is %s", s.Node, s.Claim, e.view.claimOf(s.Volume.Name))
+		until := e.Clock.Now()
+		// What a pod that is cut off has written arrives later.
+		waiting, cancel := context.WithTimeout(ctx, moveTimeout)
+		testimony, err := e.Collector.Await(waiting, name, func(t recorder.Testimony) bool {
+			return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Time.After(until) })
+		})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("wait until %s tells of its records: %w", name, err)
+		}
+		pause := longestPause(testimony.Acks, from, until)
+		e.metric("longest_write_pause_seconds_"+name, milli(pause))
+		e.check("it goes on writing all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
+	}
+	return nil
+}
+
+// longestPause is the longest time without a record between those times.
+func longestPause(acks []recorder.Ack, from, until time.Time) time.Duration {
+	times := []time.Time{from, until}
+	for _, a := range acks {
+		if a.Time.After(from) && a.Time.Before(until) {
+			times = append(times, a.Time)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	var longest time.Duration
+	for i := 1; i < len(times); i++ {
+		longest = max(longest, times[i].Sub(times[i-1]))
+	}
+	return longest
+}
+
+// nothingFenced checks that since then no volume was taken from its node and nothing was
+// asked of Azure that changes a VM or a disk.
+func (e *Environment) nothingFenced(ctx context.Context, since time.Time) error {
+	fenced := 0
+	for _, m := range e.view.observer.marks() {
+		if !m.At.Before(since) && (m.Kind == fenceDecided || m.Kind == releaseProven) {
+			fenced++
+		}
+	}
+	e.metric("fences", fenced)
+	e.check("no volume is taken from its node", fenced == 0, "%d decisions and proofs", fenced)
+	calls, err := e.azure.since(ctx, since)
+	if err != nil {
+		return err
+	}
+	writes := 0
+	for _, c := range calls {
+		if c.isWrite() && changesDiskOrVM(c) {
+			writes++
+		}
+	}
+	e.metric("azure_writes", writes)
+	e.check("nothing is written to Azure, no forced detach above all", writes == 0, "%d writes among %d calls", writes, len(calls))
+	return nil
+}
+
+// judgeAll has the pods read their disks and compares that with what was acknowledged.
+func (e *Environment) judgeAll(ctx context.Context, workloads []Workload) error {
+	e.Progress("reading the disks back and comparing them with what was acknowledged")
+	var results []history.Result
+	for _, w := range workloads {
+		judged, err := e.judgeHistory(ctx, w)
+		if err != nil {
+			return err
+		}
+		results = append(results, judged)
+	}
+	e.recordHistory(results...)
+	return nil
+}

@@ -1,0 +1,56 @@
+package scenario
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+)
+
+func TestTheLongestPauseCountsTheEndsToo(t *testing.T) {
+	t.Parallel()
+	at := func(seconds ...float64) []recorder.Ack {
+		var acks []recorder.Ack
+		for _, s := range seconds {
+			acks = append(acks, recorder.Ack{Record: recorder.Record{Time: noon.Add(time.Duration(s * float64(time.Second)))}})
+		}
+		return acks
+	}
+	for name, test := range map[string]struct {
+		acks []recorder.Ack
+		want time.Duration
+	}{
+		"no record at all":                 {nil, 10 * time.Second},
+		"a pause between two records":      {at(1, 2, 6, 9), 4 * time.Second},
+		"records come in any order":        {at(9, 6, 2, 1), 4 * time.Second},
+		"a pause at the end":               {at(1, 2, 3), 7 * time.Second},
+		"a pause at the beginning":         {at(6, 7, 8, 9), 6 * time.Second},
+		"what lies outside does not count": {at(-5, 20), 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := longestPause(test.acks, noon, noon.Add(10*time.Second)); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRefusalsAreCountedByStatus(t *testing.T) {
+	t.Parallel()
+	calls := []azureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError}, {Status: http.StatusServiceUnavailable}}
+	if throttled, broken := refused(calls, http.StatusTooManyRequests), refused(calls, http.StatusInternalServerError); throttled != 1 || broken != 2 {
+		t.Errorf("%d with 429 and %d with 5xx", throttled, broken)
+	}
+}
+
+func TestPointsAreInTheOrderOfTheFailover(t *testing.T) {
+	t.Parallel()
+	order := []string{"failover-before-claim", "fence-after-end", "unpublish-before-released", "publish-after-claim"}
+	for i := 1; i < len(order); i++ {
+		if stage(order[i-1]) >= stage(order[i]) {
+			t.Errorf("%s is not before %s", order[i-1], order[i])
+		}
+	}
+}
