@@ -35,6 +35,7 @@ type simulator struct {
 	url, admin string
 	vms        *armcompute.VirtualMachinesClient
 	sets       *armcompute.VirtualMachineScaleSetsClient
+	instances  *armcompute.VirtualMachineScaleSetVMsClient
 	serial     atomic.Int64
 }
 
@@ -78,7 +79,7 @@ func startSimulator(t *testing.T) *simulator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.vms, s.sets = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient()
+	s.vms, s.sets, s.instances = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient(), factory.NewVirtualMachineScaleSetVMsClient()
 	return s
 }
 
@@ -195,6 +196,12 @@ func vmUpdates(calls []seenCall) int {
 
 func (s *simulator) newVM(t *testing.T, size, zone string) string {
 	t.Helper()
+	return s.putVM(t, size, zone, nil)
+}
+
+// putVM makes a VM, in a flexible scale set if that is given.
+func (s *simulator) putVM(t *testing.T, size, zone string, set *string) string {
+	t.Helper()
 	name := fmt.Sprintf("vm-%d", s.serial.Add(1))
 	vm := armcompute.VirtualMachine{
 		Location: to.Ptr("eastus"),
@@ -206,6 +213,9 @@ func (s *simulator) newVM(t *testing.T, size, zone string) string {
 	}
 	if zone != "" {
 		vm.Zones = []*string{&zone}
+	}
+	if set != nil {
+		vm.Properties.VirtualMachineScaleSet = &armcompute.SubResource{ID: set}
 	}
 	p, err := s.vms.BeginCreateOrUpdate(t.Context(), group, name, vm, nil)
 	return *finish(t, p, err).ID
@@ -242,16 +252,45 @@ func finish[T any](t *testing.T, p *runtime.Poller[T], err error) T {
 	return out
 }
 
+func (s *simulator) newFlexibleVM(t *testing.T, size, zone string) string {
+	t.Helper()
+	name := fmt.Sprintf("flex-%d", s.serial.Add(1))
+	p, err := s.sets.BeginCreateOrUpdate(t.Context(), group, name, armcompute.VirtualMachineScaleSet{
+		Location: to.Ptr("eastus"), SKU: &armcompute.SKU{Name: &size, Capacity: to.Ptr[int64](0)},
+		Properties: &armcompute.VirtualMachineScaleSetProperties{
+			OrchestrationMode: to.Ptr(armcompute.OrchestrationModeFlexible), PlatformFaultDomainCount: to.Ptr[int32](1),
+		},
+	}, nil)
+	return s.putVM(t, size, zone, finish(t, p, err).ID)
+}
+
 func nameOf(id string) string { return id[strings.LastIndex(id, "/")+1:] }
+
+// setOf returns the uniform scale set that an instance is of; "" for a VM.
+func setOf(id string) string {
+	if before, _, ok := strings.Cut(id, "/virtualMachines/"); ok && strings.Contains(before, "/virtualMachineScaleSets/") {
+		return nameOf(before)
+	}
+	return ""
+}
 
 func (s *simulator) deleteVM(t *testing.T, id string) {
 	t.Helper()
+	if set := setOf(id); set != "" {
+		p, err := s.instances.BeginDelete(t.Context(), group, set, nameOf(id), nil)
+		finish(t, p, err)
+		return
+	}
 	p, err := s.vms.BeginDelete(t.Context(), group, nameOf(id), nil)
 	finish(t, p, err)
 }
 
 func (s *simulator) setPower(t *testing.T, id string, power provisioner.PowerState) {
 	t.Helper()
+	if set := setOf(id); set != "" {
+		s.setInstancePower(t, set, nameOf(id), power)
+		return
+	}
 	switch power {
 	case provisioner.PowerStopped:
 		p, err := s.vms.BeginPowerOff(t.Context(), group, nameOf(id), nil)
@@ -261,6 +300,21 @@ func (s *simulator) setPower(t *testing.T, id string, power provisioner.PowerSta
 		finish(t, p, err)
 	default:
 		p, err := s.vms.BeginStart(t.Context(), group, nameOf(id), nil)
+		finish(t, p, err)
+	}
+}
+
+func (s *simulator) setInstancePower(t *testing.T, set, instance string, power provisioner.PowerState) {
+	t.Helper()
+	switch power {
+	case provisioner.PowerStopped:
+		p, err := s.instances.BeginPowerOff(t.Context(), group, set, instance, nil)
+		finish(t, p, err)
+	case provisioner.PowerDeallocated:
+		p, err := s.instances.BeginDeallocate(t.Context(), group, set, instance, nil)
+		finish(t, p, err)
+	default:
+		p, err := s.instances.BeginStart(t.Context(), group, set, instance, nil)
 		finish(t, p, err)
 	}
 }
@@ -277,7 +331,7 @@ func (s *simulator) harness(t *testing.T) conformance.Harness {
 		},
 		Scope:    provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group},
 		Location: "eastus", SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
-		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, DeleteVM: s.deleteVM, SetPower: s.setPower,
+		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, NewFlexibleVM: s.newFlexibleVM, DeleteVM: s.deleteVM, SetPower: s.setPower,
 		Slow: func(t *testing.T, operation conformance.Operation) func() {
 			kinds := map[conformance.Operation]string{
 				conformance.CreateDisk: "disk.create", conformance.CreateSnapshot: "snapshot.create",

@@ -120,14 +120,10 @@ func (c *Cloud) clientOptions(options Options, endpoint *url.URL) *arm.ClientOpt
 	return &arm.ClientOptions{
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
-			Cloud:     options.Cloud,
-			Transport: options.Transport,
-			Telemetry: policy.TelemetryOptions{ApplicationID: options.UserAgent},
-			// 429 is not among them: the pacer deals with it, and the caller is told.
-			Retry: policy.RetryOptions{
-				MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second,
-				StatusCodes: []int{408, 500, 502, 503, 504},
-			},
+			Cloud:                           options.Cloud,
+			Transport:                       options.Transport,
+			Telemetry:                       policy.TelemetryOptions{ApplicationID: options.UserAgent},
+			Retry:                           retryOptions(),
 			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
 			PerCallPolicies:                 []policy.Policy{hostPolicy{host: endpoint.Host}},
 			PerRetryPolicies:                []policy.Policy{quotaPolicy{cloud: c}},

@@ -24,7 +24,9 @@ import "slices"
 // as many VMs as the disk has shares.
 //
 // Forced detaches have a lane of their own beside the VM's: they depart although a call of that VM
-// is flying. New ordinary calls wait until the forced one has ended.
+// is flying. New ordinary calls wait until the forced one has ended. Who comes while it is flying may board it until boarding
+// is shut: the call is then made once more for everybody, and takes the place of the one in flight. The disks of a lost
+// node are so cut off in about the time of one call, and nobody waits for one of them to end before the next begins.
 type dispatcher struct {
 	lanes map[string]*lane
 	holds map[string]int // shared disk -> attaches of it that are flying
@@ -60,7 +62,8 @@ const (
 type lane struct {
 	queue, forced []*entry
 	normal, force phase
-	foreign       int // calls in flight that were begun by an earlier process
+	aboard        []*entry // of the forced call, as long as others may board it
+	foreign       int      // calls in flight that were begun by an earlier process
 }
 
 // turn is a departure of a lane.
@@ -171,6 +174,7 @@ func (d *dispatcher) take(t turn) []*entry {
 	if t.forced {
 		chosen := l.sameGroup()
 		l.forced = slices.DeleteFunc(l.forced, func(e *entry) bool { return slices.Contains(chosen, e) })
+		l.aboard = slices.Clone(chosen)
 		if l.force = flying; len(chosen) == 0 {
 			l.force = idle
 			d.forget(t.vm)
@@ -194,6 +198,38 @@ func (d *dispatcher) take(t turn) []*entry {
 	return chosen
 }
 
+// canBoard returns who waits and could board the forced call of a VM: whoever is for a disk that nobody aboard is for. Of requests that
+// travel apart from others nobody boards, and nobody boards those.
+func (l *lane) canBoard() []*entry {
+	var chosen []*entry
+	for _, e := range l.forced {
+		sameDisk := func(other *entry) bool { return other.disk == e.disk }
+		if len(l.aboard) > 0 && l.aboard[0].group == e.group && e.group == 0 &&
+			!slices.ContainsFunc(l.aboard, sameDisk) && !slices.ContainsFunc(chosen, sameDisk) {
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen
+}
+
+// boardable says whether anybody could board the forced call of a VM.
+func (d *dispatcher) boardable(vm string) bool {
+	l, ok := d.lanes[vm]
+	return ok && l.force == flying && len(l.canBoard()) > 0
+}
+
+// board lets everybody board who can.
+func (d *dispatcher) board(vm string) []*entry {
+	l := d.lane(vm)
+	chosen := l.canBoard()
+	l.aboard = append(l.aboard, chosen...)
+	l.forced = slices.DeleteFunc(l.forced, func(e *entry) bool { return slices.Contains(chosen, e) })
+	return chosen
+}
+
+// shut ends the boarding of the forced call of a VM.
+func (d *dispatcher) shut(vm string) { d.lane(vm).aboard = nil }
+
 // sameGroup returns the forced detaches that travel together: one for each disk, of one group.
 func (l *lane) sameGroup() []*entry {
 	var chosen []*entry
@@ -213,7 +249,7 @@ func (d *dispatcher) settled(e *entry) { d.release(e) }
 func (d *dispatcher) end(t turn, taken []*entry) {
 	l := d.lane(t.vm)
 	if t.forced {
-		l.force = idle
+		l.force, l.aboard = idle, nil
 	} else {
 		l.normal = idle
 	}

@@ -3,6 +3,7 @@ package azure
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -71,6 +72,48 @@ func TestAForcedDetachDoesNotWaitAndHoldsBackTheNextOrdinaryCall(t *testing.T) {
 	}
 }
 
+func TestWhoComesDuringAForcedCallBoardsItUntilBoardingIsShut(t *testing.T) {
+	d := newDispatcher()
+	first := put(d, "vm", "a", verbForce, false)
+	turn := d.startable()[0]
+	d.take(turn)
+	if d.boardable("vm") {
+		t.Fatal("nobody waits")
+	}
+	again, second := put(d, "vm", "a", verbForce, false), put(d, "vm", "b", verbForce, false)
+	if !d.boardable("vm") || len(d.startable()) != 0 {
+		t.Fatal("the second does not board, or departs on its own")
+	}
+	if got := d.board("vm"); !slices.Equal(got, []*entry{second}) {
+		t.Fatalf("on board are %v", got)
+	}
+	d.shut("vm")
+	late := put(d, "vm", "c", verbForce, false)
+	if d.boardable("vm") || len(d.board("vm")) != 0 {
+		t.Fatal("somebody boards after boarding is shut")
+	}
+	d.end(turn, []*entry{first, second})
+	if got := d.take(d.startable()[0]); !slices.Equal(got, []*entry{again, late}) {
+		t.Fatalf("then %v", got)
+	}
+}
+
+func TestNobodyBoardsThoseWhoTravelApart(t *testing.T) {
+	d := newDispatcher()
+	put(d, "vm", "a", verbForce, false)
+	put(d, "vm", "b", verbForce, false)
+	turn := d.startable()[0]
+	taken := d.take(turn)
+	d.split(taken...)
+	d.end(turn, taken)
+	turn = d.startable()[0]
+	d.take(turn)
+	put(d, "vm", "c", verbForce, false)
+	if d.boardable("vm") {
+		t.Fatal("somebody boards")
+	}
+}
+
 func TestASharedDiskGoesToOneVMAfterTheOtherWithoutHoldingBackOtherDisks(t *testing.T) {
 	d := newDispatcher()
 	put(d, "vm1", "shared", verbAttach, true)
@@ -123,6 +166,7 @@ type world struct {
 	d        *dispatcher
 	reading  []turn
 	flying   map[turn][]*entry
+	shut     map[turn]bool // forced turns whose boarding has ended
 	foreign  []*entry
 	order    map[string][]*entry // by VM and disk: ordinary requests that have not ended, in the order of their submission
 	unserved int
@@ -172,6 +216,52 @@ func (w *world) take() {
 	w.checkShared()
 }
 
+// forcedFlights returns the forced turns that are flying, in an order that repeats.
+func (w *world) forcedFlights() []turn {
+	var turns []turn
+	for t := range w.flying {
+		if t.forced {
+			turns = append(turns, t)
+		}
+	}
+	slices.SortFunc(turns, func(a, b turn) int { return strings.Compare(a.vm, b.vm) })
+	return turns
+}
+
+func (w *world) board() {
+	turns := w.forcedFlights()
+	if len(turns) == 0 {
+		return
+	}
+	t := rapid.SampledFrom(turns).Draw(w.t, "boarding")
+	could := w.d.boardable(t.vm)
+	boarded := w.d.board(t.vm)
+	if could != (len(boarded) > 0) || could && w.shut[t] {
+		w.t.Fatalf("boardable is %v, %d boarded, shut is %v", could, len(boarded), w.shut[t])
+	}
+	for _, e := range boarded {
+		if e.vm != t.vm || e.verb != verbForce || slices.ContainsFunc(w.flying[t], func(other *entry) bool { return other.disk == e.disk }) {
+			w.t.Fatalf("%v boards %v", e, t)
+		}
+		w.flying[t] = append(w.flying[t], e)
+	}
+	// A refused call leaves those who boarded behind.
+	if len(boarded) > 0 && rapid.Bool().Draw(w.t, "refused") {
+		w.d.putBack(boarded...)
+		w.d.shut(t.vm)
+		w.shut[t] = true
+		w.flying[t] = w.flying[t][:len(w.flying[t])-len(boarded)]
+	}
+}
+
+func (w *world) shutBoarding() {
+	if turns := w.forcedFlights(); len(turns) > 0 {
+		t := rapid.SampledFrom(turns).Draw(w.t, "shutting")
+		w.d.shut(t.vm)
+		w.shut[t] = true
+	}
+}
+
 func (w *world) checkShared() {
 	holders := map[string]int{}
 	for _, taken := range w.flying {
@@ -210,6 +300,7 @@ func (w *world) land(how string) {
 	t := rapid.SampledFrom(turns).Draw(w.t, "landing")
 	taken := w.flying[t]
 	delete(w.flying, t)
+	delete(w.shut, t)
 	served := taken
 	switch {
 	case how == "preempted" && !t.forced:
@@ -249,9 +340,9 @@ func (w *world) vacate() {
 
 func TestWhateverHappensEveryRequestIsServedInOrderAndNothingDeadlocks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{t: rt, d: newDispatcher(), flying: map[turn][]*entry{}, order: map[string][]*entry{}}
+		w := &world{t: rt, d: newDispatcher(), flying: map[turn][]*entry{}, shut: map[turn]bool{}, order: map[string][]*entry{}}
 		for range rapid.IntRange(1, 120).Draw(rt, "events") {
-			switch rapid.SampledFrom([]string{"submit", "submit", "submit", "take", "take", "succeeded", "preempted", "refused", "withdraw", "resume", "vacate"}).Draw(rt, "event") {
+			switch rapid.SampledFrom([]string{"submit", "submit", "submit", "take", "take", "succeeded", "preempted", "refused", "withdraw", "resume", "vacate", "board", "shut"}).Draw(rt, "event") {
 			case "submit":
 				w.submit()
 			case "take":
@@ -268,6 +359,10 @@ func TestWhateverHappensEveryRequestIsServedInOrderAndNothingDeadlocks(t *testin
 				w.resume()
 			case "vacate":
 				w.vacate()
+			case "board":
+				w.board()
+			case "shut":
+				w.shutBoarding()
 			}
 			w.start()
 		}

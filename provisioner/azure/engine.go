@@ -16,15 +16,17 @@ type engine struct {
 	mu         sync.Mutex
 	dispatcher *dispatcher
 	serial     int
-	last       map[string]*request   // by VM and disk: the last one that has not ended
-	inFlight   map[string][]*request // by VM: of the ordinary departure
-	preempted  map[string]bool       // VMs whose ordinary departure a forced one of ours takes the place of
+	last       map[string]*request      // by VM and disk: the last one that has not ended
+	inFlight   map[string][]*request    // by VM: of the ordinary departure
+	preempted  map[string]bool          // VMs whose ordinary departure a forced one of ours takes the place of
+	boarding   map[string]chan struct{} // by VM: tells the forced departure that somebody could board
 }
 
 func newEngine(c *Cloud) *engine {
 	return &engine{
 		cloud: c, dispatcher: newDispatcher(),
 		last: map[string]*request{}, inFlight: map[string][]*request{}, preempted: map[string]bool{},
+		boarding: map[string]chan struct{}{},
 	}
 }
 
@@ -175,6 +177,14 @@ func (e *engine) depart() {
 		}
 		go e.fly(t, next[0].request.params.VMID)
 	}
+	for vm, told := range e.boarding {
+		if e.dispatcher.boardable(vm) {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+		}
+	}
 }
 
 // fly makes one departure: it reads the VM, takes everybody who can go, and brings them to their end.
@@ -204,15 +214,14 @@ func (e *engine) fly(t turn, vmID string) {
 		}
 		seen, err = f.vm.get(e.cloud.ctx, false)
 	}
-	f.run(taken, seen, err)
+	taken = append(taken, f.run(taken, seen, err)...)
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	entries := make([]*entry, len(taken))
-	for i, r := range taken {
-		entries[i] = &r.entry
-	}
-	if !t.forced {
+	entries := entriesOf(taken)
+	if t.forced {
+		delete(e.boarding, t.vm)
+	} else {
 		delete(e.inFlight, t.vm)
 		delete(e.preempted, t.vm)
 	}
@@ -250,23 +259,61 @@ func (e *engine) take(t turn) (taken, settling []*request) {
 		}
 		return taken, nil
 	}
-	if len(taken) > 0 && e.dispatcher.flyingNormally(t.vm) {
-		e.preempted[t.vm] = true
+	if len(taken) > 0 {
+		e.boarding[t.vm] = make(chan struct{}, 1)
+		if e.dispatcher.flyingNormally(t.vm) {
+			e.preempted[t.vm] = true
+		}
 	}
-	for _, forced := range taken {
-		for _, en := range slices.Clone(e.dispatcher.lane(t.vm).queue) {
-			if en.disk == forced.disk && en.verb == verbAttach && en.request.serial < forced.serial && e.dispatcher.withdraw(en) {
+	return taken, e.supersede(t.vm, taken)
+}
+
+// board fills a forced departure that is flying with those who came meanwhile, as take does.
+func (e *engine) board(vm string) (boarded, settling []*request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, en := range e.dispatcher.board(vm) {
+		boarded = append(boarded, en.request)
+	}
+	return boarded, e.supersede(vm, boarded)
+}
+
+func (e *engine) shut(vm string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dispatcher.shut(vm)
+}
+
+// told returns the channel by which the forced departure of a VM is told that somebody could board.
+func (e *engine) told(vm string) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.boarding[vm]
+}
+
+// changes says whether an ordinary call of this process for the same disk is in flight.
+func (e *engine) changes(r *request) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.inFlight[r.vm], func(other *request) bool { return other.disk == r.disk })
+}
+
+// supersede ends earlier attaches of the disks that are cut off, and returns those whose call is being sent. The caller holds mu.
+func (e *engine) supersede(vm string, forced []*request) (settling []*request) {
+	for _, f := range forced {
+		for _, en := range slices.Clone(e.dispatcher.lane(vm).queue) {
+			if en.disk == f.disk && en.verb == verbAttach && en.request.serial < f.serial && e.dispatcher.withdraw(en) {
 				e.finishLocked(en.request, superseded(en.request))
 			}
 		}
-		for _, r := range e.inFlight[t.vm] {
-			if r.disk == forced.disk && r.verb == verbAttach {
+		for _, r := range e.inFlight[vm] {
+			if r.disk == f.disk && r.verb == verbAttach {
 				r.superseded = true
 				settling = append(settling, r)
 			}
 		}
 	}
-	return taken, settling
+	return settling
 }
 
 func superseded(r *request) error {
@@ -353,12 +400,18 @@ func (e *engine) Resume(ctx context.Context, text string) (provisioner.Operation
 	if _, err := e.cloud.parse(t.DiskID, typeDisk); err != nil {
 		return nil, err
 	}
+	params := provisioner.AttachRequest{VMID: t.ID, DiskID: t.DiskID, Shared: t.Shared}
+	switch {
+	case t.SDK == "" && t.Kind == kindForceDetach:
+		return e.submit(ctx, verbForce, params) // somebody else's was watched, see forced
+	case t.SDK == "":
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "%q is not the token of an operation", text)
+	}
 	p, err := vm.resume(ctx, t.SDK)
 	if err != nil {
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume: %w", err)
 	}
-	r := newRequest(map[kind]verb{kindAttach: verbAttach, kindDetach: verbDetach, kindForceDetach: verbForce}[t.Kind],
-		provisioner.AttachRequest{VMID: t.ID, DiskID: t.DiskID, Shared: t.Shared})
+	r := newRequest(map[kind]verb{kindAttach: verbAttach, kindDetach: verbDetach, kindForceDetach: verbForce}[t.Kind], params)
 	r.token = text
 	close(r.answered)
 	if known := e.occupy(r); known != r {

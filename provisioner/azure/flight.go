@@ -25,22 +25,29 @@ type flight struct {
 
 	resumed  bool // the call was made by an earlier process
 	together int  // how many disks travelled in that
+
+	boarded []*request // who boarded a forced one on its way
 }
 
-// run brings every request to its end, or back to the queue.
-func (f *flight) run(rest []*request, seen view, err error) {
+// run brings every request to its end, or back to the queue. It returns who boarded on the way.
+func (f *flight) run(rest []*request, seen view, err error) (boarded []*request) {
 	for {
 		if err != nil {
 			f.finishAll(rest, err)
-			return
+			return f.boarded
 		}
 		if rest = f.settle(seen, rest); len(rest) == 0 {
-			return
+			return f.boarded
+		}
+		if f.turn.forced && f.onTheirWay(rest, seen) {
+			if rest, seen, err = f.watchOut(rest, seen); len(rest) == 0 || err != nil {
+				continue
+			}
 		}
 		var p poller
 		if p, err = f.vm.attachDetach(f.engine.cloud.ctx, body(rest)); err == nil {
 			f.accept(p, rest)
-			return
+			return f.boarded
 		}
 		err = translate(err, f.engine.cloud.clock.Now(), "change the disks of VM %s", f.vm.Name)
 		rest, seen, err = f.refused(rest, seen, err)
@@ -127,6 +134,15 @@ func body(requests []*request) armcompute.AttachDetachDataDisksRequest {
 
 // accept answers the callers and follows the operation to its end.
 func (f *flight) accept(p poller, requests []*request) {
+	l := f.followed(p, requests)
+	if f.turn.forced {
+		requests, l = f.whileOthersBoard(requests, l)
+	}
+	f.landed(requests, l.wait(f.engine.cloud.ctx))
+}
+
+// followed answers the callers of a call that was accepted.
+func (f *flight) followed(p poller, requests []*request) *lro {
 	c := f.engine.cloud
 	k := kindDetach
 	for _, r := range requests {
@@ -140,16 +156,28 @@ func (f *flight) accept(p poller, requests []*request) {
 	c.metrics.joined.Observe(float64(len(requests)))
 	l := c.follow(k, f.vm.String(), p, false)
 	for _, r := range requests {
-		text := ""
 		if l.token != "" {
-			text = token{
+			f.engine.accepted(r, token{
 				Kind: map[verb]kind{verbAttach: kindAttach, verbDetach: kindDetach, verbForce: kindForceDetach}[r.verb],
 				ID:   r.params.VMID, DiskID: r.params.DiskID, Shared: r.shared, SDK: l.token, Together: len(requests),
-			}.text()
-			f.engine.accepted(r, text)
+			}.text())
 		}
 	}
-	f.landed(requests, l.wait(c.ctx))
+	return l
+}
+
+// read reads the VM however long it takes until the platform answers: the operation is over, and only the VM tells what came of it.
+func (f *flight) read() (view, error) {
+	c := f.engine.cloud
+	for failures := 0; ; failures++ {
+		seen, err := f.vm.get(c.ctx, false)
+		if err == nil || !c.unheard(err) {
+			return seen, err
+		}
+		if err := c.sleep(c.ctx, max(provisioner.RetryAfter(err), c.backoff(failures))); err != nil {
+			return view{}, err
+		}
+	}
 }
 
 // landed deals with the end of an operation.
@@ -158,7 +186,7 @@ func (f *flight) landed(requests []*request, err error) {
 		f.finishAll(requests, err)
 		return
 	}
-	seen, readErr := f.vm.get(f.engine.cloud.ctx, false)
+	seen, readErr := f.read()
 	if readErr != nil {
 		f.finishAll(requests, errors.Join(err, readErr))
 		return
@@ -174,7 +202,7 @@ func (f *flight) landed(requests []*request, err error) {
 	switch {
 	case len(missing) == 0:
 	case wasPreempted(err) || codeOf(err) == codeForgotten:
-		f.goOn(missing, err)
+		f.goOn(missing, seen, err)
 	case blameless(err):
 		f.finishAll(missing, err)
 	default:
@@ -193,17 +221,17 @@ func reached(seen view, r *request) bool {
 
 // goOn decides about requests whose operation was preempted. They go on only where this process itself
 // preempted them, for another disk's sake. Otherwise somebody else decided about this VM, possibly a newer leader
-// who fenced it off: to attach again would undo that.
-func (f *flight) goOn(requests []*request, err error) {
+// who fenced it off: to attach again would undo that. A forced detach goes on as long as the disk is on its way out.
+func (f *flight) goOn(requests []*request, seen view, err error) {
 	e := f.engine
 	e.mu.Lock()
-	ours := !f.resumed && !f.turn.forced && e.preempted[f.turn.vm]
+	ours := !f.resumed && !f.turn.forced && e.preempted[f.turn.vm] || len(f.boarded) > 0
 	var again []*request
 	for _, r := range requests {
 		switch {
 		case r.superseded:
 			e.finishLocked(r, superseded(r))
-		case ours:
+		case ours || r.verb == verbForce && f.onTheirWay([]*request{r}, seen):
 			again = append(again, r)
 		default:
 			e.finishLocked(r, err)

@@ -108,7 +108,9 @@ func (l *lab) Do(req *http.Request) (*http.Response, error) {
 		in.Body = http.NoBody
 	}
 	rec := httptest.NewRecorder()
-	l.arm.ServeHTTP(rec, in)
+	if dropped(func() { l.arm.ServeHTTP(rec, in) }) {
+		return nil, io.ErrUnexpectedEOF
+	}
 	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
@@ -116,6 +118,19 @@ func (l *lab) Do(req *http.Request) (*http.Response, error) {
 	maps.Copy(resp.Header, l.header)
 	resp.Request = req
 	return resp, nil
+}
+
+// dropped says whether the handler closed the connection.
+func dropped(handle func()) (aborted bool) {
+	defer func() {
+		if e := recover(); e == http.ErrAbortHandler {
+			aborted = true
+		} else if e != nil {
+			panic(e)
+		}
+	}()
+	handle()
+	return false
 }
 
 // GetToken implements azcore.TokenCredential.

@@ -81,7 +81,7 @@ func (c *Cloud) follow(k kind, resource string, p poller, resumed bool) *lro {
 
 // poll is the goroutine of an operation.
 func (c *Cloud) poll(l *lro, p poller) {
-	ctx := context.WithValue(c.ctx, operationOf{}, l.token)
+	ctx := retries(context.WithValue(c.ctx, operationOf{}, l.token), 0) // the next poll is the retry
 	w := &watch{cloud: c, lro: l, poller: p, began: c.clock.Now()}
 	l.err = w.untilDone(ctx)
 	if took, ok := w.took(); ok && l.err == nil {

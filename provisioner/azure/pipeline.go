@@ -28,6 +28,23 @@ func (p hostPolicy) Do(req *policy.Request) (*http.Response, error) {
 // operationOf marks a context whose requests poll the operation of that token. Azure counts the polls of each operation for themselves.
 type operationOf struct{}
 
+// retries sets how often the SDK itself retries requests of the context. Retries use quotas up.
+func retries(ctx context.Context, n int32) context.Context {
+	options := retryOptions()
+	if options.MaxRetries = n; n == 0 {
+		options.MaxRetries = -1 // the SDK's way to say none
+	}
+	return policy.WithRetryOptions(ctx, options)
+}
+
+// retryOptions of the SDK. 429 is not among the status codes: the pacer deals with it, and the caller is told.
+func retryOptions() policy.RetryOptions {
+	return policy.RetryOptions{
+		MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second,
+		StatusCodes: []int{408, 500, 502, 503, 504},
+	}
+}
+
 // longSilence is from how long on a caller is told instead of kept waiting, when Azure asked for silence.
 const longSilence = 3 * time.Second
 

@@ -30,6 +30,8 @@ type view struct {
 	provisioner.Instance
 	// state is the provisioning state.
 	state string
+	// complete says that the answer has the VM's disks: an answer without is not one of a VM without disks.
+	complete bool
 	// gone says that there is no such VM.
 	gone bool
 }
@@ -40,12 +42,28 @@ func (v vmClient) get(ctx context.Context, withPower bool) (view, error) {
 	if v.inScaleSet() {
 		read = v.getScaleSetVM
 	}
-	seen, err := read(ctx, withPower)
+	seen, err := read(retries(ctx, 1), withPower) // who reads comes again
 	err = translate(err, v.cloud.clock.Now(), "read VM %s", v.Name)
-	if errors.Is(err, provisioner.NotFound) {
+	switch {
+	case errors.Is(err, provisioner.NotFound) && saysGone(err):
 		return view{gone: true}, nil
+	case errors.Is(err, provisioner.NotFound):
+		return view{}, &provisioner.Error{Kind: provisioner.Unavailable, Code: codeOf(err), Err: err,
+			Message: "the answer does not say that there is no such VM: " + err.Error()}
+	case err == nil && (!seen.complete || key(seen.ID) != key(v.String())):
+		return view{}, provisioner.Errorf(provisioner.Unavailable, "the answer about VM %s is not complete", v.Name)
 	}
 	return seen, err
+}
+
+// saysGone says whether a 404 is Azure's word that there is no such VM. That it is gone proves that it cannot write, so one without a code, as from
+// a proxy, does not count, nor does one about the subscription, which credentials of another tenant get as well.
+func saysGone(err error) bool {
+	switch codeOf(err) {
+	case "NotFound", "ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "InvalidParameter":
+		return true
+	}
+	return false
 }
 
 func (v vmClient) getVM(ctx context.Context, withPower bool) (view, error) {
@@ -72,7 +90,7 @@ func (v vmClient) getVM(ctx context.Context, withPower bool) (view, error) {
 	if p.InstanceView != nil {
 		seen.Power = powerOf(p.InstanceView.Statuses)
 	}
-	seen.DataDisks = dataDisksOf(p.StorageProfile)
+	seen.DataDisks, seen.complete = dataDisksOf(p.StorageProfile), p.StorageProfile != nil
 	return seen, nil
 }
 
@@ -103,7 +121,7 @@ func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (view, erro
 	if p.InstanceView != nil {
 		seen.Power = powerOf(p.InstanceView.Statuses)
 	}
-	seen.DataDisks = dataDisksOf(p.StorageProfile)
+	seen.DataDisks, seen.complete = dataDisksOf(p.StorageProfile), p.StorageProfile != nil
 	return seen, nil
 }
 

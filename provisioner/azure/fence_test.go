@@ -1,0 +1,189 @@
+package azure_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+)
+
+// lostNode makes a VM with n disks.
+func (l *lab) lostNode(n int) (vm string, disks []string) {
+	l.Helper()
+	vm, disks = l.newVM(), l.newDisks(n)
+	var all sync.WaitGroup
+	for _, disk := range disks {
+		all.Go(func() { l.must(l.attach(vm, disk)) })
+	}
+	all.Wait()
+	time.Sleep(3 * time.Minute) // the quotas are full again
+	return vm, disks
+}
+
+// fence is what the controller does: it reads the VM, cuts the disk off, and comes back four seconds after a failure. It returns how long it took.
+func (l *lab) fence(ctx context.Context, cloud *azure.Cloud, vm, disk, token string) time.Duration {
+	began := time.Now()
+	for {
+		err := fenceOnce(ctx, cloud, vm, disk, token)
+		if err == nil || ctx.Err() != nil {
+			return time.Since(began)
+		}
+		if provisioner.KindOf(err) == "" {
+			l.Errorf("fence: %v", err)
+		}
+		time.Sleep(4 * time.Second)
+	}
+}
+
+func fenceOnce(ctx context.Context, cloud *azure.Cloud, vm, disk, token string) error {
+	instance, err := cloud.Instances().Get(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if !holds(instance.DataDisks, disk) {
+		return nil
+	}
+	var op provisioner.Operation
+	if token == "" {
+		op, err = cloud.Attachments().ForceDetach(ctx, vm, disk)
+	} else {
+		op, err = cloud.Attachments().Resume(ctx, token)
+	}
+	if err == nil {
+		err = op.Wait(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	left, err := cloud.Attachments().List(ctx, vm)
+	if err == nil && holds(left, disk) {
+		return provisioner.Errorf(provisioner.Conflict, "still attached")
+	}
+	return err
+}
+
+func holds(list []provisioner.Attachment, disk string) bool {
+	for _, a := range list {
+		if strings.EqualFold(a.DiskID, disk) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *lab) updates(since time.Time) int {
+	n := 0
+	for _, r := range l.since(since) {
+		if r.Method == http.MethodPost {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *lab) rule(r faults.Rule) {
+	l.Helper()
+	if _, err := l.faults.Add(r); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func TestTheDisksOfALostNodeAreCutOffTogetherThoughTheyAreAskedForOneAfterTheOther(t *testing.T) {
+	for name, apart := range map[string]time.Duration{"at once": 0, "within 100 ms": 8 * time.Millisecond, "over two seconds": 160 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 3, func(l *lab) {
+				vm, disks := l.lostNode(12)
+				began := time.Now()
+				var all sync.WaitGroup
+				for i, disk := range disks {
+					all.Go(func() {
+						time.Sleep(time.Duration(i) * apart)
+						l.fence(l.Context(), l.cloud, vm, disk, "")
+					})
+				}
+				all.Wait()
+				took, updates := time.Since(began), l.updates(began)
+				l.Logf("%d forced calls, %v", updates, took)
+				if most := map[time.Duration]int{0: 2, 8 * time.Millisecond: 3}[apart]; took > 16*time.Second || most > 0 && updates > most || updates > 6 {
+					l.Errorf("%d forced calls, %v", updates, took)
+				}
+			})
+		})
+	}
+}
+
+func TestAForcedDetachSurvivesTheProcessThatBeganIt(t *testing.T) {
+	for name, recorded := range map[string]bool{"with its token": true, "and whose token was lost": false} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, 3, func(l *lab) {
+				vm, disks := l.lostNode(1)
+				began := time.Now()
+				ctx, kill := context.WithCancel(l.Context())
+				op, err := l.open(ctx).Attachments().ForceDetach(ctx, vm, disks[0])
+				if err != nil {
+					l.Fatal(err)
+				}
+				time.Sleep(4 * time.Second)
+				kill()
+				token := op.Token()
+				if !recorded {
+					token = ""
+				}
+				l.fence(l.Context(), l.cloud, vm, disks[0], token)
+				if took, updates := time.Since(began), l.updates(began); updates != 1 || took > 12*time.Second {
+					l.Errorf("%d forced calls, %v", updates, took)
+				}
+			})
+		})
+	}
+}
+
+// The platform is at its limit for a minute, in the middle of a forced detach or when one is asked for.
+func TestAFenceOutlivesABrownoutAndEndsSoonAfter(t *testing.T) {
+	for name, fault := range map[string]faults.Rule{
+		"429 with Retry-After": {Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(5 * time.Second)},
+		"503":                  {Status: 503, Code: "ServerBusy"},
+		"503 with Retry-After": {Status: 503, Code: "ServerBusy", RetryAfter: latency.Duration(10 * time.Second)},
+		"500":                  {Status: 500, Code: "InternalServerError"},
+		"401":                  {Status: 401, Code: "ExpiredAuthenticationToken"},
+		"no answer":            {Disconnect: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fault.For = latency.Duration(time.Minute)
+			for _, when := range []time.Duration{0, 3 * time.Second} {
+				inLab(t, 3, func(l *lab) {
+					vm, disks := l.lostNode(1)
+					began := time.Now()
+					var all sync.WaitGroup
+					if when == 0 {
+						l.rule(fault)
+					}
+					for _, disk := range disks {
+						all.Go(func() { l.fence(l.Context(), l.cloud, vm, disk, "") })
+					}
+					if when > 0 {
+						time.Sleep(when)
+						l.rule(fault)
+					}
+					all.Wait()
+					after, updates := time.Since(began)-when-time.Minute, l.updates(began)
+					limit := 12 * time.Second // the longest Retry-After, and reading the VM
+					if when == 0 {
+						limit += 13 * time.Second // the detach itself
+					}
+					l.Logf("begun %v before: ended %v after the brownout", when, after)
+					if after > limit || when > 0 && updates != 1 {
+						l.Errorf("begun %v before: ended %v after the brownout, with %d forced calls", when, after, updates)
+					}
+				})
+			}
+		})
+	}
+}
