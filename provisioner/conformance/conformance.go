@@ -34,8 +34,9 @@ type Harness struct {
 	// SmallSize is a VM size with SmallSlots data disks, SmallSlots at most 8. LargeSize has at least 16.
 	SmallSize, LargeSize string
 	SmallSlots           int32
-	// NewVM makes a running VM without data disks; zone may be "". NewScaleSetVM makes an instance of a uniform scale set.
-	NewVM, NewScaleSetVM func(t *testing.T, size, zone string) string
+	// NewVM makes a running VM without data disks; zone may be "". NewScaleSetVM makes an instance of a uniform scale set,
+	// NewFlexibleVM a VM in a flexible one.
+	NewVM, NewScaleSetVM, NewFlexibleVM func(t *testing.T, size, zone string) string
 	// DeleteVM deletes a VM and waits.
 	DeleteVM func(t *testing.T, id string)
 	// SetPower stops, deallocates or starts a VM and waits.

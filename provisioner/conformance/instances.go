@@ -22,21 +22,18 @@ func instanceTests() []test {
 				}
 			}
 		}},
-		{"the power state and the disks are the platform's", func(r *run) {
-			vm, id := r.NewVM(r.T, r.SmallSize, ""), r.disk(nil)
-			op, err := r.attach(vm, id, false)
-			r.done(op, err)
-			for _, power := range []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated, provisioner.PowerRunning} {
-				r.SetPower(r.T, vm, power)
-				i, err := r.Cloud.Instances().Get(r.ctx, vm)
-				if err != nil || i.Power != power || len(i.DataDisks) != 1 || !strings.EqualFold(i.DataDisks[0].DiskID, id) {
-					r.Fatalf("want %s, got %+v, %v", power, i, err)
-				}
-			}
-		}},
+		{"the power state and the disks of a VM are the platform's", powerStates(func(r *run) string { return r.NewVM(r.T, r.SmallSize, "") })},
+		{"the power state and the disks of a scale-set instance are the platform's", powerStates(func(r *run) string { return r.NewScaleSetVM(r.T, r.SmallSize, "") })},
+		{"the power state and the disks of a VM in a flexible scale set are the platform's", powerStates(func(r *run) string { return r.NewFlexibleVM(r.T, r.SmallSize, "") })},
 		{"a missing VM is NotFound", func(r *run) {
-			_, err := r.Cloud.Instances().Get(r.ctx, r.id("virtualMachines"))
-			r.refused(provisioner.NotFound, nil, err)
+			for _, kind := range []string{"virtualMachines", "virtualMachineScaleSets"} {
+				id := r.id(kind)
+				if kind == "virtualMachineScaleSets" {
+					id += "/virtualMachines/7"
+				}
+				_, err := r.Cloud.Instances().Get(r.ctx, id)
+				r.refused(provisioner.NotFound, nil, err)
+			}
 		}},
 		{"the largest number of data disks", func(r *run) {
 			n, err := r.Cloud.SKUs().MaxDataDisks(r.ctx, r.Location, strings.ToUpper(r.SmallSize))
@@ -58,6 +55,25 @@ func instanceTests() []test {
 			_, err = r.Cloud.SKUs().Disk(r.ctx, r.Location, "Premium_LRS", 40000*GiB)
 			r.refused(provisioner.InvalidArgument, nil, err)
 		}},
+	}
+}
+
+// powerStates follows a VM through its life: what it says proves that a lost node cannot write.
+func powerStates(newVM func(r *run) string) func(r *run) {
+	return func(r *run) {
+		vm, id := newVM(r), r.disk(nil)
+		op, err := r.attach(vm, id, false)
+		r.done(op, err)
+		for _, power := range []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated, provisioner.PowerRunning} {
+			r.SetPower(r.T, vm, power)
+			i, err := r.Cloud.Instances().Get(r.ctx, otherCase(vm))
+			if err != nil || i.Power != power || len(i.DataDisks) != 1 || !strings.EqualFold(i.DataDisks[0].DiskID, id) {
+				r.Fatalf("want %s, got %+v, %v", power, i, err)
+			}
+		}
+		r.DeleteVM(r.T, vm)
+		_, err = r.Cloud.Instances().Get(r.ctx, vm)
+		r.refused(provisioner.NotFound, nil, err)
 	}
 }
 

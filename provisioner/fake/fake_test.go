@@ -48,8 +48,9 @@ func harness(latency fake.Latency) conformance.Harness {
 		Location:  "eastus",
 		SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
 		NewVM: newVM("virtualMachines/vm"), NewScaleSetVM: newVM("virtualMachineScaleSets/set/virtualMachines/"),
-		DeleteVM: func(_ *testing.T, id string) { cloud.RemoveVM(id) },
-		SetPower: func(_ *testing.T, id string, power provisioner.PowerState) { cloud.SetPower(id, power) },
+		NewFlexibleVM: newVM("virtualMachines/flex_"),
+		DeleteVM:      func(_ *testing.T, id string) { cloud.RemoveVM(id) },
+		SetPower:      func(_ *testing.T, id string, power provisioner.PowerState) { cloud.SetPower(id, power) },
 		Slow: func(_ *testing.T, operation conformance.Operation) func() {
 			release := cloud.HoldAll(map[conformance.Operation]fake.Method{
 				conformance.CreateDisk: fake.DisksCreate, conformance.CreateSnapshot: fake.SnapshotsCreate,
