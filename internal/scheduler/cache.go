@@ -3,7 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +29,8 @@ type observation struct {
 	*View
 	cache  cache.Cache
 	synced []toolscache.InformerSynced
-	full   atomic.Bool
+	// full is closed once the caches are filled.
+	full chan struct{}
 }
 
 // observe makes the caches; they fill once start is called.
@@ -38,11 +40,11 @@ func observe(ctx context.Context, config *rest.Config, view *View) (*observation
 		return nil, fmt.Errorf("make the caches: %w", err)
 	}
 	view.Reader = objects
-	o := &observation{View: view, cache: objects}
-	if err := objects.IndexField(ctx, &apiv1.AzVolumeAttachment{}, volumeIndex, func(object client.Object) []string {
-		return []string{object.(*apiv1.AzVolumeAttachment).Spec.VolumeName}
-	}); err != nil {
-		return nil, fmt.Errorf("index the attachments by volume: %w", err)
+	o := &observation{View: view, cache: objects, full: make(chan struct{})}
+	for field, keys := range map[string]client.IndexerFunc{volumeIndex: volumeKeys, takenIndex: takenKeys} {
+		if err := objects.IndexField(ctx, &apiv1.AzVolumeAttachment{}, field, keys); err != nil {
+			return nil, fmt.Errorf("index the attachments by %s: %w", field, err)
+		}
 	}
 	for _, object := range watched() {
 		informer, err := objects.GetInformer(ctx, object, cache.BlockUntilSynced(false))
@@ -61,14 +63,54 @@ func observe(ctx context.Context, config *rest.Config, view *View) (*observation
 	return o, nil
 }
 
+func volumeKeys(object client.Object) []string {
+	return []string{object.(*apiv1.AzVolumeAttachment).Spec.VolumeName}
+}
+
+func takenKeys(object client.Object) []string {
+	if a := object.(*apiv1.AzVolumeAttachment); !givesWay(a) {
+		return []string{a.Spec.NodeName}
+	}
+	return nil
+}
+
 // start fills the caches and keeps them until ctx is done.
 func (o *observation) start(ctx context.Context) error {
 	go func() {
 		if toolscache.WaitForCacheSync(ctx.Done(), o.synced...) {
-			o.full.Store(true)
+			close(o.full)
 		}
 	}()
 	return o.cache.Start(ctx)
+}
+
+// isFull says that the caches are filled.
+func (o *observation) isFull() bool {
+	select {
+	case <-o.full:
+		return true
+	default:
+		return false
+	}
+}
+
+// await returns a function that says whether the caches are filled. In the first time from now on, start
+// long, it waits for that for each caller, until its patience ends.
+func (o *observation) await(c clock.Clock, start, patience time.Duration) func(context.Context) bool {
+	begun := c.Now()
+	return func(ctx context.Context) bool {
+		if o.isFull() || c.Since(begun) > start {
+			return o.isFull()
+		}
+		timer := c.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-o.full:
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+		return o.isFull()
+	}
 }
 
 func (h *Heartbeats) handler() toolscache.ResourceEventHandler {

@@ -10,9 +10,11 @@
 //
 // Invariants:
 //   - A pod without a volume of this driver passes untouched.
-//   - What is not known is not held against a node: while the caches fill, every
-//     node passes and all score the same; and an extender that hears no heartbeat
-//     at all suspects its own connection, not the whole cluster.
+//   - The extender does not answer before its caches are filled: an answer out of ignorance would be taken for knowledge. The
+//     scheduler ignores an extender that fails, if it is configured so.
+//   - What is not known is not held against a node: an extender that hears no heartbeat
+//     at all suspects its own connection, not the whole cluster; and a VM of unknown size has room.
+//   - Replicas give way (law 8): what they take is room all the same.
 //   - Scores stay within the protocol's range, and a node's score never falls
 //     because more of the pod's volumes are attached there.
 //

@@ -15,8 +15,12 @@ const (
 	FaultNoPlugin Fault = "no-node-plug-in"
 	// FaultNotReady: the node plug-in says that it is not ready.
 	FaultNotReady Fault = "not-ready"
+	// FaultLost: the controller found the node lost, by two signals or by Azure's word.
+	FaultLost Fault = "lost"
 	// FaultStale: the heartbeats that the node plug-in promised do not come.
 	FaultStale Fault = "stale-heartbeat"
+	// FaultNoRoom: the VM cannot take the pod's disks besides those that cannot give way.
+	FaultNoRoom Fault = "no-room"
 )
 
 // Health is what is known of a node's ability to mount the driver's volumes.
@@ -30,17 +34,24 @@ type Health struct {
 // Usable says that nothing is known against the node.
 func (h Health) Usable() bool { return h.Fault == FaultNone }
 
-// Filter splits the nodes into those that can mount the driver's volumes, in their
-// order, and those that cannot, with the reason. Evicting other pods would not help the latter.
-func Filter(nodes []string, health func(node string) Health) (passed []string, failed extenderv1.FailedNodesMap) {
+// Filter splits the nodes into those that can mount the pod's volumes, in their order, and those that cannot, with the
+// reason. It ends at the first error: then nothing is known.
+//
+// The scheduler is told that evicting other pods would not help the latter. For a node without room that is not quite so, but
+// the scheduler asks only about nodes where it sees room itself, and would look there for pods to evict and find none.
+func Filter(nodes []string, health func(node string) (Health, error)) (passed []string, failed extenderv1.FailedNodesMap, err error) {
 	passed = make([]string, 0, len(nodes))
 	failed = extenderv1.FailedNodesMap{}
 	for _, node := range nodes {
-		if h := health(node); h.Usable() {
+		h, err := health(node)
+		if err != nil {
+			return nil, nil, err
+		}
+		if h.Usable() {
 			passed = append(passed, node)
 		} else {
 			failed[node] = h.Message
 		}
 	}
-	return passed, failed
+	return passed, failed, nil
 }

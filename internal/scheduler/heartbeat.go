@@ -24,6 +24,8 @@ type Heartbeats struct {
 	// lastPromise is the latest time by which some node was due to report. When it
 	// has passed, not one heartbeat comes through.
 	lastPromise time.Time
+	// lastChange is when the last heartbeat of any node was seen.
+	lastChange time.Time
 }
 
 type beat struct {
@@ -56,6 +58,7 @@ func (h *Heartbeats) Observe(node *apiv1.AzDriverNode) {
 	b, known := h.beats[node.Name]
 	if !known || !b.value.Equal(node.Status.HeartbeatTime) {
 		b.seen = h.clock.Now()
+		h.lastChange = b.seen
 	}
 	b.value = node.Status.HeartbeatTime
 	b.deadline = b.seen.Add(h.patience(node.Status.HeartbeatSeconds))
@@ -91,6 +94,16 @@ func (h *Heartbeats) Blind() bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return len(h.beats) > 0 && h.clock.Now().After(h.lastPromise)
+}
+
+// Silence is how long ago the last heartbeat of any node was seen; 0 while there are no nodes.
+func (h *Heartbeats) Silence() time.Duration {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if len(h.beats) == 0 {
+		return 0
+	}
+	return h.clock.Since(h.lastChange)
 }
 
 func (h *Heartbeats) patience(seconds int32) time.Duration {

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -11,8 +13,14 @@ type Metrics struct {
 	leader   prometheus.Gauge
 }
 
-// NewMetrics registers the metrics. State that is asked for at each scrape comes from ready and blind.
-func NewMetrics(registry prometheus.Registerer, ready, blind func() bool) *Metrics {
+// Freshness is how far what the extender knows can be relied upon; *Heartbeats is one.
+type Freshness interface {
+	Blind() bool
+	Silence() time.Duration
+}
+
+// NewMetrics registers the metrics. ready and fresh are asked at each scrape.
+func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshness) *Metrics {
 	const subsystem = "scheduler_extender"
 	m := &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -30,8 +38,12 @@ func NewMetrics(registry prometheus.Registerer, ready, blind func() bool) *Metri
 		}),
 	}
 	registry.MustRegister(m.requests, m.filtered, m.leader,
-		truthGauge(subsystem, "ready", "1 once the caches are filled; until then every node passes.", ready),
-		truthGauge(subsystem, "blind", "1 while no heartbeat of any node comes through; then none is called stale.", blind),
+		truthGauge(subsystem, "ready", "1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
+		truthGauge(subsystem, "blind", "1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "azuredisk", Subsystem: subsystem, Name: "cache_silence_seconds",
+			Help: "Time since the last heartbeat of any node came through. When it grows, the caches are stale.",
+		}, func() float64 { return fresh.Silence().Seconds() }),
 	)
 	return m
 }

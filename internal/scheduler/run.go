@@ -55,6 +55,12 @@ const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 15 * time.Second
 	idleTimeout    = 90 * time.Second
+	headerBytes    = 16 << 10
+
+	// requestPatience is how long a request waits for the caches to fill, well within the scheduler's own timeout. It
+	// does so only in the first startPatience of the process: an extender without an API server must not hold the scheduler up.
+	requestPatience = time.Second
+	startPatience   = 10 * time.Second
 )
 
 // Run serves until ctx is done, and then ends cleanly with nil.
@@ -69,10 +75,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	var stopping atomic.Bool
-	ready := func() bool { return seen.full.Load() && !stopping.Load() }
-	metrics := NewMetrics(o.Registry, ready, seen.Heartbeats.Blind)
+	ready := func() bool { return seen.isFull() && !stopping.Load() }
+	metrics := NewMetrics(o.Registry, ready, seen.Heartbeats)
 	extender := &Extender{
-		Observer: seen, Ready: seen.full.Load, Accepting: ready,
+		Observer: seen, Ready: seen.await(o.Clock, startPatience, requestPatience), Accepting: ready,
 		MaxRequestBytes: o.MaxRequestBytes, Metrics: metrics, Clock: o.Clock,
 	}
 	handler := extender.Handler()
@@ -138,6 +144,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, tls
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytes,
 		BaseContext:       func(net.Listener) context.Context { return logr.NewContext(context.WithoutCancel(ctx), log) },
 	}
 	if tlsConfig != nil {

@@ -16,12 +16,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
@@ -134,27 +137,99 @@ func TestRunAnswersWhileItSaysThatItStops(t *testing.T) {
 	}
 }
 
-func TestRunStartsAndPassesEveryNodeWithoutAnAPIServer(t *testing.T) {
+func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 	t.Parallel()
 	nobody := listener(t)
 	address := nobody.Addr().String()
 	nobody.Close()
-	o, _ := startRun(t, nil, &rest.Config{Host: "http://" + address})
+	// The clock stands still, so a request waits for the caches for as long as its caller does.
+	clock := testingclock.NewFakeClock(epoch)
+	o, stop := startRun(t, func(o *Options) { o.Clock = clock }, &rest.Config{Host: "http://" + address})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url := "http://" + o.Listener.Addr().String()
 	eventually(t, "the extender answers", func() bool { return status(client, url+"/healthz") == http.StatusOK })
 	if code := status(client, url+"/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("readyz answers %d", code)
 	}
-	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a")})
-	response, err := client.Post(url+"/filter", "application/json", bytes.NewReader(body))
+	filter := func(p *corev1.Pod) int {
+		body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: p, NodeNames: names("node-a")})
+		response, err := client.Post(url+"/filter", "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	if code := filter(pod()); code != http.StatusOK {
+		t.Errorf("a pod without volumes gets %d", code)
+	}
+	answer := make(chan int, 1)
+	go func() { answer <- filter(pod("data")) }()
+	eventually(t, "a request waits for the caches", clock.HasWaiters)
+	clock.Step(requestPatience)
+	if code := <-answer; code != http.StatusServiceUnavailable {
+		t.Errorf("a pod with a claim gets %d", code)
+	}
+	clock.Step(startPatience)
+	if code := filter(pod("data")); code != http.StatusServiceUnavailable {
+		t.Errorf("later, and at once, it gets %d", code)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	eventually(t, "it waits out the delay before it stops", clock.HasWaiters)
+	clock.Step(time.Second)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARequestThatComesBeforeTheCachesAreFilledWaitsForThem(t *testing.T) {
+	t.Parallel()
+	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
+	seen, err := observe(t.Context(), config, &View{Heartbeats: quiet(), Namespace: apiv1.DefaultNamespace, DriverName: driver})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	var result extenderv1.ExtenderFilterResult
-	if err := json.NewDecoder(response.Body).Decode(&result); err != nil || len(*result.NodeNames) != 1 {
-		t.Errorf("filter answered %+v, %v", result, err)
+	clock := testingclock.NewFakeClock(epoch)
+	ready := seen.await(clock, startPatience, requestPatience)
+	handler, _ := newExtender(func(e *Extender) { e.Observer, e.Ready = seen, ready })
+	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a", "node-b")})
+	answer := make(chan string, 1)
+	go func() { answer <- post(handler, "/filter", body).Body.String() }()
+	eventually(t, "the request waits", clock.HasWaiters)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- seen.start(ctx) }()
+	if text := <-answer; !strings.Contains(text, `"NodeNames":["node-a"]`) {
+		t.Errorf("answered %s", text)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunRefusesOldTLS(t *testing.T) {
+	t.Parallel()
+	_, config := startAPI(t)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	writeCertificate(t, certFile, keyFile, 1)
+	o, _ := startRun(t, func(o *Options) { o.CertFile, o.KeyFile = certFile, keyFile }, config)
+	dial := func(version uint16) error {
+		conn, err := tls.Dial("tcp", o.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: version})
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	eventually(t, "TLS 1.3 is served", func() bool { return dial(tls.VersionTLS13) == nil })
+	if err := dial(tls.VersionTLS12); err != nil {
+		t.Errorf("TLS 1.2: %v", err)
+	}
+	if dial(tls.VersionTLS11) == nil {
+		t.Error("TLS 1.1 is served")
 	}
 }
 

@@ -31,6 +31,10 @@ type Volume struct {
 	Nodes map[string]Presence
 }
 
+// mostWithoutAll is the highest score of a node that lacks one of the pod's disks: a
+// move there waits for Azure, so a node with a replica of each, which scores more, beats it.
+const mostWithoutAll = 7
+
 // Score rates a node for a pod by the share of all of the pod's volumes that are
 // at the node: MinExtenderPriority if none is, MaxExtenderPriority if it is the
 // primary of all of them. Any presence at all scores at least one.
@@ -39,22 +43,35 @@ func Score(node string, volumes []Volume) int64 {
 		return extenderv1.MinExtenderPriority
 	}
 	var sum int64
+	all := true
 	for _, volume := range volumes {
-		sum += weights[volume.Nodes[node]]
+		presence := volume.Nodes[node]
+		sum += weights[presence]
+		all = all && presence >= Replica
 	}
 	best := weights[Primary] * int64(len(volumes))
-	return (sum*extenderv1.MaxExtenderPriority + best - 1) / best
+	score := (sum*extenderv1.MaxExtenderPriority + best - 1) / best
+	if !all {
+		return min(score, mostWithoutAll)
+	}
+	return score
 }
 
 // Prioritize rates every node. A node that cannot mount is rated as if nothing were there.
-func Prioritize(nodes []string, volumes []Volume, health func(node string) Health) extenderv1.HostPriorityList {
+func Prioritize(nodes []string, volumes []Volume, health func(node string) (Health, error)) (extenderv1.HostPriorityList, error) {
 	list := make(extenderv1.HostPriorityList, 0, len(nodes))
 	for _, node := range nodes {
 		score := Score(node, volumes)
-		if score > 0 && !health(node).Usable() {
-			score = extenderv1.MinExtenderPriority
+		if score > 0 {
+			h, err := health(node)
+			if err != nil {
+				return nil, err
+			}
+			if !h.Usable() {
+				score = extenderv1.MinExtenderPriority
+			}
 		}
 		list = append(list, extenderv1.HostPriority{Host: node, Score: score})
 	}
-	return list
+	return list, nil
 }

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func usable(string) Health { return Health{} }
+func usable(string) (Health, error) { return Health{}, nil }
 
 func TestScore(t *testing.T) {
 	t.Parallel()
@@ -37,6 +37,15 @@ func TestScore(t *testing.T) {
 	}
 }
 
+// prioritize is Prioritize with an observer that does not fail.
+func prioritize(t interface{ Fatal(...any) }, nodes []string, volumes []Volume, health func(string) (Health, error)) extenderv1.HostPriorityList {
+	list, err := Prioritize(nodes, volumes, health)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
 func volumesOf(t *rapid.T, nodes []string) []Volume {
 	volumes := make([]Volume, rapid.IntRange(0, 30).Draw(t, "volumes"))
 	for i := range volumes {
@@ -53,7 +62,7 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := []string{"a", "b", "c"}
 		volumes := volumesOf(t, nodes)
-		before := Prioritize(nodes, volumes, usable)
+		before := prioritize(t, nodes, volumes, usable)
 		for _, p := range before {
 			if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
 				t.Fatalf("score %d of %s is out of range", p.Score, p.Host)
@@ -64,7 +73,7 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 		}
 		more := &volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "volume")]
 		more.Nodes["a"] = min(more.Nodes["a"]+1, Primary)
-		after := Prioritize(nodes, volumes, usable)
+		after := prioritize(t, nodes, volumes, usable)
 		if after[0].Score < before[0].Score {
 			t.Fatalf("the score of a fell from %d to %d with more of the pod's volumes there", before[0].Score, after[0].Score)
 		}
@@ -74,11 +83,28 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 	})
 }
 
+func TestANodeWithAllOfThePodsVolumesBeatsEveryNodeThatWaitsForAzure(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		volumes := volumesOf(t, []string{"some"})
+		if len(volumes) == 0 {
+			return
+		}
+		for i := range volumes {
+			volumes[i].Nodes["all"] = Replica
+		}
+		volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "missing")].Nodes["some"] = Presence(rapid.IntRange(int(Absent), int(Attaching)).Draw(t, "presence"))
+		if all, some := Score("all", volumes), Score("some", volumes); all <= some {
+			t.Fatalf("all replicas score %d, with one missing %d", all, some)
+		}
+	})
+}
+
 func TestAllNodesAreEqualWhereThereIsNoReplica(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		volumes := volumesOf(t, nil)
-		for _, p := range Prioritize([]string{"a", "b", "c"}, volumes, usable) {
+		for _, p := range prioritize(t, []string{"a", "b", "c"}, volumes, usable) {
 			if p.Score != 0 {
 				t.Fatalf("%s scores %d", p.Host, p.Score)
 			}
@@ -114,11 +140,11 @@ func TestANodeWithMoreOfThePodsVolumesNeverScoresLess(t *testing.T) {
 func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
 	t.Parallel()
 	volumes := []Volume{{Name: "v", Nodes: map[string]Presence{"dead": Primary, "alive": Replica}}}
-	list := Prioritize([]string{"dead", "alive"}, volumes, func(node string) Health {
+	list := prioritize(t, []string{"dead", "alive"}, volumes, func(node string) (Health, error) {
 		if node == "dead" {
-			return Health{Fault: FaultStale}
+			return Health{Fault: FaultStale}, nil
 		}
-		return Health{}
+		return Health{}, nil
 	})
 	if list[0].Score != 0 || list[1].Score != 8 {
 		t.Errorf("scores %v", list)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/go-logr/logr"
@@ -20,13 +23,16 @@ type Observer interface {
 	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
 	// Health judges whether a node can mount the driver's volumes.
 	Health(ctx context.Context, node string) (Health, error)
+	// Room judges whether the VM of a node can take the disks of a pod's volumes.
+	Room(ctx context.Context, node string, volumes []Volume) (Health, error)
 }
 
 // Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and /readyz.
 type Extender struct {
 	Observer Observer
-	// Ready says that the observer knows the cluster. Until then every node passes and all score the same.
-	Ready func() bool
+	// Ready says that the observer knows the cluster. It may wait a moment, no longer than ctx, for that to be so. Until
+	// then a pod whose volumes may be the driver's gets no answer.
+	Ready func(ctx context.Context) bool
 	// Accepting is what /readyz says: Ready, and not about to stop.
 	Accepting func() bool
 	// MaxRequestBytes bounds a request's body.
@@ -78,18 +84,24 @@ func (e *Extender) filter(r *http.Request) (any, error) {
 	}
 	ctx, log := withPod(r.Context(), args.Pod)
 	result := &extenderv1.ExtenderFilterResult{Nodes: args.Nodes, NodeNames: args.NodeNames}
-	volumes := e.volumes(ctx, args.Pod)
-	if len(volumes) == 0 {
-		return result, nil
+	volumes, err := e.volumes(ctx, args.Pod)
+	if err != nil || len(volumes) == 0 {
+		return result, err
 	}
 	nodes := nodeNames(args)
-	passed, failed := Filter(nodes, func(node string) Health {
-		h := e.health(ctx, node)
-		if !h.Usable() {
+	passed, failed, err := Filter(nodes, func(node string) (Health, error) {
+		h, err := e.Observer.Health(ctx, node)
+		if err == nil && h.Usable() {
+			h, err = e.Observer.Room(ctx, node, volumes)
+		}
+		if err == nil && !h.Usable() {
 			e.Metrics.filtered.WithLabelValues(string(h.Fault)).Inc()
 		}
-		return h
+		return h, err
 	})
+	if err != nil {
+		return nil, err
+	}
 	result.FailedAndUnresolvableNodes = failed
 	if args.NodeNames != nil {
 		result.NodeNames = &passed
@@ -107,57 +119,79 @@ func (e *Extender) prioritize(r *http.Request) (any, error) {
 		return nil, err
 	}
 	ctx, log := withPod(r.Context(), args.Pod)
-	volumes := e.volumes(ctx, args.Pod)
-	list := Prioritize(nodeNames(args), volumes, func(node string) Health { return e.health(ctx, node) })
+	volumes, err := e.volumes(ctx, args.Pod)
+	if err != nil {
+		return nil, err
+	}
+	list, err := Prioritize(nodeNames(args), volumes, func(node string) (Health, error) { return e.Observer.Health(ctx, node) })
+	if err != nil {
+		return nil, err
+	}
 	if len(volumes) > 0 {
 		log.V(1).Info("prioritized nodes", "volumes", len(volumes), "scores", list)
 	}
 	return &list, nil
 }
 
-// volumes returns none where it cannot tell: the extender gives advice and must not hold a pod back for its own lack of knowledge.
-func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) []Volume {
-	log := logr.FromContextOrDiscard(ctx)
-	if !e.Ready() {
-		log.Info("passed all nodes: the caches are not filled yet")
-		return nil
+// volumes returns the pod's volumes that are the driver's. An error lets the scheduler go on without
+// the extender where it is configured to; an answer out of ignorance would be taken for knowledge.
+func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
+	if !slices.ContainsFunc(pod.Spec.Volumes, mayBeOurs) {
+		return nil, nil
 	}
-	volumes, err := e.Observer.Volumes(ctx, pod)
-	if err != nil {
-		log.Error(err, "passed all nodes: cannot find the pod's volumes")
-		return nil
+	if !e.Ready(ctx) {
+		return nil, errNotReady
 	}
-	return volumes
+	return e.Observer.Volumes(ctx, pod)
 }
 
-func (e *Extender) health(ctx context.Context, node string) Health {
-	h, err := e.Observer.Health(ctx, node)
-	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "passed a node: cannot tell its health", "node", node)
-		return Health{}
-	}
-	return h
+func mayBeOurs(v corev1.Volume) bool {
+	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AzureDisk != nil
 }
 
-var errNoPod = errors.New("the request has no pod")
+var (
+	errNotReady     = errors.New("not ready: the caches are not filled yet")
+	errNoPod        = badRequest{errors.New("the request has no Pod")}
+	errNoNodes      = badRequest{errors.New("the request has neither Nodes nor NodeNames")}
+	errTrailingData = errors.New("the request has something after the arguments")
+)
 
+// readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler may be newer.
 func readArgs(r *http.Request) (*extenderv1.ExtenderArgs, error) {
 	var args extenderv1.ExtenderArgs
-	if err := json.NewDecoder(r.Body).Decode(&args); err != nil {
-		return nil, err
+	body := json.NewDecoder(r.Body)
+	if err := body.Decode(&args); err != nil {
+		return nil, badRequest{fmt.Errorf("read the arguments: %w", err)}
 	}
-	if args.Pod == nil {
+	if _, err := body.Token(); !errors.Is(err, io.EOF) {
+		return nil, badRequest{errors.Join(errTrailingData, err)}
+	}
+	switch {
+	case args.Pod == nil:
 		return nil, errNoPod
+	case args.Nodes == nil && args.NodeNames == nil:
+		return nil, errNoNodes
 	}
 	return &args, nil
 }
 
+// badRequest is an error that the caller made.
+type badRequest struct{ error }
+
+func (b badRequest) Unwrap() error { return b.error }
+
 func statusOf(err error) int {
 	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	var bad badRequest
+	switch {
+	case errors.As(err, &tooLarge):
 		return http.StatusRequestEntityTooLarge
+	case errors.As(err, &bad):
+		return http.StatusBadRequest
+	case errors.Is(err, errNotReady):
+		return http.StatusServiceUnavailable
 	}
-	return http.StatusBadRequest
+	return http.StatusInternalServerError
 }
 
 // nodeNames returns the names of the nodes asked about. The scheduler gives names

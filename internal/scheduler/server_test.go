@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -41,14 +42,28 @@ func (k knows) Health(_ context.Context, node string) (Health, error) {
 	return Health{}, k.err
 }
 
-func yes() bool { return true }
-func no() bool  { return false }
+// Room: node-e is full.
+func (k knows) Room(_ context.Context, node string, volumes []Volume) (Health, error) {
+	if node == "node-e" {
+		return Room(node, Slots{Max: 4, Foreign: 1, Taken: []string{"x", "y", "z"}}, volumes), k.err
+	}
+	return Health{}, k.err
+}
+
+func yes() bool                  { return true }
+func no() bool                   { return false }
+func ready(context.Context) bool { return true }
+func not(context.Context) bool   { return false }
+
+func quiet() *Heartbeats {
+	return NewHeartbeats(HeartbeatOptions{Clock: clock.RealClock{}, Factor: 3, Interval: time.Minute})
+}
 
 func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	e := &Extender{
-		Observer: knows{}, Ready: yes, Accepting: yes, MaxRequestBytes: 1 << 20,
-		Metrics: NewMetrics(registry, yes, no), Clock: clock.RealClock{},
+		Observer: knows{}, Ready: ready, Accepting: yes, MaxRequestBytes: 1 << 20,
+		Metrics: NewMetrics(registry, yes, quiet()), Clock: clock.RealClock{},
 	}
 	if change != nil {
 		change(e)
@@ -66,8 +81,7 @@ func wholeNodes(list ...string) *corev1.NodeList {
 	return nodes
 }
 
-func post(t *testing.T, handler http.Handler, path string, body []byte) *httptest.ResponseRecorder {
-	t.Helper()
+func post(handler http.Handler, path string, body []byte) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body)))
 	return w
@@ -75,23 +89,21 @@ func post(t *testing.T, handler http.Handler, path string, body []byte) *httptes
 
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	all := []string{"node-a", "node-b", "node-c", "node-d"}
+	all := []string{"node-a", "node-b", "node-c", "node-d", "node-e"}
 	cases := map[string]struct {
 		verb   string
 		args   extenderv1.ExtenderArgs
 		change func(*Extender)
 	}{
-		"filter-names":                       {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
-		"filter-whole-nodes":                 {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
-		"filter-without-our-volumes":         {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
-		"filter-no-nodes":                    {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: &[]string{}}, nil},
-		"filter-not-ready":                   {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, func(e *Extender) { e.Ready = no }},
-		"filter-broken-cache":                {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, func(e *Extender) { e.Observer = knows{errBroken} }},
-		"prioritize-names":                   {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
-		"prioritize-whole-nodes":             {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
-		"prioritize-without-our-volumes":     {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
-		"prioritize-not-ready":               {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, func(e *Extender) { e.Ready = no }},
-		"prioritize-neither-names-nor-nodes": {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data")}, nil},
+		"filter-names":                         {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
+		"filter-whole-nodes":                   {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
+		"filter-without-our-volumes":           {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
+		"filter-no-nodes":                      {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: &[]string{}}, nil},
+		"filter-not-ready-without-volumes":     {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, func(e *Extender) { e.Ready = not }},
+		"prioritize-names":                     {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
+		"prioritize-whole-nodes":               {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
+		"prioritize-without-our-volumes":       {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
+		"prioritize-not-ready-without-volumes": {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, func(e *Extender) { e.Ready = not }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +113,7 @@ func TestAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			handler, _ := newExtender(c.change)
-			w := post(t, handler, "/"+c.verb, body)
+			w := post(handler, "/"+c.verb, body)
 			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
 				t.Fatalf("status %d, type %s: %s", w.Code, w.Header().Get("Content-Type"), w.Body)
 			}
@@ -130,24 +142,40 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-func TestBadRequests(t *testing.T) {
+func TestRequestsThatGetNoAnswer(t *testing.T) {
 	t.Parallel()
+	good, err := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]struct {
 		method, path, body string
+		change             func(*Extender)
 		want               int
+		says               string
 	}{
-		"not JSON":                  {http.MethodPost, "/filter", "{", http.StatusBadRequest},
-		"a pod of the wrong type":   {http.MethodPost, "/filter", `{"Pod": 7}`, http.StatusBadRequest},
-		"no pod":                    {http.MethodPost, "/prioritize", "{}", http.StatusBadRequest},
-		"an empty body":             {http.MethodPost, "/filter", "", http.StatusBadRequest},
-		"a body over the limit":     {http.MethodPost, "/filter", `{"NodeNames": ["` + strings.Repeat("x", 2<<20) + `"]}`, http.StatusRequestEntityTooLarge},
-		"the wrong method":          {http.MethodGet, "/filter", "", http.StatusMethodNotAllowed},
-		"a verb that is not served": {http.MethodPost, "/bind", "{}", http.StatusNotFound},
+		"not JSON":                         {http.MethodPost, "/filter", "{", nil, http.StatusBadRequest, "read the arguments"},
+		"a pod of the wrong type":          {http.MethodPost, "/filter", `{"Pod": 7}`, nil, http.StatusBadRequest, "ExtenderArgs.Pod"},
+		"no pod":                           {http.MethodPost, "/prioritize", `{"NodeNames": ["a"]}`, nil, http.StatusBadRequest, "no Pod"},
+		"neither nodes nor their names":    {http.MethodPost, "/prioritize", `{"Pod": {}}`, nil, http.StatusBadRequest, "neither Nodes nor NodeNames"},
+		"nothing but null":                 {http.MethodPost, "/filter", "null", nil, http.StatusBadRequest, "no Pod"},
+		"an empty body":                    {http.MethodPost, "/filter", "", nil, http.StatusBadRequest, "EOF"},
+		"something after the arguments":    {http.MethodPost, "/filter", string(good) + "{}", nil, http.StatusBadRequest, "something after"},
+		"an unknown field is passed over":  {http.MethodPost, "/filter", `{"Pod": {"spec": {"news": 1}}, "NodeNames": [], "News": 1}`, nil, http.StatusOK, ""},
+		"a body over the limit":            {http.MethodPost, "/filter", `{"NodeNames": ["` + strings.Repeat("x", 2<<20) + `"]}`, nil, http.StatusRequestEntityTooLarge, "too large"},
+		"space over the limit":             {http.MethodPost, "/filter", string(good) + strings.Repeat(" ", 2<<20), nil, http.StatusRequestEntityTooLarge, "too large"},
+		"a body that is nested too deep":   {http.MethodPost, "/filter", strings.Repeat("[", 100_000), nil, http.StatusBadRequest, ""},
+		"the wrong method":                 {http.MethodGet, "/filter", "", nil, http.StatusMethodNotAllowed, "Method Not Allowed"},
+		"a verb that is not served":        {http.MethodPost, "/bind", "{}", nil, http.StatusNotFound, "not found"},
+		"filter while the caches fill":     {http.MethodPost, "/filter", string(good), func(e *Extender) { e.Ready = not }, http.StatusServiceUnavailable, "caches are not filled"},
+		"prioritize while the caches fill": {http.MethodPost, "/prioritize", string(good), func(e *Extender) { e.Ready = not }, http.StatusServiceUnavailable, "caches are not filled"},
+		"filter with a broken cache":       {http.MethodPost, "/filter", string(good), func(e *Extender) { e.Observer = knows{errBroken} }, http.StatusInternalServerError, "broken"},
+		"prioritize with a broken cache":   {http.MethodPost, "/prioritize", string(good), func(e *Extender) { e.Observer = knows{errBroken} }, http.StatusInternalServerError, "broken"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			handler, _ := newExtender(nil)
+			handler, _ := newExtender(c.change)
 			server := httptest.NewServer(handler)
 			defer server.Close()
 			request, err := http.NewRequestWithContext(context.Background(), c.method, server.URL+c.path, strings.NewReader(c.body))
@@ -160,11 +188,37 @@ func TestBadRequests(t *testing.T) {
 			}
 			defer response.Body.Close()
 			text, _ := io.ReadAll(response.Body)
-			if response.StatusCode != c.want {
-				t.Errorf("status %d, want %d: %s", response.StatusCode, c.want, text)
+			if response.StatusCode != c.want || !strings.Contains(string(text), c.says) {
+				t.Errorf("status %d, want %d and %q: %s", response.StatusCode, c.want, c.says, text)
 			}
 		})
 	}
+}
+
+// FuzzRequest sends any bytes to both verbs: the answer is sound, or a 400.
+func FuzzRequest(f *testing.F) {
+	for _, args := range []extenderv1.ExtenderArgs{
+		{Pod: pod("data"), NodeNames: names("node-a", "node-c")}, {Pod: pod(), Nodes: wholeNodes("node-b")}, {},
+	} {
+		body, err := json.Marshal(args)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+	f.Add([]byte(`{"pod": {"spec": {"volumes": [{"ephemeral": {}}, {"persistentVolumeClaim": null}, {}]}}, "nodes": {"items": [{}]}, "nodenames": [""]}`))
+	handler, _ := newExtender(nil)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, verb := range []string{"/filter", "/prioritize"} {
+			w := post(handler, verb, body)
+			switch {
+			case w.Code == http.StatusOK && !json.Valid(w.Body.Bytes()):
+				t.Errorf("%s answers %s", verb, w.Body)
+			case w.Code != http.StatusOK && (w.Code != http.StatusBadRequest || w.Body.Len() == 0):
+				t.Errorf("%s answers %d: %s", verb, w.Code, w.Body)
+			}
+		}
+	})
 }
 
 func TestReadyz(t *testing.T) {
@@ -188,8 +242,8 @@ func TestMetricsCountFaults(t *testing.T) {
 	t.Parallel()
 	handler, registry := newExtender(nil)
 	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a", "node-c")})
-	post(t, handler, "/filter", body)
-	post(t, handler, "/filter", []byte("{"))
+	post(handler, "/filter", body)
+	post(handler, "/filter", []byte("{"))
 	want := `# HELP azuredisk_scheduler_extender_nodes_filtered_total Nodes that were filtered out for a pod with volumes of the driver, by fault.
 # TYPE azuredisk_scheduler_extender_nodes_filtered_total counter
 azuredisk_scheduler_extender_nodes_filtered_total{fault="no-node-plug-in"} 1

@@ -16,13 +16,17 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// volumeIndex is the index of AzVolumeAttachments by their volume.
-const volumeIndex = "spec.volumeName"
+const (
+	// volumeIndex is the index of AzVolumeAttachments by their volume.
+	volumeIndex = "spec.volumeName"
+	// takenIndex is the index by node of those AzVolumeAttachments that do not give way.
+	takenIndex = "taken"
+)
 
 // View reads what the extender decides upon. Each method costs a fixed number of
 // look-ups in indexed caches for each volume or node that it is asked about.
 type View struct {
-	// Reader is a cache with the index volumeIndex. Objects read from it are not changed.
+	// Reader is a cache with the indexes volumeIndex and takenIndex. Objects read from it are not changed.
 	Reader client.Reader
 	// Heartbeats of the nodes in the cache.
 	Heartbeats *Heartbeats
@@ -152,6 +156,9 @@ func (v *View) Health(ctx context.Context, name string) (Health, error) {
 	if !found {
 		return Health{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
 	}
+	if c := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+		return Health{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}, nil
+	}
 	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)
 	if ready == nil {
 		return Health{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}, nil
@@ -163,6 +170,28 @@ func (v *View) Health(ctx context.Context, name string) (Health, error) {
 		return Health{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}, nil
 	}
 	return Health{}, nil
+}
+
+// Room judges whether the VM of a node can take the disks of a pod's volumes.
+func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Health, error) {
+	var node apiv1.AzDriverNode
+	found, err := v.get(ctx, v.Namespace, name, &node)
+	if err != nil || !found {
+		return Health{}, err
+	}
+	capacity := node.Status.Capacity
+	if capacity == nil || capacity.VMSize != node.Spec.VMSize {
+		return Health{}, nil
+	}
+	slots := Slots{Max: int(capacity.MaxDataDisks), Foreign: int(capacity.ForeignDisks)}
+	var list apiv1.AzVolumeAttachmentList
+	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{takenIndex: name}); err != nil {
+		return Health{}, fmt.Errorf("list the attachments of node %s: %w", name, err)
+	}
+	for i := range list.Items {
+		slots.Taken = append(slots.Taken, list.Items[i].Spec.VolumeName)
+	}
+	return Room(name, slots, volumes), nil
 }
 
 func (v *View) get(ctx context.Context, namespace, name string, object client.Object) (found bool, err error) {

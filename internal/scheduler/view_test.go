@@ -37,7 +37,7 @@ func startView(t testing.TB, config *rest.Config) *observation {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the caches are full", seen.full.Load)
+	eventually(t, "the caches are full", seen.isFull)
 	return seen
 }
 
@@ -136,15 +136,24 @@ func TestVolumesOfAPod(t *testing.T) {
 	}
 }
 
+func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
+	return func(n *apiv1.AzDriverNode) {
+		n.Status.Conditions = append(n.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReachable, Status: status, Reason: apiv1.ReachableNodeLost, Message: "no answer"})
+	}
+}
+
 func TestHealthOfANode(t *testing.T) {
 	t.Parallel()
 	notReady := node("not-ready")
 	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason, notReady.Status.Conditions[0].Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
 		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
+		// The controller's word counts also where every heartbeat looks new, as after a restart of the extender.
+		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)), node("back", reachable(metav1.ConditionTrue)),
 		node("no-heartbeat", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }))
 	view := startView(t, config)
 	cases := map[string]Fault{
+		"lost": FaultLost, "unsure": FaultNone, "back": FaultNone,
 		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone, "unknown": FaultNoPlugin,
 	}
 	for name, want := range cases {
@@ -224,6 +233,9 @@ func TestErrorsOfTheCacheComeThrough(t *testing.T) {
 	}
 	if _, err := view.Health(context.Background(), "a"); !errors.Is(err, errBroken) {
 		t.Errorf("health: %v", err)
+	}
+	if _, err := view.Room(context.Background(), "a", nil); !errors.Is(err, errBroken) {
+		t.Errorf("room: %v", err)
 	}
 	if _, err := view.nodes(context.Background(), "data"); !errors.Is(err, errBroken) {
 		t.Errorf("nodes: %v", err)

@@ -1,0 +1,164 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	absent := func(name string) Volume { return Volume{Name: name, Nodes: map[string]Presence{"other": Primary}} }
+	here := func(name string, presence Presence) Volume {
+		return Volume{Name: name, Nodes: map[string]Presence{"n": presence}}
+	}
+	for name, c := range map[string]struct {
+		slots   Slots
+		volumes []Volume
+		fits    bool
+	}{
+		"a VM of unknown size has room":                                    {Slots{Taken: []string{"a", "b"}}, []Volume{absent("v")}, true},
+		"the last slot is for the taking":                                  {Slots{Max: 2, Taken: []string{"a"}}, []Volume{absent("v")}, true},
+		"a full VM has none":                                               {Slots{Max: 2, Taken: []string{"a", "b"}}, []Volume{absent("v")}, false},
+		"disks from outside the driver take slots":                         {Slots{Max: 2, Foreign: 1, Taken: []string{"a"}}, []Volume{absent("v")}, false},
+		"every volume of the pod needs a slot":                             {Slots{Max: 3, Taken: []string{"a"}}, []Volume{absent("v"), absent("w"), absent("x")}, false},
+		"a claim that has no disk yet will need one":                       {Slots{Max: 2, Taken: []string{"a"}}, []Volume{{}, absent("v")}, false},
+		"a volume that is there needs no second slot":                      {Slots{Max: 2, Taken: []string{"a", "v"}}, []Volume{here("v", Primary)}, true},
+		"a replica of the pod's own volume does not give way to the other": {Slots{Max: 2, Taken: []string{"a"}}, []Volume{here("v", Replica), absent("w")}, false},
+		"and leaves it what is free":                                       {Slots{Max: 3, Taken: []string{"a"}}, []Volume{here("v", Replica), absent("w")}, true},
+		"what is there may stay though the VM is overbooked":               {Slots{Max: 2, Foreign: 2, Taken: []string{"v"}}, []Volume{here("v", Primary)}, true},
+		"an attach under way counts once":                                  {Slots{Max: 2, Taken: []string{"a", "v"}}, []Volume{here("v", Attaching)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := Room("n", c.slots, c.volumes)
+			if h.Usable() != c.fits || (h.Message == "") != c.fits {
+				t.Errorf("got %+v, want room: %t", h, c.fits)
+			}
+		})
+	}
+	h := Room("n", Slots{Max: 8, Foreign: 2, Taken: []string{"a", "b", "c", "d", "e"}}, []Volume{absent("v"), absent("w")})
+	const want = "no room for the pod's data disks (2): the VM can take 8, and volumes in use and disks from outside the driver do not leave enough"
+	if h.Message != want {
+		t.Errorf("the message is %q", h.Message)
+	}
+}
+
+// TestRoomIsThereExactlyWhenAllPrimariesFit compares with a count over the union of what stays and what comes.
+func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := func(i int) string { return fmt.Sprint("v", i) }
+		slots := Slots{Max: rapid.IntRange(1, 8).Draw(t, "max"), Foreign: rapid.IntRange(0, 3).Draw(t, "foreign")}
+		union, missing := map[string]bool{}, false
+		for i := range 8 {
+			if rapid.Bool().Draw(t, "taken") {
+				slots.Taken = append(slots.Taken, name(i))
+				union[name(i)] = true
+			}
+		}
+		var volumes []Volume
+		for i := range rapid.IntRange(1, 4).Draw(t, "volumes") {
+			v := Volume{Name: name(i + 5), Nodes: map[string]Presence{}}
+			v.Nodes["n"] = Presence(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
+			missing = missing || v.Nodes["n"] < Replica
+			union[v.Name] = true
+			volumes = append(volumes, v)
+		}
+		if want := !missing || len(union)+slots.Foreign <= slots.Max; Room("n", slots, volumes).Usable() != want {
+			t.Fatalf("%+v with %+v: want room %t", slots, volumes, want)
+		}
+	})
+}
+
+func TestWhatGivesWay(t *testing.T) {
+	t.Parallel()
+	deleted := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
+		a.DeletionTimestamp, a.Finalizers = ptr.To(metav1.NewTime(epoch)), []string{apiv1.Finalizer}
+		return a
+	}
+	primary := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return attachment("v", "n", apiv1.RolePrimary, state)
+	}
+	replica := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return attachment("v", "n", apiv1.RoleReplica, state)
+	}
+	for name, c := range map[string]struct {
+		attachment *apiv1.AzVolumeAttachment
+		want       bool
+	}{
+		"a primary does not":                                          {primary(apiv1.AttachmentAttached), false},
+		"nor one that is on its way":                                  {primary(apiv1.AttachmentAttaching), false},
+		"nor one that waits":                                          {primary(apiv1.AttachmentPending), false},
+		"nor one that nobody has looked at yet":                       {primary(""), false},
+		"one that Azure turned away has nothing to give":              {primary(apiv1.AttachmentFailed), true},
+		"one that is being detached makes room":                       {primary(apiv1.AttachmentDetaching), true},
+		"one that is to go makes room":                                {deleted(primary(apiv1.AttachmentAttached)), true},
+		"one that Azure does not let go of does not":                  {deleted(primary(apiv1.AttachmentDetachFail)), false},
+		"a replica does":                                              {replica(apiv1.AttachmentAttached), true},
+		"also one that is on its way":                                 {replica(apiv1.AttachmentAttaching), true},
+		"but not one that Azure does not let go of":                   {deleted(replica(apiv1.AttachmentDetachFail)), false},
+		"a state that this program does not know counts as it stands": {primary("SomethingNew"), false},
+	} {
+		if got := givesWay(c.attachment); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestRoomOnNodesOfTheCluster(t *testing.T) {
+	t.Parallel()
+	sized := func(most, foreign int32) func(*apiv1.AzDriverNode) {
+		return func(n *apiv1.AzDriverNode) {
+			n.Spec.VMSize = "Standard_D2s_v3"
+			n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_D2s_v3", MaxDataDisks: most, ForeignDisks: foreign}
+		}
+	}
+	attached := apiv1.AttachmentAttached
+	stub, config := startAPI(t,
+		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
+		node("replicas", sized(2, 0)), node("primaries", sized(2, 0)), node("foreign", sized(2, 1)), node("unknown"),
+		node("resized", sized(2, 0), func(n *apiv1.AzDriverNode) { n.Spec.VMSize = "Standard_D64s_v5" }), node("holds", sized(1, 0)),
+		attachment("a", "replicas", apiv1.RoleReplica, attached), attachment("b", "replicas", apiv1.RoleReplica, attached),
+		attachment("a", "primaries", apiv1.RolePrimary, attached), attachment("b", "primaries", apiv1.RolePrimary, attached),
+		attachment("c", "foreign", apiv1.RolePrimary, attached), attachment("c", "unknown", apiv1.RolePrimary, attached),
+		attachment("d", "resized", apiv1.RolePrimary, attached), attachment("e", "resized", apiv1.RolePrimary, attached),
+		attachment("data", "holds", apiv1.RolePrimary, attached),
+	)
+	view := startView(t, config)
+	fits := func(name string) bool {
+		volumes, err := view.Volumes(context.Background(), pod("data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := view.Room(context.Background(), name, volumes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.Usable() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
+			t.Errorf("%s: %+v", name, h)
+		}
+		return h.Usable()
+	}
+	full := []string{"primaries", "foreign"}
+	for _, name := range []string{"replicas", "primaries", "foreign", "unknown", "resized", "holds", "no-such-node"} {
+		if got, want := fits(name), !slices.Contains(full, name); got != want {
+			t.Errorf("%s has room: %t, want %t", name, got, want)
+		}
+	}
+	stub.put(attachment("b", "primaries", apiv1.RoleReplica, attached))
+	eventually(t, "a primary that was demoted gives way", func() bool { return fits("primaries") })
+	stub.put(node("foreign", sized(2, 0)))
+	eventually(t, "a disk from outside is gone", func() bool { return fits("foreign") })
+	stub.put(attachment("a", "replicas", apiv1.RolePrimary, attached))
+	stub.put(attachment("b", "replicas", apiv1.RolePrimary, attached))
+	eventually(t, "replicas that were promoted do not give way", func() bool { return !fits("replicas") })
+}
