@@ -39,11 +39,13 @@ type Runner struct {
 
 type job struct {
 	uid  types.UID
-	plan plan.Job
+	work plan.Work
+	plan plan.Job // guarded by the Runner's mu
 }
 
 // New makes a Runner whose jobs end with ctx, and of which at most limit are at
-// work at once; more wait for their turn.
+// work at once; more wait for their turn. Fences don't: somebody's data waits for them, and when many nodes are
+// lost there is nothing better to do.
 func New(ctx context.Context, c clock.PassiveClock, limit int) *Runner {
 	return &Runner{
 		ctx: ctx, clock: c, limit: make(chan struct{}, limit), events: make(chan event.GenericEvent, 1024),
@@ -90,17 +92,19 @@ func (r *Runner) Start(object client.Object, w plan.Work, do Func) {
 	if j, ok := r.jobs[name]; ok && j.plan.Phase != plan.PhaseEnded {
 		return
 	}
-	j := &job{uid: object.GetUID(), plan: plan.Job{Work: w, Phase: plan.PhaseBegun}}
+	j := &job{uid: object.GetUID(), work: w, plan: plan.Job{Work: w, Phase: plan.PhaseBegun}}
 	r.jobs[name] = j
 	go r.run(j, object, do)
 }
 
 func (r *Runner) run(j *job, object client.Object, do Func) {
-	select {
-	case r.limit <- struct{}{}:
-		defer func() { <-r.limit }()
-	case <-r.ctx.Done():
-		return
+	if j.work != plan.WorkFence {
+		select {
+		case r.limit <- struct{}{}:
+			defer func() { <-r.limit }()
+		case <-r.ctx.Done():
+			return
+		}
 	}
 	truth, err := do(r.ctx, func(op provisioner.Operation) {
 		r.update(j, object, func(p *plan.Job) {
