@@ -268,61 +268,6 @@ func (e *engine) take(t turn) (taken, settling []*request) {
 	return taken, e.supersede(t.vm, taken)
 }
 
-// board fills a forced departure that is flying with those who came meanwhile, as take does.
-func (e *engine) board(vm string) (boarded, settling []*request) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, en := range e.dispatcher.board(vm) {
-		boarded = append(boarded, en.request)
-	}
-	return boarded, e.supersede(vm, boarded)
-}
-
-func (e *engine) shut(vm string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.dispatcher.shut(vm)
-}
-
-// told returns the channel by which the forced departure of a VM is told that somebody could board.
-func (e *engine) told(vm string) <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.boarding[vm]
-}
-
-// changes says whether an ordinary call of this process for the same disk is in flight.
-func (e *engine) changes(r *request) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.inFlight[r.vm], func(other *request) bool { return other.disk == r.disk })
-}
-
-// supersede ends earlier attaches of the disks that are cut off, and returns those whose call is being sent. The caller holds mu.
-func (e *engine) supersede(vm string, forced []*request) (settling []*request) {
-	for _, f := range forced {
-		for _, en := range slices.Clone(e.dispatcher.lane(vm).queue) {
-			if en.disk == f.disk && en.verb == verbAttach && en.request.serial < f.serial && e.dispatcher.withdraw(en) {
-				e.finishLocked(en.request, superseded(en.request))
-			}
-		}
-		for _, r := range e.inFlight[vm] {
-			if r.disk == f.disk && r.verb == verbAttach {
-				r.superseded = true
-				settling = append(settling, r)
-			}
-		}
-	}
-	return settling
-}
-
-func superseded(r *request) error {
-	return &provisioner.Error{
-		Kind: provisioner.Conflict, Code: codeDataDisksForceDetached,
-		Message: "the attach of " + r.params.DiskID + " to " + r.params.VMID + " gave way to a forced detach of it",
-	}
-}
-
 // finish ends a request.
 func (e *engine) finish(r *request, err error) {
 	e.mu.Lock()
