@@ -78,14 +78,16 @@ type NodeSigns struct {
 // JudgeNode decides whether a node is alive. Two independent signals are needed to call it lost: a stale heartbeat, and failed
 // probes or, where probes never reached it, the kubelet's lease. Azure's word needs no second signal.
 func JudgeNode(s NodeSigns) (state Liveness, evidence string) {
+	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
+	if !down && !s.WasSilent && s.Silence <= s.Patience {
+		return Alive, "the heartbeat is fresh"
+	}
 	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
 	switch {
 	case s.VMGone:
 		return Down, since + "; Azure knows no such VM"
-	case s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated:
+	case down:
 		return Down, since + "; Azure says that the VM is " + string(s.Power)
-	case !s.WasSilent && s.Silence <= s.Patience:
-		return Alive, "the heartbeat is fresh"
 	case !s.Contact:
 		return Silent, since + "; the API server does not answer this controller"
 	case s.Silence <= s.Patience:

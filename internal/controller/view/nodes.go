@@ -56,7 +56,7 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 		return Facts{Lost: true}, nil
 	}
 	verdict := n.judge.Verdict(name)
-	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !ready(node))}
+	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !ready(node))}
 	facts.MaxDataDisks = slots(d)
 	return facts, nil
 }

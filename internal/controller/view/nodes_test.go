@@ -81,6 +81,8 @@ func TestHealthForReplicas(t *testing.T) {
 func TestFactsOfALostNode(t *testing.T) {
 	held := silentFor(plan.NodeLost, time.Minute)
 	held.HeldBack = "switched off"
+	mass := silentFor(plan.Silent, time.Minute)
+	mass.MassLoss = true
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for name, c := range map[string]struct {
 		nodes *view.Nodes
@@ -93,6 +95,7 @@ func TestFactsOfALostNode(t *testing.T) {
 		"a VM that is down is":                                   {nodesOf(t, silentFor(plan.Down, time.Minute), -1), true},
 		"a lost node that must not be fenced is not":             {nodesOf(t, held, -1), false},
 		"but is once Kubernetes knows and takes the volume away": {nodesOf(t, held, 0), true},
+		"one of so many that the fault is elsewhere is not":      {nodesOf(t, mass, time.Hour), false},
 		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(plan.Alive, 0), 0, node), true},
 		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(plan.Alive, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
 	} {
