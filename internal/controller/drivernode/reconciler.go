@@ -174,7 +174,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				return toNode(a.Spec.NodeName)
 			}
 			return nil
-		}), builder.WithPredicates(goneOrWithoutRoom())).
+		}), builder.WithPredicates(r.goneOrWithoutRoom())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
 	if err != nil {
@@ -192,9 +192,19 @@ func specChanged() predicate.Predicate {
 	}}
 }
 
-// goneOrWithoutRoom passes on attachments that are gone, and those that Azure, or the count, has just turned away.
-func goneOrWithoutRoom() predicate.Predicate {
+// goneOrWithoutRoom passes on attachments that are gone, and those that Azure, or the count, has just turned away. The VM of one that
+// somebody removed by force is looked at at once: its disk is still there.
+func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 	return predicate.Funcs{
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			a, ok := e.Object.(*apiv1.AzVolumeAttachment)
+			if ok && a.Status.VMID != "" && a.Status.State != apiv1.AttachmentDetaching {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				delete(r.looked, a.Status.VMID)
+			}
+			return ok
+		},
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*apiv1.AzVolumeAttachment)
