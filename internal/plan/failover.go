@@ -199,8 +199,8 @@ func (f *failover) volumes() {
 }
 
 func (f *failover) taints() {
-	n := f.in.Node
-	if n == nil {
+	n, d := f.in.Node, f.in.DriverNode
+	if n == nil || d == nil {
 		return
 	}
 	concerns := len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
@@ -212,11 +212,11 @@ func (f *failover) taints() {
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
 	}
-	ours := f.in.DriverNode != nil && meta.IsStatusConditionTrue(f.in.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService)
+	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService)
 	switch {
 	case ours && back:
 		f.step.OutOfService = TaintRemove
-	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() && f.in.DriverNode != nil && !hasTaint(n, corev1.TaintNodeOutOfService):
+	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() && !hasTaint(n, corev1.TaintNodeOutOfService):
 		f.step.OutOfService = TaintAdd
 	}
 }

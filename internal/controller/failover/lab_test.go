@@ -79,6 +79,7 @@ type lab struct {
 	// dieAt stops the reconciler of failovers for good before its write of that number, if it is above 0; dead is closed then.
 	dieAt int
 	dead  chan struct{}
+	mu    sync.Mutex
 	wrote []string
 }
 
@@ -106,23 +107,28 @@ func (l *lab) with(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, nam
 type mortal struct {
 	client.Client
 	lab *lab
-	mu  sync.Mutex
 	n   int
 }
 
+// written returns the writes of all processes so far.
+func (l *lab) written() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.wrote)
+}
+
 func (m *mortal) before(ctx context.Context, what string) error {
-	m.mu.Lock()
+	m.lab.mu.Lock()
 	m.n++
-	n := m.n
-	if m.lab.dieAt == 0 || n < m.lab.dieAt {
+	if m.lab.dieAt == 0 || m.n < m.lab.dieAt {
 		m.lab.wrote = append(m.lab.wrote, what)
-		m.mu.Unlock()
+		m.lab.mu.Unlock()
 		return nil
 	}
-	if n == m.lab.dieAt {
+	if m.n == m.lab.dieAt {
 		close(m.lab.dead)
 	}
-	m.mu.Unlock()
+	m.lab.mu.Unlock()
 	<-ctx.Done()
 	return ctx.Err()
 }
