@@ -103,8 +103,16 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 		if op := s.Status.Operation; op != nil && op.Kind == string(WorkFence) {
 			s.Resume = op.ResumeToken
 		}
+		s.unsure()
 		s.Reason, s.Message = ReasonFencing, "the node does not answer; asking Azure for proof"
 	}
+}
+
+// unsure records, before the disk may be cut off, that it is not known to be attached any more. A node that claims the volume anew before
+// anybody has released it must not be sent to a LUN where another disk may be by then.
+func (s *AttachmentStep) unsure() {
+	s.Status.State = apiv1.AttachmentDetaching
+	s.Status.LUN = nil
 }
 
 // fenceRetry is how long a fence that failed waits for its next try. It does not grow: somebody waits for the disk, and what Azure asks for
@@ -136,10 +144,12 @@ func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 			s.Status.Operation = nil // it has ended, and failed
 		}
 	case truth.VMGone:
+		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofVMDown, "Azure has no VM "+in.Attachment.Status.VMID)
 	case truth.VMDown:
 		s.prove(in, apiv1.ProofVMDown, "Azure says that the VM is stopped or deallocated")
 	case !truth.Attached:
+		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofDetached, "Azure says that the disk is not attached to the VM")
 	default:
 		s.Status.Error = failure(provisioner.Errorf(provisioner.Conflict, "the disk is still attached after a forced detach"), in.Job.Ended)
