@@ -110,6 +110,9 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	m, key := c.w.machine(v.want), v.name+" on "+v.want
 	object := c.w.volume(v.name)
 	switch {
+	case c.isPrimary(object, v.want) && object.Status.Primary.State == apiv1.ClaimReleasing:
+		c.do(key, func() *call { return c.w.unpublish(c.w.alive(), v, v.want, callTimeout) })
+		return "being taken from " + v.want
 	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.ClaimHeld || !v.published[v.want+" ok"]:
 		c.do(key, func() *call {
 			last := c.w.publish(c.w.alive(), v, v.want, callTimeout)
@@ -130,10 +133,12 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	_, mounted := m.mounted(v.name)
-	useless := mounted && !m.writes(v.name)
+	object := c.w.volume(v.name)
+	useless := mounted && !m.writes(v.name) || c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing
 	if v.want == m.name && !useless {
 		return ""
 	}
+	// The pod is gone, or will be as soon as the failover has deleted it.
 	if m.on && (mounted || c.entry(m, v.name) != "") {
 		c.do(key, func() *call { return c.w.unstage(m, v, callTimeout) })
 		return "staged on " + m.name
@@ -142,7 +147,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 		return ""
 	}
 	delete(v.published, m.name+" ok")
-	if object := c.w.volume(v.name); v.published[m.name] || c.isPrimary(object, m.name) {
+	if v.published[m.name] || c.isPrimary(object, m.name) {
 		last := c.calls[key]
 		if last != nil && last.done && last.err == nil && last.what == "Unpublish "+v.name+" "+m.name {
 			delete(v.published, m.name)
