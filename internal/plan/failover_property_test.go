@@ -1,0 +1,187 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// randomFailover draws a node with up to five volumes and six pods.
+func randomFailover(t *rapid.T) plan.FailoverInput {
+	verdict := plan.Verdict{State: rapid.SampledFrom([]plan.Liveness{plan.Alive, plan.Silent, plan.NodeLost, plan.NodeLost, plan.Down}).Draw(t, "verdict")}
+	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
+		verdict.HeldBack = "guard"
+	}
+	stages := [][]func(*plan.FailoverVolume){
+		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},
+		{isUnpublished}, {isUnpublished, hasProof(apiv1.ProofUnstaged)},
+		{isMultiNode}, {isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
+	}
+	var list []plan.FailoverVolume
+	for i := range rapid.IntRange(0, 5).Draw(t, "volumes") {
+		list = append(list, held(fmt.Sprintf("v%d", i), rapid.SampledFrom(stages).Draw(t, "stage")...))
+	}
+	in := aNode(verdict, list)
+	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
+	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
+	if rapid.Bool().Draw(t, "tainted") {
+		hasTaint(apiv1.TaintNodeLost)(&in)
+	}
+	if rapid.Bool().Draw(t, "recorded") {
+		oursIsRecorded(&in)
+	}
+	quirks := []func(*plan.FailoverPod){
+		func(*plan.FailoverPod) {}, func(*plan.FailoverPod) {}, func(*plan.FailoverPod) {}, unowned, optsOut, beingDeleted, ownedBy("DaemonSet"),
+		also(plan.PodVolume{Name: "nfs"}), also(plan.PodVolume{Name: "nfs", ReadOnly: true}), also(plan.PodVolume{Name: "x", Unknown: true}),
+		also(plan.PodVolume{Name: "claim", Volume: "elsewhere"}),
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
+		var used []string
+		for _, v := range list {
+			if rapid.IntRange(0, 2).Draw(t, "uses") == 0 {
+				used = append(used, v.Volume.Name)
+			}
+		}
+		in.Pods = append(in.Pods, using(fmt.Sprintf("p%d", i), used, rapid.SampledFrom(quirks).Draw(t, "quirk"), rapid.SampledFrom(quirks).Draw(t, "quirk")))
+	}
+	return in
+}
+
+func uses(p plan.FailoverPod, volume string) bool {
+	return slices.ContainsFunc(p.Volumes, func(v plan.PodVolume) bool { return v.Volume == volume })
+}
+
+func find(in plan.FailoverInput, pod *corev1.Pod) plan.FailoverPod {
+	return in.Pods[slices.IndexFunc(in.Pods, func(p plan.FailoverPod) bool { return p.Pod == pod })]
+}
+
+func TestFailoverLaws(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := randomFailover(t)
+		step := plan.Failover(in)
+		line := told(step)
+		unproven, decided := map[string]bool{}, map[string]bool{}
+		for _, v := range in.Volumes {
+			unproven[v.Volume.Name] = v.Proof() == nil
+			decided[v.Volume.Name] = v.Decided("n")
+		}
+		for _, d := range step.Delete {
+			p := find(in, d.Pod)
+			lostOne := in.Verdict.Fence()
+			for _, v := range p.Volumes {
+				if d.Force && unproven[v.Volume] {
+					t.Fatalf("law 3: %s is deleted by force, and %s is not proven: %s", p.Pod.Name, v.Volume, line)
+				}
+				if v.Volume == "" && !v.ReadOnly && in.Verdict.State != plan.Down {
+					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
+				}
+				lostOne = lostOne || decided[v.Volume]
+			}
+			if !lostOne || len(d.Volumes) == 0 {
+				t.Fatalf("%s lost nothing: %s", p.Pod.Name, line)
+			}
+			if p.Pod.Annotations[apiv1.AnnotationFailover] != "" {
+				t.Fatalf("%s opted out: %s", p.Pod.Name, line)
+			}
+		}
+		for _, v := range step.Fence {
+			if !in.Verdict.Fence() || decided[v.Volume.Name] {
+				t.Fatalf("a new decision without a reason: %s", line)
+			}
+			for _, left := range step.LeftAlone {
+				if uses(find(in, left.Pod), v.Volume.Name) {
+					t.Fatalf("%s is left alone, and its volume %s is fenced: %s", left.Pod.Name, v.Volume.Name, line)
+				}
+			}
+		}
+		for _, v := range append(slices.Clone(step.Prune), step.Unblocked...) {
+			if unproven[v.Volume.Name] || !decided[v.Volume.Name] {
+				t.Fatalf("Kubernetes is told of %s without a proof: %s", v.Volume.Name, line)
+			}
+			if slices.ContainsFunc(in.Pods, func(p plan.FailoverPod) bool { return uses(p, v.Volume.Name) }) {
+				t.Fatalf("%s is in use: %s", v.Volume.Name, line)
+			}
+		}
+		if in.Verdict.State == plan.Alive && (step.Quarantine == plan.TaintAdd || step.OutOfService == plan.TaintAdd) {
+			t.Fatalf("a node that is alive is tainted: %s", line)
+		}
+		if step.OutOfService == plan.TaintAdd && (!in.OutOfServiceTaint || in.Verdict.State != plan.Down && in.Verdict.State != plan.NodeLost) {
+			t.Fatalf("the out-of-service taint without proof: %s", line)
+		}
+	})
+}
+
+// TestFailoverEnds takes step after step, with the platform giving the proofs, and finds nothing left to do that could be done.
+func TestFailoverEnds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := randomFailover(t)
+		for range 8 {
+			step := plan.Failover(in)
+			if again := plan.Failover(in); told(again) != told(step) {
+				t.Fatalf("the same question was answered %q and %q", told(step), told(again))
+			}
+			in = taken(in, step)
+		}
+		step := plan.Failover(in)
+		step.LeftAlone, step.Unblocked = nil, nil
+		if line := told(step); line != "" {
+			t.Fatalf("after eight steps there is still %q to do", line)
+		}
+		if in.Verdict.Fence() {
+			for _, v := range in.Volumes {
+				if !v.Decided("n") && v.Proof() == nil && !slices.ContainsFunc(in.Pods, func(p plan.FailoverPod) bool { return uses(p, v.Volume.Name) }) {
+					t.Fatalf("volume %s was forgotten", v.Volume.Name)
+				}
+			}
+		}
+	})
+}
+
+// taken is the world after a step, and after Azure has given the proofs.
+func taken(in plan.FailoverInput, step plan.FailoverStep) plan.FailoverInput {
+	for i, v := range in.Volumes {
+		fenced := slices.ContainsFunc(step.Fence, func(f plan.FailoverVolume) bool { return f.Volume == v.Volume })
+		switch {
+		case fenced && v.Volume.Spec.Access == apiv1.AccessMultiNode:
+			isFencedAttachment(&in.Volumes[i])
+		case fenced:
+			isDecided(&in.Volumes[i])
+		case v.Decided("n") && v.Proof() == nil:
+			proven(v.Attachment, apiv1.ProofDetached)
+		}
+	}
+	in.Pods = slices.DeleteFunc(in.Pods, func(p plan.FailoverPod) bool {
+		return slices.ContainsFunc(step.Delete, func(d plan.PodDeletion) bool { return d.Pod == p.Pod })
+	})
+	for _, v := range step.Prune {
+		in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(n corev1.UniqueVolumeName) bool { return n == v.InUse })
+	}
+	taint := func(key string, what plan.TaintChange) {
+		switch what {
+		case plan.TaintAdd:
+			hasTaint(key)(&in)
+		case plan.TaintRemove:
+			in.Node.Spec.Taints = slices.DeleteFunc(in.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+		case plan.TaintAsIs:
+		}
+	}
+	taint(apiv1.TaintNodeLost, step.Quarantine)
+	taint(corev1.TaintNodeOutOfService, step.OutOfService)
+	switch step.OutOfService {
+	case plan.TaintAdd:
+		oursIsRecorded(&in)
+	case plan.TaintRemove:
+		in.DriverNode.Status.Conditions = nil
+	case plan.TaintAsIs:
+	}
+	return in
+}
