@@ -98,7 +98,7 @@ func (l *lab) rule(r faults.Rule) {
 func TestTheDisksOfALostNodeAreCutOffTogetherThoughTheyAreAskedForOneAfterTheOther(t *testing.T) {
 	for name, apart := range map[string]time.Duration{"at once": 0, "within 100 ms": 8 * time.Millisecond, "over two seconds": 160 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			inLab(t, 3, func(l *lab) {
+			inLab(t, calm(), 3, func(l *lab) {
 				vm, disks := l.lostNode(12)
 				began := time.Now()
 				var all sync.WaitGroup
@@ -122,7 +122,7 @@ func TestTheDisksOfALostNodeAreCutOffTogetherThoughTheyAreAskedForOneAfterTheOth
 func TestAForcedDetachSurvivesTheProcessThatBeganIt(t *testing.T) {
 	for name, recorded := range map[string]bool{"with its token": true, "and whose token was lost": false} {
 		t.Run(name, func(t *testing.T) {
-			inLab(t, 3, func(l *lab) {
+			inLab(t, calm(), 3, func(l *lab) {
 				vm, disks := l.lostNode(1)
 				began := time.Now()
 				ctx, kill := context.WithCancel(l.Context())
@@ -158,7 +158,7 @@ func TestAFenceOutlivesABrownoutAndEndsSoonAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fault.For = latency.Duration(time.Minute)
 			for _, when := range []time.Duration{0, 3 * time.Second} {
-				inLab(t, 3, func(l *lab) {
+				inLab(t, calm(), 3, func(l *lab) {
 					vm, disks := l.lostNode(1)
 					began := time.Now()
 					var all sync.WaitGroup

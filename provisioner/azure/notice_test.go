@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -38,7 +39,7 @@ func isPoll(r audit.Record) bool { return strings.Contains(r.Path, "/operations/
 
 // One VM's disk comes and goes, with Azure's latencies and their tail.
 func TestTheEndOfEveryDiskOperationIsNoticedWithinASecond(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
+	inLab(t, latency.Realistic(), 1, func(l *lab) {
 		vm, disk := l.newVM(), l.newDisks(1)[0]
 		steps := []func() (provisioner.Operation, error){
 			func() (provisioner.Operation, error) { return l.attach(vm, disk) },
@@ -68,7 +69,7 @@ func TestTheEndOfEveryDiskOperationIsNoticedWithinASecond(t *testing.T) {
 }
 
 func TestAPlatformThatAsksForPausesBetweenPollsGetsThem(t *testing.T) {
-	inLab(t, 1, func(l *lab) {
+	inLab(t, latency.Realistic(), 1, func(l *lab) {
 		vm, disk := l.newVM(), l.newDisks(1)[0]
 		l.header = http.Header{"Retry-After": {"3"}}
 		_, late, polls := l.noticed(func() (provisioner.Operation, error) { return l.attach(vm, disk) })
