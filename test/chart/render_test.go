@@ -83,6 +83,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"a probe that does not exist":          {"controller.failover.probe=ping", "'kubelet', 'off'"},
 		"a threshold above all nodes":          {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
 		"a threshold of no nodes":              {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
+		"updates more often than allowed":      {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5", "/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
 		"a driver name that is no name":        {"driverName=Disk_Driver", "/driverName"},
 	}
 	for name, c := range cases {

@@ -29,7 +29,7 @@ import (
 )
 
 // The chart's configuration, a real kube-scheduler and the extender put a pod on
-// the node with the replica of its disk, one among several equal nodes, and never on one without a node plug-in.
+// the node with the replica of its disk, one among several equal nodes, and never on one without a node plug-in, that is lost, or without room.
 func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testing.T) {
 	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
 	extender := startExtender(t, objectNamespace)
@@ -62,7 +62,13 @@ func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testin
 	for i := range 6 {
 		name := fmt.Sprintf("worker-%d", i)
 		create(clusterNode(name))
-		if i > 0 { // worker-0 has no node plug-in
+		switch i {
+		case 0: // has no node plug-in
+		case 1:
+			create(lost(driverNode(objectNamespace, name)))
+		case 3: // has no room
+			create(full(driverNode(objectNamespace, name)))
+		default:
 			create(driverNode(objectNamespace, name))
 		}
 	}
@@ -73,9 +79,18 @@ func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testin
 		claim, volume := bound(fmt.Sprintf("disk-%d", i))
 		create(volume, claim, attachment(objectNamespace, claim.Name, replicaAt), podWith(objectNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
 	}
-	// A replica where there is no node plug-in helps nobody.
-	claim, volume := bound("disk-lost")
-	create(volume, claim, attachment(objectNamespace, claim.Name, "worker-0"), podWith(objectNamespace, "pod-lost", claim.Name))
+	// Neither a replica where there is no node plug-in, nor one on a lost node, nor one of two where there is no room for the other, helps anybody.
+	helpless := map[string]string{"pod-without-plug-in": "worker-0", "pod-of-lost-node": "worker-1", "pod-without-room": "worker-3"}
+	for name, replicaAt := range helpless {
+		claim, volume := bound("disk-of-" + name)
+		other, otherVolume := bound("other-disk-of-" + name)
+		create(volume, claim, otherVolume, other, attachment(objectNamespace, claim.Name, replicaAt), podWith(objectNamespace, name, claim.Name, other.Name))
+	}
+	// A pod that can only go where it may not stays, and says why.
+	claim, volume := bound("disk-stuck")
+	stuck := podWith(objectNamespace, "pod-stuck", claim.Name)
+	stuck.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "worker-1"}
+	create(volume, claim, stuck)
 
 	startKubeScheduler(t, extender)
 	nodeOf := func(name string) (string, error) {
@@ -95,11 +110,36 @@ func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testin
 			t.Errorf("%s went to %s, and the replica is at %s", pod, got, want)
 		}
 	}
-	var got string
-	eventually(t, "pod-lost is scheduled", func() (err error) { got, err = nodeOf("pod-lost"); return err })
-	if got == "worker-0" {
-		t.Error("a pod went to a node that has no node plug-in")
+	for pod, not := range helpless {
+		var got string
+		eventually(t, pod+" is scheduled", func() (err error) { got, err = nodeOf(pod); return err })
+		if got == not || got == "worker-0" || got == "worker-1" || got == "worker-3" {
+			t.Errorf("%s went to %s", pod, got)
+		}
 	}
+	eventually(t, "the pod that cannot go anywhere says why", func() error {
+		if node, err := nodeOf("pod-stuck"); err == nil {
+			t.Fatalf("it went to %s", node)
+		} else if !strings.Contains(err.Error(), "found the node lost: NodeLost: no answer") {
+			return err
+		}
+		return nil
+	})
+}
+
+// lost is a node as the controller sees it that has just found it lost.
+func lost(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
+	node.Status.Conditions = append(node.Status.Conditions, metav1.Condition{
+		Type: apiv1.NodeConditionReachable, Status: metav1.ConditionFalse, Reason: apiv1.ReachableNodeLost, Message: "no answer", LastTransitionTime: metav1.Now(),
+	})
+	return node
+}
+
+// full is a node whose VM has one slot left.
+func full(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
+	node.Spec.VMSize = "Standard_D2s_v3"
+	node.Status.Capacity = &apiv1.NodeCapacity{VMSize: node.Spec.VMSize, MaxDataDisks: 4, ForeignDisks: 3}
+	return node
 }
 
 // startExtender runs the extender as its program does and returns its address once it is ready.
@@ -229,15 +269,18 @@ func attachment(namespace, volume, node string) *apiv1.AzVolumeAttachment {
 	}
 }
 
-func podWith(namespace, name, claim string) *corev1.Pod {
-	return &corev1.Pod{
+func podWith(namespace, name string, claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PodSpec{
 			SchedulerName:      "azuredisk-scheduler",
 			ServiceAccountName: "default",
 			Containers:         []corev1.Container{{Name: "c", Image: "none"}},
-			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
 		},
 	}
+	for _, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+	}
+	return pod
 }
