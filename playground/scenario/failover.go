@@ -218,7 +218,7 @@ func (e *Environment) recordFailover(f Failover, proofs ...string) {
 	}{
 		{"pod_deleted_after_proof_seconds", f.PodDeleted}, {"not_in_use_after_proof_seconds", f.NotInUse},
 		{"unattached_after_proof_seconds", f.Unattached}, {"published_after_proof_seconds", f.Published},
-		{"staged_after_proof_seconds", f.Staged}, {"running_after_proof_seconds", f.Running},
+		{"stage_asked_after_proof_seconds", f.StageAsked}, {"staged_after_proof_seconds", f.Staged}, {"running_after_proof_seconds", f.Running},
 	} {
 		e.metric(step.name, milli(between(f.Proven, step.at)))
 	}

@@ -15,9 +15,8 @@ const (
 	maxVMStoppedSeconds = 15
 )
 
-// rebootAfter is how long node-reboot leaves the power off: until the failover has
-// begun, and not until it has ended.
-const rebootAfter = 15 * time.Second
+// rebootPatience is how long node-reboot leaves the power off if no failover begins.
+const rebootPatience = 20 * time.Second
 
 // single is the workload of the scenarios in which one node is lost.
 var single = Workload{Name: "writer", MaxShares: 2, Replicas: 1}
@@ -147,24 +146,25 @@ func vmStopped(ctx context.Context, e *Environment) error {
 	return e.endLoss(ctx, f)
 }
 
-// nodeReboot gives the node its power back while the failover is under way. Where the
+// nodeReboot gives the node its power back as soon as the failover has begun. Where the
 // pod runs then is open; that it runs, and that nothing is lost, is not.
 func nodeReboot(ctx context.Context, e *Environment) error {
 	f, err := e.beginLoss(ctx, single)
 	if err != nil {
 		return err
 	}
-	e.Progress("cutting the power of %s for %s", f.From, rebootAfter)
+	e.Progress("cutting the power of %s until its failover has begun", f.From)
 	if f.Fault, err = e.powerOff(ctx, f.From); err != nil {
 		return err
 	}
-	if err := e.awaitTime(ctx, f.Fault.Add(rebootAfter)); err != nil {
-		return err
-	}
+	_ = e.view.await(ctx, rebootPatience, "the failover has begun", func() bool {
+		return !first(e.view.observer.marks(), f.Fault, milestone{Kind: fenceDecided, Node: f.From, Volume: f.Volume.Name}).At.IsZero()
+	})
 	on, err := e.powerOn(ctx, f.From)
 	if err != nil {
 		return err
 	}
+	e.metric("off_seconds", milli(on.Sub(f.Fault)))
 	if err := e.awaitAnywhere(ctx, &f, failoverTimeout); err != nil {
 		return err
 	}
@@ -174,6 +174,8 @@ func nodeReboot(ctx context.Context, e *Environment) error {
 	e.metric("new_node", f.To)
 	e.metric("proof", f.ProofKind)
 	e.check("the pod is back", f.Took() > 0, "on %s after %s", f.To, timeline.Round(f.Took()))
+	e.check("what was decided is carried through although the node is back", f.Decided.IsZero() || !f.Proven.IsZero(),
+		"the proof is %q, %s after the node was switched on", f.ProofKind, timeline.Round(between(on, f.Proven)))
 	if err := e.recordBack(ctx, f, on); err != nil {
 		return err
 	}

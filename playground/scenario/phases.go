@@ -40,8 +40,10 @@ type Steps struct {
 	// PodDeleted: the old pod's object was gone. NotInUse: the Node's status.volumesInUse
 	// was without the volume. Unattached: the VolumeAttachment to the old node was gone.
 	PodDeleted, NotInUse, Unattached time.Time
-	// Published and Staged: these calls for the new node had succeeded.
-	Published, Staged time.Time
+	// Published and Staged: these calls for the new node had succeeded. StageAsked is when
+	// the kubelet asked for the latter: before it waits for its own next report, every ten
+	// seconds, of the volumes that it uses.
+	Published, StageAsked, Staged time.Time
 	// Running: the new pod was Running and Ready.
 	Running time.Time
 }
@@ -64,6 +66,8 @@ func readSteps(f Failover, marks []milestone, calls []call) Steps {
 	at := func(pattern milestone) milestone { return first(marks, f.Fault, pattern) }
 	unreachable := at(milestone{Kind: nodeUnreachable, Node: f.From})
 	proven := at(milestone{Kind: releaseProven, Node: f.From, Volume: f.Volume.Name})
+	published, _ := firstSuccess(calls, f, "ControllerPublishVolume", "")
+	staged, asked := firstSuccess(calls, f, "NodeStageVolume", f.To)
 	return Steps{
 		Unreachable: unreachable.At, UnreachableReason: unreachable.Detail,
 		Decided: at(milestone{Kind: fenceDecided, Node: f.From, Volume: f.Volume.Name}).At,
@@ -71,26 +75,24 @@ func readSteps(f Failover, marks []milestone, calls []call) Steps {
 		PodDeleted: at(milestone{Kind: podGone, Pod: f.Old}).At,
 		NotInUse:   at(milestone{Kind: notInUse, Node: f.From, Volume: f.Volume.Name}).At,
 		Unattached: at(milestone{Kind: notAttached, Node: f.From, Volume: f.Volume.Name}).At,
-		Published:  firstSuccess(calls, f, "ControllerPublishVolume", ""),
-		Staged:     firstSuccess(calls, f, "NodeStageVolume", f.To),
-		Running:    at(milestone{Kind: podRunning, Pod: f.New}).At,
+		Published:  published, StageAsked: asked, Staged: staged,
+		Running: at(milestone{Kind: podRunning, Pod: f.New}).At,
 	}
 }
 
-// firstSuccess is the end of the first such call for the volume after the fault that
-// succeeded, on the node if one is given.
-func firstSuccess(calls []call, f Failover, method, node string) time.Time {
-	var earliest time.Time
+// firstSuccess is the end and the beginning of the first such call for the volume after
+// the fault that succeeded, on the node if one is given.
+func firstSuccess(calls []call, f Failover, method, node string) (ended, began time.Time) {
 	for _, c := range calls {
 		if c.Method != method || c.Code != "OK" || !strings.EqualFold(c.Volume, f.Volume.Handle) ||
 			c.Start.Before(f.Fault) || node != "" && c.Node != node {
 			continue
 		}
-		if end := c.Start.Add(c.Duration); earliest.IsZero() || end.Before(earliest) {
-			earliest = end
+		if end := c.Start.Add(c.Duration); ended.IsZero() || end.Before(ended) {
+			ended, began = end, c.Start
 		}
 	}
-	return earliest
+	return ended, began
 }
 
 // Known is when the driver first showed that it knows of the loss.

@@ -52,7 +52,7 @@ func TestThePhasesOfAFailoverAreReadFromItsSteps(t *testing.T) {
 	if f.ProofKind != proofDetached || f.UnreachableReason != "NodeLost" {
 		t.Errorf("proof %q, reason %q", f.ProofKind, f.UnreachableReason)
 	}
-	if !f.Published.Equal(after(16.9)) || !f.PodDeleted.Equal(after(16.1)) || !f.Unattached.Equal(after(16.4)) || !f.NotInUse.Equal(after(16.2)) {
+	if !f.Published.Equal(after(16.9)) || !f.StageAsked.Equal(after(17)) || !f.Staged.Equal(after(17.5)) || !f.PodDeleted.Equal(after(16.1)) || !f.Unattached.Equal(after(16.4)) || !f.NotInUse.Equal(after(16.2)) {
 		t.Errorf("steps are %+v", f.Steps)
 	}
 	want := Phases{
