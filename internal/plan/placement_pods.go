@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -9,7 +11,8 @@ import (
 
 // Cluster is what the rules between pods look at.
 type Cluster struct {
-	// Pods of all namespaces that have a node and are not finished. Those that use the volume may be among them.
+	// Pods that have a node and are not finished: those of the namespace of the volume's pods, and of the others
+	// those that have rules; all of them if LooksAbroad. Those that use the volume may be among them.
 	Pods []*corev1.Pod
 	// Nodes of the cluster, also those without the node plug-in.
 	Nodes []*corev1.Node
@@ -19,24 +22,39 @@ type Cluster struct {
 
 // SelectsNamespaces says whether a rule of one of the pods chooses namespaces by their labels.
 func SelectsNamespaces(pods []*corev1.Pod) bool {
-	selects := func(t *corev1.PodAffinityTerm) bool {
-		s := t.NamespaceSelector
-		return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
-	}
-	for _, p := range pods {
-		required, repelled, weighted, weightedRepelled := termsOf(p)
-		for _, list := range [][]corev1.PodAffinityTerm{required, repelled} {
-			for i := range list {
-				if selects(&list[i]) {
-					return true
-				}
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool {
+			s := t.NamespaceSelector
+			return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
+		})
+	})
+}
+
+// LooksAbroad says whether a rule of one of the pods speaks of pods of other namespaces than its own.
+func LooksAbroad(pods []*corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+	})
+}
+
+// HasRules says whether a pod has any rule about other pods, by which it may keep them off.
+func HasRules(p *corev1.Pod) bool {
+	return anyTerm(p, func(*corev1.PodAffinityTerm) bool { return true })
+}
+
+func anyTerm(p *corev1.Pod, is func(*corev1.PodAffinityTerm) bool) bool {
+	affinity, anti, preferred, preferredAnti := termsOf(p)
+	for _, list := range [][]corev1.PodAffinityTerm{affinity, anti} {
+		for i := range list {
+			if is(&list[i]) {
+				return true
 			}
 		}
-		for _, list := range [][]corev1.WeightedPodAffinityTerm{weighted, weightedRepelled} {
-			for i := range list {
-				if selects(&list[i].PodAffinityTerm) {
-					return true
-				}
+	}
+	for _, list := range [][]corev1.WeightedPodAffinityTerm{preferred, preferredAnti} {
+		for i := range list {
+			if is(&list[i].PodAffinityTerm) {
+				return true
 			}
 		}
 	}

@@ -159,3 +159,27 @@ func TestNamespacesAreLookedAtOnlyIfARuleSelectsThem(t *testing.T) {
 		}
 	}
 }
+
+func TestHowFarTheRulesOfPodsLook(t *testing.T) {
+	t.Parallel()
+	named := corev1.PodAffinityTerm{LabelSelector: app("db"), TopologyKey: corev1.LabelHostname, Namespaces: []string{"other"}}
+	for name, test := range map[string]struct {
+		pod           *corev1.Pod
+		rules, abroad bool
+	}{
+		"not at all":                 {newPod("p", "", evenly(corev1.TopologySpreadConstraint{})), false, false},
+		"into its own namespace":     {newPod("p", "", farFrom(term("db", corev1.LabelHostname))), true, false},
+		"into a namespace by name":   {newPod("p", "", ratherFarFrom(named)), true, true},
+		"into the namespace of many": {newPod("p", "", nearTo(corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}})), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan.HasRules(test.pod); got != test.rules {
+				t.Fatalf("has rules: %t", got)
+			}
+			if got := plan.LooksAbroad([]*corev1.Pod{newPod("q", ""), test.pod}); got != test.abroad {
+				t.Fatalf("looks abroad: %t", got)
+			}
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -26,6 +27,9 @@ const (
 	PodClaim = "persistentVolumeClaim"
 	// PodNode indexes Pods by the node that they are on.
 	PodNode = "spec.nodeName"
+	// PodRules indexes Pods that have rules about other pods, all by PodRulesKey.
+	PodRules    = "rules"
+	PodRulesKey = "has"
 	// VolumePrimary indexes AzVolumes by the node that holds the claim, or is letting go of it.
 	VolumePrimary = "status.primary.nodeName"
 )
@@ -199,6 +203,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&apiv1.AzVolumeAttachment{}, AttachmentNode, AttachmentNodeKeys},
 		{&corev1.PersistentVolume{}, PersistentVolumeVolume, PersistentVolumeKeys(driverName)},
 		{&corev1.Pod{}, PodClaim, PodClaimKeys},
+		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
 	} {
@@ -260,6 +265,14 @@ func PodNodeKeys(o client.Object) []string {
 func VolumePrimaryKeys(o client.Object) []string {
 	if v, ok := o.(*apiv1.AzVolume); ok && v.Status.Primary != nil && v.Status.Primary.NodeName != "" {
 		return []string{v.Status.Primary.NodeName}
+	}
+	return nil
+}
+
+// PodRulesKeys are the keys of the index PodRules.
+func PodRulesKeys(o client.Object) []string {
+	if p, ok := o.(*corev1.Pod); ok && plan.HasRules(p) {
+		return []string{PodRulesKey}
 	}
 	return nil
 }

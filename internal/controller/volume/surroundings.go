@@ -121,21 +121,30 @@ func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []
 	return nil
 }
 
-// cluster returns what the rules between pods look at: every node, and every pod but those that use the volume. What
+// cluster returns what the rules between pods look at: every node, and the pods but those that use the volume. What
 // it returns is the cache's own, and only to be read.
 func (r *Reconciler) cluster(ctx context.Context, users []corev1.Pod) (plan.Cluster, error) {
 	var c plan.Cluster
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
-		return c, fmt.Errorf("list pods: %w", err)
-	}
-	using := make(map[types.UID]bool, len(users))
+	mine := make([]*corev1.Pod, 0, len(users))
+	seen := make(map[types.UID]bool, len(users))
 	for i := range users {
-		using[users[i].UID] = true
+		mine = append(mine, &users[i])
+		seen[users[i].UID] = true
 	}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Spec.NodeName != "" && !using[p.UID] {
-			c.Pods = append(c.Pods, p)
+	queries := [][]client.ListOption{nil}
+	if namespace := users[0].Namespace; !plan.LooksAbroad(mine) {
+		queries = [][]client.ListOption{{client.InNamespace(namespace)}, {client.MatchingFields{view.PodRules: view.PodRulesKey}}}
+	}
+	for _, q := range queries {
+		var pods corev1.PodList
+		if err := r.Client.List(ctx, &pods, append(q, client.UnsafeDisableDeepCopy)...); err != nil {
+			return c, fmt.Errorf("list pods: %w", err)
+		}
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.Spec.NodeName != "" && !seen[p.UID] {
+				seen[p.UID] = true
+				c.Pods = append(c.Pods, p)
+			}
 		}
 	}
 	var nodes corev1.NodeList
@@ -145,11 +154,7 @@ func (r *Reconciler) cluster(ctx context.Context, users []corev1.Pod) (plan.Clus
 	for i := range nodes.Items {
 		c.Nodes = append(c.Nodes, &nodes.Items[i])
 	}
-	selecting := c.Pods
-	for i := range users {
-		selecting = append(selecting, &users[i])
-	}
-	if !plan.SelectsNamespaces(selecting) {
+	if !plan.SelectsNamespaces(append(mine, c.Pods...)) {
 		return c, nil
 	}
 	var err error
