@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
@@ -106,6 +107,16 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 		return Repair{}
 	}
 	var r Repair
+	due := func(since *metav1.Time) bool {
+		if since == nil {
+			return true
+		}
+		left := since.Add(repairAfter).Sub(now)
+		if left > 0 && (r.In == 0 || left < r.In) {
+			r.In = left
+		}
+		return left <= 0
+	}
 	found := false
 	for _, a := range attachments {
 		found = found || a.Spec.NodeName == claim.NodeName
@@ -115,22 +126,29 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 		if Holds(volume, a.Spec.NodeName) {
 			continue // it carries the proof that the release of the claim rests on
 		}
-		if Demotion(volume, a, attachments) == Demote {
+		switch {
+		case !due(ended(claim, a)):
+		case Demotion(volume, a, attachments) == Demote:
 			r.Demote = append(r.Demote, a)
-		} else {
+		default:
 			r.Remove = append(r.Remove, a)
 		}
 	}
-	if claim.State == apiv1.ClaimHeld && !found {
+	if claim.State == apiv1.ClaimHeld && !found && due(claim.Since) {
 		r.Primary = claim.NodeName
 	}
-	if r.Primary == "" && len(r.Demote)+len(r.Remove) == 0 {
-		return r
-	}
-	if claim.Since != nil {
-		if left := claim.Since.Add(repairAfter).Sub(now); left > 0 {
-			return Repair{In: left}
-		}
-	}
 	return r
+}
+
+// ended is when the role of a former primary ended, or nil for long ago. The time of a claim that came after says nothing about it: claims that
+// are made and withdrawn again and again would put the repair off for ever.
+func ended(claim *apiv1.PrimaryClaim, a *apiv1.AzVolumeAttachment) *metav1.Time {
+	switch p := a.Status.Proof; {
+	case a.Spec.Epoch >= claim.Epoch:
+		return claim.Since
+	case p != nil && p.Epoch >= a.Spec.Epoch:
+		return &p.Time
+	default:
+		return nil
+	}
 }

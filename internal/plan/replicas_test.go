@@ -122,4 +122,10 @@ func TestRepairs(t *testing.T) {
 	if r := plan.Repairs(newVolume(claimed("a", 2, apiv1.ClaimReleasing)), list(newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Fatalf("law 3: %+v", r)
 	}
+	late := newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached) // made by a call that came after its claim had been released
+	renewed := newVolume(claimed("b", 9, apiv1.ClaimHeld))
+	renewed.Status.Primary.Since = ago(0)
+	if r := plan.Repairs(renewed, list(late, newAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), now); len(r.Remove) != 1 {
+		t.Errorf("claims that are made again and again put off the repair of an older one: %+v", r)
+	}
 }

@@ -206,7 +206,9 @@ func requeue(in plan.AttachmentInput, step plan.AttachmentStep) time.Duration {
 	a := in.Attachment
 	awaited := a.Spec.Role == apiv1.RolePrimary && !plan.Proven(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
 		(a.DeletionTimestamp != nil || (plan.Holds(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
-	if step.RequeueAfter == 0 && awaited && in.Job.Phase == plan.PhaseIdle {
+	// A job that has ended is forgotten by now, and no event comes of that.
+	quiet := in.Job.Phase == plan.PhaseIdle || in.Job.Phase == plan.PhaseEnded
+	if step.RequeueAfter == 0 && awaited && quiet {
 		return silenceRetry
 	}
 	return step.RequeueAfter
