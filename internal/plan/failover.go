@@ -14,6 +14,8 @@ type FailoverInput struct {
 	NodeName string
 	// Verdict says whether new decisions to fence may be taken. Those that were taken are carried through without it.
 	Verdict Verdict
+	// Heard says that this process itself has heard of the node: a new process takes every node for alive at first.
+	Heard bool
 	// OutOfServiceTaint allows the taint of that name where the VM is proved down.
 	OutOfServiceTaint bool
 	// Node and DriverNode are nil where there are none.
@@ -128,8 +130,8 @@ func Failover(in FailoverInput) FailoverStep {
 type failover struct {
 	in   FailoverInput
 	step FailoverStep
-	// begins says that new decisions may be taken.
-	begins bool
+	// begins says that new decisions may be taken, alive that the node is known to be back.
+	begins, alive bool
 	// held by the node, by name; decided and proven are some of them.
 	held            map[string]FailoverVolume
 	decided, proven map[string]bool
@@ -143,7 +145,7 @@ type failover struct {
 
 func newFailover(in FailoverInput) *failover {
 	f := &failover{
-		in: in, begins: in.Verdict.Fence(), held: map[string]FailoverVolume{},
+		in: in, begins: in.Verdict.Fence(), alive: in.Verdict.State == Alive && in.Heard, held: map[string]FailoverVolume{},
 		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
 	}
 	for _, v := range in.Volumes {
@@ -204,10 +206,10 @@ func (f *failover) taints() {
 		return
 	}
 	concerns := len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
-	back := f.in.Verdict.State == Alive && nodeReady(n)
+	back := f.alive && nodeReady(n)
 	quarantined := hasTaint(n, apiv1.TaintNodeLost)
 	switch {
-	case !quarantined && concerns && f.in.Verdict.State != Alive:
+	case !quarantined && concerns && !f.alive:
 		f.step.Quarantine = TaintAdd
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove

@@ -188,7 +188,7 @@ func (f *failover) pods() {
 		}
 		// The node came back before all of the pod's volumes could be taken from it. The pod has lost some
 		// for good; its kubelet ends it, and lets go of the others.
-		if f.in.Verdict.State == Alive && p.Pod.DeletionTimestamp == nil && !slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
+		if f.alive && p.Pod.DeletionTimestamp == nil && !slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
 			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Volumes: ours})
 		}
 	}

@@ -29,6 +29,7 @@ func randomFailover(t *rapid.T) plan.FailoverInput {
 		list = append(list, held(fmt.Sprintf("v%d", i), rapid.SampledFrom(stages).Draw(t, "stage")...))
 	}
 	in := aNode(verdict, list)
+	in.Heard = rapid.Bool().Draw(t, "heard")
 	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
 	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
 	if rapid.Bool().Draw(t, "tainted") {
@@ -101,6 +102,14 @@ func TestFailoverLaws(t *testing.T) {
 					t.Fatalf("%s is left alone, and its volume %s is fenced: %s", left.Pod.Name, v.Volume.Name, line)
 				}
 			}
+			for _, p := range in.Pods {
+				for _, other := range in.Volumes {
+					name := other.Volume.Name
+					if uses(p, v.Volume.Name) && uses(p, name) && unproven[name] && !decided[name] && !slices.ContainsFunc(step.Fence, func(f plan.FailoverVolume) bool { return f.Volume.Name == name }) {
+						t.Fatalf("%s loses %s and keeps %s: %s", p.Pod.Name, v.Volume.Name, name, line)
+					}
+				}
+			}
 		}
 		for _, v := range append(slices.Clone(step.Prune), step.Unblocked...) {
 			if unproven[v.Volume.Name] || !decided[v.Volume.Name] {
@@ -110,7 +119,7 @@ func TestFailoverLaws(t *testing.T) {
 				t.Fatalf("%s is in use: %s", v.Volume.Name, line)
 			}
 		}
-		if in.Verdict.State == plan.Alive && (step.Quarantine == plan.TaintAdd || step.OutOfService == plan.TaintAdd) {
+		if in.Verdict.State == plan.Alive && in.Heard && (step.Quarantine == plan.TaintAdd || step.OutOfService == plan.TaintAdd) {
 			t.Fatalf("a node that is alive is tainted: %s", line)
 		}
 		if step.OutOfService == plan.TaintAdd && (!in.OutOfServiceTaint || in.Verdict.State != plan.Down && in.Verdict.State != plan.NodeLost) {

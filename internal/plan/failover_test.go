@@ -90,7 +90,7 @@ var (
 // aNode makes the input of a lost node whose volumes are all in use.
 func aNode(v plan.Verdict, volumes []plan.FailoverVolume, pods ...plan.FailoverPod) plan.FailoverInput {
 	in := plan.FailoverInput{
-		NodeName: "n", Verdict: v, OutOfServiceTaint: true, Volumes: volumes, Pods: pods,
+		NodeName: "n", Verdict: v, Heard: true, OutOfServiceTaint: true, Volumes: volumes, Pods: pods,
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		}},
@@ -110,6 +110,7 @@ func with(in plan.FailoverInput, change ...func(*plan.FailoverInput)) plan.Failo
 }
 
 func nothingInUse(in *plan.FailoverInput) { in.Node.Status.VolumesInUse = nil }
+func notHeard(in *plan.FailoverInput)     { in.Heard = false }
 func notReady(in *plan.FailoverInput)     { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
 func hasTaint(key string) func(*plan.FailoverInput) {
 	return func(in *plan.FailoverInput) {
@@ -219,21 +220,24 @@ func TestFailover(t *testing.T) {
 		"and does so once":         {aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"}, beingDeleted)), ""},
 		"and not before the proof": {aNode(isAlive, volumes(held("v", isDecided), held("w")), using("p", []string{"v", "w"})), ""},
 		// Taints.
-		"a VM that is down is tainted":                                   {aNode(isDown, volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; out-of-service Add; force p"},
-		"a VM that is down is not tainted if that is switched off":       {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *plan.FailoverInput) { in.OutOfServiceTaint = false }), "quarantine Add; prune v"},
-		"a VM that is down is not tainted if anything opted out":         {aNode(isDown, volumes(held("v")), using("p", []string{"v"}), using("q", nil, optsOut)), "fence v; quarantine Add"},
-		"a VM that is down is not tainted without a volume of ours":      {aNode(isDown, nil, using("p", nil)), ""},
-		"a proof that the VM is down is as good while the node is lost":  {aNode(isLost, volumes(held("v", isDecided, vmDown))), "quarantine Add; out-of-service Add; prune v"},
-		"but not when it has shown itself since":                         {aNode(isSilent, volumes(held("v", isDecided, vmDown))), "quarantine Add; prune v"},
-		"a lost node is not tainted without proof that the VM is down":   {aNode(isLost, volumes(held("v", isDecided, detached))), "quarantine Add; prune v"},
-		"taints that are there are not added":                            {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost)), "prune v"},
-		"our taints go when the node is back":                            {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded), "quarantine Remove; out-of-service Remove"},
-		"our taints stay while the kubelet is not ready":                 {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded, notReady), ""},
-		"our taints stay while the node is silent":                       {with(aNode(isSilent, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded), ""},
-		"somebody else's taint stays":                                    {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService)), ""},
-		"new pods are kept away until the last volume has left the node": {with(aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
-		"without a Node there is nothing to taint or prune":              {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *plan.FailoverInput) { in.Node = nil }), "unblocked v"},
-		"a Node that is not one of this driver's is not tainted":         {with(aNode(isAlive, nil), hasTaint(apiv1.TaintNodeLost), func(in *plan.FailoverInput) { in.DriverNode = nil }), ""},
+		"a VM that is down is tainted":                                                             {aNode(isDown, volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; out-of-service Add; force p"},
+		"a VM that is down is not tainted if that is switched off":                                 {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *plan.FailoverInput) { in.OutOfServiceTaint = false }), "quarantine Add; prune v"},
+		"a VM that is down is not tainted if anything opted out":                                   {aNode(isDown, volumes(held("v")), using("p", []string{"v"}), using("q", nil, optsOut)), "fence v; quarantine Add"},
+		"a VM that is down is not tainted without a volume of ours":                                {aNode(isDown, nil, using("p", nil)), ""},
+		"a proof that the VM is down is as good while the node is lost":                            {aNode(isLost, volumes(held("v", isDecided, vmDown))), "quarantine Add; out-of-service Add; prune v"},
+		"but not when it has shown itself since":                                                   {aNode(isSilent, volumes(held("v", isDecided, vmDown))), "quarantine Add; prune v"},
+		"a lost node is not tainted without proof that the VM is down":                             {aNode(isLost, volumes(held("v", isDecided, detached))), "quarantine Add; prune v"},
+		"taints that are there are not added":                                                      {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost)), "prune v"},
+		"our taints go when the node is back":                                                      {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded), "quarantine Remove; out-of-service Remove"},
+		"our taints stay while the kubelet is not ready":                                           {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded, notReady), ""},
+		"our taints stay while the node is silent":                                                 {with(aNode(isSilent, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded), ""},
+		"our taints stay until this process has heard of the node":                                 {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded, notHeard), ""},
+		"a process that has not heard of the node yet keeps new pods away":                         {with(aNode(isAlive, volumes(held("v", isDecided, detached)), using("p", []string{"v"})), notHeard), "quarantine Add; force p"},
+		"a process that has not heard of the node yet leaves a pod that lost some volumes to wait": {with(aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"})), notHeard), "quarantine Add"},
+		"somebody else's taint stays":                                                              {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService)), ""},
+		"new pods are kept away until the last volume has left the node":                           {with(aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
+		"without a Node there is nothing to taint or prune":                                        {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *plan.FailoverInput) { in.Node = nil }), "unblocked v"},
+		"a Node that is not one of this driver's is not tainted":                                   {with(aNode(isAlive, nil), hasTaint(apiv1.TaintNodeLost), func(in *plan.FailoverInput) { in.DriverNode = nil }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -78,13 +78,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 	if err := l.Stage("vol", a); err == nil {
 		t.Fatal("law 2: the lost node staged the volume")
 	}
-	l.monitor.set(a, plan.Alive)
-	l.Eventually("the taint is gone", func() string {
-		if l.tainted(a, apiv1.TaintNodeLost) {
-			return "tainted"
-		}
-		return ""
-	})
+	l.back(a, l.Eventually)
 	l.expectEvents("FailoverStarted AzVolume", "FailoverStarted PersistentVolumeClaim", "FailoverStarted Pod", "NodeQuarantined Node",
 		"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node", "NodeBack Node")
 	l.expectMetrics(map[string]float64{
@@ -168,11 +162,5 @@ func TestVMThatIsDownIsTaintedOutOfServiceUntilTheNodeIsBack(t *testing.T) {
 	l.must(l.Publish(t.Context(), handle, b))
 	l.Stop()
 	l.Start() // the taint is remembered in the API
-	l.monitor.set(a, plan.Alive)
-	l.Eventually("the taints are gone", func() string {
-		if l.tainted(a, corev1.TaintNodeOutOfService) || l.tainted(a, apiv1.TaintNodeLost) {
-			return fmt.Sprint(l.node(a).Spec.Taints)
-		}
-		return ""
-	})
+	l.back(a, l.Eventually)
 }

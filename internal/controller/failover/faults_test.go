@@ -7,7 +7,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,15 +70,7 @@ func dieAtWrite(t *testing.T, n int) bool {
 	l.must(l.Unpublish(t.Context(), handle, a))
 	l.must(l.Publish(t.Context(), handle, b))
 	l.must(l.Stage("vol", b))
-	l.monitor.set(a, plan.Alive)
-	await("the node is as it was", func() string {
-		d := &apiv1.AzDriverNode{}
-		l.must(l.Client.Get(t.Context(), client.ObjectKey{Namespace: l.Namespace, Name: a}, d))
-		if taints := l.node(a).Spec.Taints; len(taints) > 0 || !meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
-			return fmt.Sprintf("taints %v, conditions %v", taints, d.Status.Conditions)
-		}
-		return ""
-	})
+	l.back(a, await)
 	if got := l.Volume("vol").Status.Primary; got.NodeName != b || got.Epoch != 2 {
 		t.Fatalf("claim %+v", got)
 	}
@@ -107,12 +98,7 @@ func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.
 	l.must(l.Unpublish(t.Context(), handle, a))
 	l.must(l.Publish(t.Context(), handle, b))
 	l.must(l.Stage("vol", b))
-	l.Eventually("the taint is gone", func() string {
-		if l.tainted(a, apiv1.TaintNodeLost) {
-			return "tainted"
-		}
-		return ""
-	})
+	l.back(a, l.Eventually)
 }
 
 func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -68,6 +69,25 @@ func (m *monitor) set(node string, state plan.Liveness) {
 	defer m.mu.Unlock()
 	m.verdicts[node] = plan.Verdict{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"}
 	m.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.namespace, Name: node}})
+}
+
+// back lets a node come back, and waits until it has no taint any more. Its heartbeats go on meanwhile.
+func (l *lab) back(node string, await func(what string, check func() string)) {
+	l.Helper()
+	l.monitor.set(node, plan.Alive)
+	var last time.Time
+	await("the node is as it was", func() string {
+		if time.Since(last) > 200*time.Millisecond {
+			last = time.Now()
+			l.Report(node, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatTime = &metav1.MicroTime{Time: last} })
+		}
+		d := &apiv1.AzDriverNode{}
+		l.must(l.Client.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: node}, d))
+		if taints := l.node(node).Spec.Taints; len(taints) > 0 || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
+			return fmt.Sprintf("taints %v, conditions %v", taints, d.Status.Conditions)
+		}
+		return ""
+	})
 }
 
 // lab is a control plane with the failover reconciler, and the part of Kubernetes that it works on.

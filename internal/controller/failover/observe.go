@@ -30,7 +30,9 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 		return o, err
 	} else if !there {
 		o.DriverNode = nil
+		r.forget(request.Name)
 	}
+	o.Heard = r.heard(o.DriverNode)
 	if err := r.volumes(ctx, &o); err != nil {
 		return o, err
 	}

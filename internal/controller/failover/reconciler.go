@@ -10,12 +10,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -42,6 +45,8 @@ const (
 	conflictRetry = 25 * time.Millisecond
 	// lookAgain is how often a node is looked at whose failover is not over. All that matters is an event as well, but for changes of claims.
 	lookAgain = 5 * time.Second
+	// listenAgain is how often a new process looks whether it has heard of a node that has taints to lose: heartbeats are no events here.
+	listenAgain = time.Second
 	// atOnce is how many volumes or pods of one node are written at once.
 	atOnce = 32
 )
@@ -80,6 +85,8 @@ type Reconciler struct {
 	mu sync.Mutex
 	// watched are the nodes of which the pods and volumes are looked at as they change.
 	watched map[string]bool
+	// first is the first heartbeat of each node that this process saw.
+	first map[string]time.Time
 }
 
 // New makes a Reconciler.
@@ -88,7 +95,7 @@ func New(options Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{Options: options, journal: j, watched: map[string]bool{}}, nil
+	return &Reconciler{Options: options, journal: j, watched: map[string]bool{}, first: map[string]time.Time{}}, nil
 }
 
 // Reconcile takes the next step of one node. The request has the name of the node and the namespace of the custom resources.
@@ -109,6 +116,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
+	case o.marked() && o.Verdict.State == plan.Alive && !o.Heard:
+		return reconcile.Result{RequeueAfter: listenAgain}, nil
 	case step.Active || o.Verdict.Fence():
 		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
@@ -176,10 +185,38 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
+// heard says whether the node's heartbeat changed since this process began to look. A node without one was never heard of.
+func (r *Reconciler) heard(d *apiv1.AzDriverNode) bool {
+	if d == nil || d.Status.HeartbeatTime == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, seen := r.first[d.Name]
+	if !seen {
+		r.first[d.Name] = d.Status.HeartbeatTime.Time
+	}
+	return seen && !first.Equal(d.Status.HeartbeatTime.Time)
+}
+
+func (r *Reconciler) forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.first, node)
+}
+
 // observed is a node and what there is on it.
 type observed struct {
 	plan.FailoverInput
 	namespace string
 	// claims are the PersistentVolumeClaims of the volumes, by the volume's name, as references.
 	claims map[string]*corev1.PersistentVolumeClaim
+}
+
+// marked says that there are taints on the node, or the record of one, that may have to be taken away.
+func (o observed) marked() bool {
+	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
+		return true
+	}
+	return o.Node != nil && slices.ContainsFunc(o.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == apiv1.TaintNodeLost })
 }
