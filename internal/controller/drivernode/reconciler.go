@@ -85,7 +85,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	defer cancel()
 	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to register.
 	foreign, next, err := r.look(ctx, d)
-	return reconcile.Result{RequeueAfter: next}, errors.Join(err, r.fillCapacity(ctx, d, foreign))
+	if err := errors.Join(err, r.fillCapacity(ctx, d, foreign)); err != nil {
+		r.forget(d.Spec.VMID) // a count that was not written is no count
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// forget has the VM's disks looked at the next time, whenever that was done last.
+func (r *Reconciler) forget(vmID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.looked, vmID)
 }
 
 // nodeGone asks the API server itself, because a cache may not know a new Node yet.
@@ -115,9 +126,7 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}
-	r.mu.Lock()
-	delete(r.looked, d.Spec.VMID)
-	r.mu.Unlock()
+	r.forget(d.Spec.VMID)
 	ctrl.LoggerFrom(ctx).Info("node is gone", "node", d.Name, "reason", plan.ReasonNodeGone)
 	return nil
 }
@@ -199,9 +208,7 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 		DeleteFunc: func(e event.DeleteEvent) bool {
 			a, ok := e.Object.(*apiv1.AzVolumeAttachment)
 			if ok && a.Status.VMID != "" && a.Status.State != apiv1.AttachmentDetaching {
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				delete(r.looked, a.Status.VMID)
+				r.forget(a.Status.VMID)
 			}
 			return ok
 		},

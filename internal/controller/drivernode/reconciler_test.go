@@ -343,6 +343,19 @@ func TestTheSizeIsWrittenAlsoWhereTheDisksCannotBeCounted(t *testing.T) {
 	}
 }
 
+func TestACountThatCouldNotBeWrittenIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.attach(disk("theirs"))
+	w.cloud.FailNext(fake.SKUsMaxDataDisks, 1, provisioner.Errorf(provisioner.Unavailable, "no answer"))
+	if _, err := w.r.Reconcile(t.Context(), w.request()); !errors.Is(err, provisioner.Unavailable) {
+		t.Errorf("the failure was not returned: %v", err)
+	}
+	if got, _ := w.reconcile(); got != room(1) {
+		t.Errorf("the next time: %+v", got)
+	}
+}
+
 func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
