@@ -3,6 +3,8 @@ package scenario
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +18,13 @@ const (
 	conditionReachable = "Reachable"
 	proofDetached      = "Detached"
 	proofVMDown        = "VMDown"
+)
+
+const (
+	// eventSource is how the names of those begin who write the driver's events.
+	eventSource = "azuredisk-"
+	// sameTelling is the time within which events of one reason tell of the same.
+	sameTelling = 500 * time.Millisecond
 )
 
 // sawNodeHealth reports when Kubernetes thinks differently of a node: its condition
@@ -125,12 +134,17 @@ func (o *observer) sawProof(old, object *unstructured.Unstructured, v volume, no
 	o.mark(milestone{Kind: releaseProven, Node: node, Volume: v.Name, Detail: kind})
 }
 
-// sawEvent reports what the driver tells people by Kubernetes' own events.
+// sawEvent reports what the driver tells people by Kubernetes' own events. The same
+// is told on the pod, the claim, the node and the volume: the first one counts.
 func (o *observer) sawEvent(old, event *corev1.Event) {
-	if old != nil || event == nil || event.CreationTimestamp.Time.Before(o.started) {
+	if old != nil || event == nil || event.CreationTimestamp.Time.Before(o.started) || !byDriver(event) {
 		return
 	}
-	if by := event.ReportingController; by != provisioner && event.Source.Component != provisioner {
+	o.mu.Lock()
+	told, now := o.told[event.Reason], o.clock.Now()
+	o.told[event.Reason] = now
+	o.mu.Unlock()
+	if now.Sub(told) < sameTelling {
 		return
 	}
 	subject := event.InvolvedObject.Name
@@ -139,6 +153,10 @@ func (o *observer) sawEvent(old, event *corev1.Event) {
 	} else if event.InvolvedObject.Namespace == o.view.namespace {
 		subject = workloadOfClaim(subject)
 	}
-	o.add(timeline.Controller, subject, event.InvolvedObject.Kind+" "+event.InvolvedObject.Name+": "+event.Message,
-		"event %s on %s", event.Reason, event.InvolvedObject.Kind)
+	o.add(timeline.Controller, subject, event.InvolvedObject.Kind+" "+event.InvolvedObject.Name+": "+event.Message, "event %s", event.Reason)
+}
+
+// byDriver reports whether a part of the driver's controller wrote the event.
+func byDriver(event *corev1.Event) bool {
+	return strings.HasPrefix(event.ReportingController, eventSource) || strings.HasPrefix(event.Source.Component, eventSource)
 }

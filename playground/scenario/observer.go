@@ -30,6 +30,8 @@ type observer struct {
 	// reports is when each kubelet last reported a change of the volumes that it uses.
 	reports    map[string]time.Time
 	milestones []milestone
+	// told is when an event of the driver with that reason was last seen.
+	told map[string]time.Time
 	// started is when the observer began: what it is told of an earlier time is old.
 	started time.Time
 }
@@ -37,7 +39,7 @@ type observer struct {
 func newObserver(events *timeline.Log, clock clock.PassiveClock) *observer {
 	return &observer{
 		events: events, clock: clock, started: clock.Now(),
-		volumes: map[string]volume{}, reports: map[string]time.Time{},
+		volumes: map[string]volume{}, reports: map[string]time.Time{}, told: map[string]time.Time{},
 	}
 }
 

@@ -263,7 +263,7 @@ func TestOnlyTheDriversOwnEventsAreTold(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
 	now := metav1.NewTime(time.Now().Add(time.Minute))
-	for name, by := range map[string]string{"theirs": "kubelet", "ours": "disk.csi.azure.com"} {
+	for name, by := range map[string]string{"theirs": "kubelet", "ours": "azuredisk-failover"} {
 		event := &corev1.Event{
 			ObjectMeta:          metav1.ObjectMeta{Name: name, Namespace: "ns", CreationTimestamp: now},
 			InvolvedObject:      corev1.ObjectReference{Kind: "Pod", Name: "w-0", Namespace: "ns"},
@@ -273,7 +273,7 @@ func TestOnlyTheDriversOwnEventsAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e := p.awaitStep(t, "event FailedOver on Pod"); e.Subject != "w" {
+	if e := p.awaitStep(t, "event FailedOver"); e.Subject != "w" {
 		t.Errorf("its subject is %q", e.Subject)
 	}
 }
