@@ -22,7 +22,7 @@ const (
 // apiServerOutage halts the API server: connections stay open, and nobody answers. To
 // the driver's controller all nodes fall silent at once.
 func apiServerOutage(ctx context.Context, e *Environment) error {
-	zones := e.view.zones(2)
+	zones := e.view.zones()
 	if len(zones) < 2 {
 		return errors.New("api-server-outage needs two zones of at least two nodes each: bring the playground up with 4 nodes or more")
 	}

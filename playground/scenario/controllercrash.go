@@ -95,7 +95,7 @@ func controllerCrash(ctx context.Context, e *Environment) error {
 // controllers on nodes of their own, and returns a seat for each zone in which two
 // nodes are left.
 func (e *Environment) reserveControllers(ctx context.Context) ([]seat, error) {
-	zones := e.view.zones(2)
+	zones := e.view.zones()
 	if len(zones) < 2 {
 		return nil, errors.New("controller-crash needs two zones of at least two nodes each: bring the playground up with 4 nodes or, to be quicker, with 6")
 	}

@@ -58,7 +58,7 @@ func nodeDrain(ctx context.Context, e *Environment) error {
 // drainTarget is a node in a zone with at least two, away from the leader and, if
 // possible, from every controller: what becomes of those is another matter.
 func (e *Environment) drainTarget(ctx context.Context) (node, zone string, err error) {
-	zones := e.view.zones(2)
+	zones := e.view.zones()
 	if len(zones) == 0 {
 		return "", "", errors.New("node-drain needs a zone with two nodes: bring the playground up with 4 nodes or more")
 	}

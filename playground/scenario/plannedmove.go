@@ -25,7 +25,7 @@ const (
 // Both are moved at the same time, each in a zone of its own, so that they share no
 // node and neither disturbs what is measured of the other.
 func plannedMove(ctx context.Context, e *Environment) error {
-	zones := e.view.zones(2)
+	zones := e.view.zones()
 	if len(zones) < 2 {
 		return errors.New("planned-move needs two zones of at least two nodes each: bring the playground up with 4 nodes or more")
 	}

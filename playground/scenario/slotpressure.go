@@ -83,7 +83,7 @@ func slotPressure(ctx context.Context, e *Environment) error {
 // pressureNodes are two nodes of one zone that has no third: the replicas of the pods
 // on one go to the other.
 func (e *Environment) pressureNodes() (full, beside, zone string, err error) {
-	for _, zone := range e.view.zones(2) {
+	for _, zone := range e.view.zones() {
 		if nodes := e.view.nodes(zone); len(nodes) == 2 {
 			return nodes[0], nodes[1], zone, nil
 		}

@@ -125,14 +125,14 @@ func (v *view) nodes(zone string) []string {
 	return names
 }
 
-// zones are the names of the zones that have at least that many nodes.
-func (v *view) zones(atLeast int) []string {
+// zones are the names of the zones in which a pod can move: those with two nodes or more.
+func (v *view) zones() []string {
 	all, _ := v.typed.Core().V1().Nodes().Lister().List(labels.Everything())
 	count := map[string]int{}
 	for _, node := range all {
 		count[node.Labels[corev1.LabelTopologyZone]]++
 	}
-	maps.DeleteFunc(count, func(zone string, nodes int) bool { return zone == "" || nodes < atLeast })
+	maps.DeleteFunc(count, func(zone string, nodes int) bool { return zone == "" || nodes < 2 })
 	return slices.Sorted(maps.Keys(count))
 }
 
