@@ -120,6 +120,9 @@ func (s *AttachmentStep) attach(in AttachmentInput) {
 
 func (s *AttachmentStep) begin(in AttachmentInput) {
 	switch {
+	case in.Attachment.Spec.Role == apiv1.RolePrimary && Proven(in.Volume, in.Attachment):
+		// The claim is released, and whoever released it is about to remove the object or to make it a replica. Were the disk
+		// attached meanwhile, a node that was cut off could write to it again.
 	case in.Volume == nil:
 		s.pending(in, ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
 	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
