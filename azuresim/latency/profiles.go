@@ -3,6 +3,7 @@ package latency
 import "time"
 
 // Realistic is what users of Azure report: attach and detach around 10 to 13 s with a tail of up to a minute, disks in a few seconds.
+// A forced detach, which waits for nobody, has no tail.
 // There is no RetryAfter: Azure Compute sends none while an operation goes on.
 func Realistic() *Profile {
 	return &Profile{Steps: map[Step]Range{
@@ -16,7 +17,7 @@ func Realistic() *Profile {
 		BackgroundCopy: {Min: ms(30000), Max: ms(90000)},
 		Attach:         {Min: ms(10000), Max: ms(13000), TailChance: 0.03, TailMax: ms(60000)},
 		Detach:         {Min: ms(10000), Max: ms(13000), TailChance: 0.03, TailMax: ms(60000)},
-		ForceDetach:    {Min: ms(6000), Max: ms(10000), TailChance: 0.03, TailMax: ms(30000)},
+		ForceDetach:    {Min: ms(12000), Max: ms(14000)},
 		PerDisk:        {Min: ms(100), Max: ms(300)},
 		VMCreate:       {Min: ms(20000), Max: ms(40000)},
 		VMUpdate:       {Min: ms(2000), Max: ms(4000)},

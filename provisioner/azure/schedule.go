@@ -29,7 +29,7 @@ func firstGuess(k kind) []time.Duration {
 	case kindAttach, kindDetach:
 		return []time.Duration{10 * time.Second, 11500 * time.Millisecond, 13 * time.Second}
 	case kindForceDetach:
-		return []time.Duration{6 * time.Second, 8 * time.Second, 10 * time.Second}
+		return []time.Duration{10 * time.Second, 13 * time.Second, 14 * time.Second}
 	default:
 		return []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}
 	}

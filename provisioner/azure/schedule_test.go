@@ -30,7 +30,7 @@ func TestAnAttachIsNoticedSoonAndPolledSeldom(t *testing.T) {
 	if polls, late := pollsUntil(usual, time.Minute); polls > 55 || late > 5*time.Second {
 		t.Errorf("an attach of a minute costs %d polls and is noticed %v late", polls, late)
 	}
-	if polls, late := pollsUntil((&habits{}).of(kindForceDetach), 8*time.Second); polls > 22 || late > 250*time.Millisecond {
+	if polls, late := pollsUntil((&habits{}).of(kindForceDetach), 13*time.Second); polls > 22 || late > 350*time.Millisecond {
 		t.Errorf("a usual forced detach costs %d polls and is noticed %v late", polls, late)
 	}
 }
