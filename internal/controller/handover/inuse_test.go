@@ -21,18 +21,20 @@ import (
 func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("iu-a", "1", size)
-	handle := p.Create("iu-vol", map[string]string{"skuName": "Premium_LRS"})
+	// PersistentVolumes belong to the whole API server, which other tests use as well, and one of a former run may still be there.
+	vol := fmt.Sprintf("iu-vol-%d", time.Now().UnixNano())
+	handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS"})
 	pod := bindPod(t, p, handle, "iu-a")
 	const foreign = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
 	setInUse(t, p, "iu-a", plan.InUseName(controlplane.DriverName, handle), foreign)
 	must(t, p.Publish(t.Context(), handle, "iu-a"))
 	p.Eventually("staged", func() string {
-		if err := p.Stage("iu-vol", "iu-a"); err != nil {
+		if err := p.Stage(vol, "iu-a"); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	p.Unstage("iu-vol", "iu-a")
+	p.Unstage(vol, "iu-a")
 	// The pod is still to run there: the kubelet may be about to mount the volume once more.
 	settled(t, p, "iu-a")
 	if got := inUse(t, p, "iu-a"); len(got) != 2 {
@@ -51,7 +53,7 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 // the other events of that node.
 func settled(t *testing.T, p *controlplane.ControlPlane, node string) {
 	t.Helper()
-	marker := p.Create("marker-"+node, map[string]string{"skuName": "Premium_LRS"})
+	marker := p.Create(fmt.Sprintf("marker-%d", time.Now().UnixNano()), map[string]string{"skuName": "Premium_LRS"})
 	must(t, p.Publish(t.Context(), marker, node))
 	setInUse(t, p, node, append(inUse(t, p, node), plan.InUseName(controlplane.DriverName, marker))...)
 	bound := bindPod(t, p, marker, node)
