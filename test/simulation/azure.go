@@ -219,12 +219,18 @@ func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisio
 }
 
 func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
+	if a.spared(vm) {
+		a.w.spared[vm+disk] = true
+		return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, 0,
+			func() (provisioner.Operation, error) { return a.Cloud.Attachments().Detach(ctx, vmOf("nowhere"), disk) })
+	}
 	return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, a.w.latency.ForceDetach,
 		func() (provisioner.Operation, error) { return a.Cloud.Attachments().ForceDetach(ctx, vm, disk) })
 }
 
 func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.Attachment, error) {
-	return ask(ctx, a.azureClient, request{method: fake.AttachmentsList, vm: vm}, func() ([]provisioner.Attachment, error) { return a.Cloud.Attachments().List(ctx, vm) })
+	disks, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsList, vm: vm}, func() ([]provisioner.Attachment, error) { return a.Cloud.Attachments().List(ctx, vm) })
+	return a.hide(vm, disks), err
 }
 
 func (a azureAttachments) Resume(ctx context.Context, token string) (provisioner.Operation, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing/synctest"
 	"time"
 
@@ -25,8 +27,10 @@ const volumeSize = 10 << 30
 
 // Options of Run.
 type Options struct {
-	// Directory for the nodes' records; its content is the caller's to remove.
+	// Directory for the nodes' records. No two histories of one seed may run in one directory at once.
 	Directory string
+	// Mutant is the law that the driver shall not keep; "" for none.
+	Mutant Mutant
 }
 
 // Result of a history.
@@ -77,14 +81,16 @@ func Run(seed uint64, options Options) Result {
 	// What is left are calls that wait for their context, and they are short.
 	time.Sleep(time.Minute)
 	synctest.Wait()
+	w.must(os.RemoveAll(w.directory()))
 	return Result{Violation: w.violation, Steps: w.steps, Lasted: w.now().Sub(w.began), History: w.trace}
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}}
+	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, spared: map[string]bool{}}
 	scheme := scheme()
 	w.store = memapi.New(scheme, bubbleClock)
-	w.store.OnChange = w.changed
+	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
+	w.must(os.RemoveAll(w.directory()))
 	some := func(most int) time.Duration { return time.Duration(1+w.random.IntN(most)) * 100 * time.Millisecond }
 	w.latency = fake.Latency{CreateDisk: some(10), UpdateDisk: some(10), DeleteDisk: some(10), Attach: some(60), Detach: some(60), ForceDetach: some(80)}
 	w.cloud = fake.New(fake.Options{Clock: bubbleClock, Latency: w.latency})
@@ -114,8 +120,11 @@ var scheme = func() func() *runtime.Scheme {
 	return func() *runtime.Scheme { return s }
 }()
 
+// directory is that of this history's nodes.
+func (w *world) directory() string { return filepath.Join(w.options.Directory, fmt.Sprint(w.seed)) }
+
 func (w *world) addMachine(name string) {
-	m := &machine{w: w, name: name, records: nodereport.Records{Dir: w.options.Directory + "/" + fmt.Sprint(w.seed) + "/" + name}}
+	m := &machine{w: w, name: name, records: nodereport.Records{Dir: filepath.Join(w.directory(), name)}}
 	w.machines = append(w.machines, m)
 	w.cloud.AddVM(provisioner.Instance{ID: vmOf(name), Name: name, Size: vmSize, Location: location, Zone: "1"})
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}

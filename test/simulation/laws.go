@@ -45,11 +45,9 @@ func (w *world) writers(volume string) []string {
 	return names
 }
 
+// volume returns a volume, which must not be changed, or nil.
 func (w *world) volume(name string) *apiv1.AzVolume {
-	v := &apiv1.AzVolume{}
-	if w.store.Get(client.ObjectKey{Namespace: namespace, Name: name}, v) != nil {
-		return nil
-	}
+	v, _ := w.store.Look(&apiv1.AzVolume{}, client.ObjectKey{Namespace: namespace, Name: name}).(*apiv1.AzVolume)
 	return v
 }
 

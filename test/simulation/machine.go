@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,18 +32,21 @@ type machine struct {
 	cutOff bool
 	// silentSince is when the API server lost touch with the kubelet.
 	silentSince time.Time
-	records     nodereport.Records
+	// renewed is when the kubelet last renewed its lease.
+	renewed time.Time
+	// told is what the API server was told last of the Node.
+	told    corev1.ConditionStatus
+	records nodereport.Records
 
 	// The kernel: what is mounted where, and the devices that it knows.
 	mounts  map[string]provisioner.MountPoint
 	devices map[string]*device
 	serial  int
 
-	plugin  *owner
-	cancel  context.CancelFunc
-	server  *node.Server
-	starts  int
-	removed bool
+	plugin *owner
+	cancel context.CancelFunc
+	server *node.Server
+	starts int
 }
 
 // device is a disk at a machine, from its attach to its detach.
@@ -88,7 +92,7 @@ func (m *machine) startPlugin() {
 	m.plugin = &owner{name: fmt.Sprintf("%s.%d", m.name, m.starts), cutOff: m.cutOff}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(logr.NewContext(context.Background(), logr.Discard()))
-	api := memapi.NewClient(m.w.store, m.w.gate(m.plugin), nil)
+	api := m.w.tamper(memapi.NewClient(m.w.store, m.w.gate(m.plugin), nil), m.name)
 	host := kernel{m, m.plugin}
 	report := nodereport.New(nodereport.Options{
 		Client: api, Namespace: namespace, NodeName: m.name, Spec: m.spec(), DriverVersion: "simulated",
@@ -149,6 +153,9 @@ func (m *machine) look() {
 
 // kubelet tells the API server of the Node as Kubernetes' node controller would: not ready some time after it fell silent.
 func (m *machine) kubelet() {
+	if m.silentSince.IsZero() && !m.w.apiDown && m.w.now().Sub(m.renewed) >= leaseDuration/3 {
+		m.renewLease()
+	}
 	ready := corev1.ConditionTrue
 	if !m.silentSince.IsZero() {
 		if m.w.now().Sub(m.silentSince) < kubeletGrace {
@@ -156,23 +163,34 @@ func (m *machine) kubelet() {
 		}
 		ready = corev1.ConditionUnknown
 	}
-	if m.w.apiDown || m.removed {
+	if m.w.apiDown || m.told == ready {
 		return
 	}
-	n := &corev1.Node{}
-	key := metav1.ObjectMeta{Name: m.name}
-	n.ObjectMeta = key
+	m.told = ready
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
 	if m.w.store.Get(clientKey(n), n) != nil {
 		return
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == ready {
-			return
-		}
 	}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(m.w.now())}}
 	m.w.note("Node %s is ready: %s", m.name, ready)
 	_ = m.w.store.Update(n, true)
+}
+
+// leaseDuration of a kubelet's lease, shortened.
+const leaseDuration = 9 * time.Second
+
+// renewLease renews the kubelet's lease.
+func (m *machine) renewLease() {
+	m.renewed = m.w.now()
+	seconds, now := int32(leaseDuration/time.Second), metav1.NewMicroTime(m.renewed)
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: m.name}}
+	create := m.w.store.Get(clientKey(l), l) != nil
+	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &m.name, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	if create {
+		_ = m.w.store.Create(l)
+		return
+	}
+	_ = m.w.store.Update(l, false)
 }
 
 // kubeletGrace is Kubernetes' node-monitor-grace-period, shortened.

@@ -52,7 +52,7 @@ type process struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	cache   *memapi.Cache
-	client  *memapi.Client
+	client  client.Client
 	csi     *csicontroller.Server
 	leads   bool
 	monitor *liveness.Monitor
@@ -70,9 +70,9 @@ func (p *process) start() error {
 	p.owner = &owner{name: fmt.Sprintf("controller-%s%d", p.name[:1], p.serial)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.cache = memapi.NewCache(w.store, view.CacheOptions(namespace))
-	p.client = memapi.NewClient(w.store, w.gate(p.owner), p.cache)
+	p.client = w.tamper(memapi.NewClient(w.store, w.gate(p.owner), p.cache), "")
 	p.leads, p.running = false, nil
-	reader := memapi.NewClient(w.store, w.gate(p.owner), nil)
+	reader := w.tamper(memapi.NewClient(w.store, w.gate(p.owner), nil), "")
 	err := view.AddIndexes(p.ctx, p.cache, driverName)
 	if err != nil {
 		return err

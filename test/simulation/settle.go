@@ -167,8 +167,8 @@ func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
 
 // entry is the phase of a volume in the report of a node.
 func (c *cluster) entry(m *machine, volume string) apiv1.StagePhase {
-	d := &apiv1.AzDriverNode{}
-	if c.w.store.Get(client.ObjectKey{Namespace: namespace, Name: m.name}, d) != nil {
+	d, found := c.w.store.Look(&apiv1.AzDriverNode{}, client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+	if !found {
 		return ""
 	}
 	for _, e := range d.Status.StagedVolumes {

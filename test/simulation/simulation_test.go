@@ -4,7 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,12 @@ var (
 	first     = flag.Uint64("first", 1, "first seed")
 	histories = flag.Uint64("histories", 10000, "number of histories")
 )
+
+func TestMain(m *testing.M) {
+	// Histories make much garbage and keep nothing; memory is there, and time is short.
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 // directory is in memory where there is such a thing: the nodes' records are synced to it at every change.
 func directory(t *testing.T) string {
@@ -78,4 +86,49 @@ func report(t *testing.T, seed uint64, result simulation.Result) {
 		last = last[len(last)-40:]
 	}
 	t.Errorf("seed %d: %s\n%s\nreplay: go test ./test/simulation -run TestHistories -seed %d -v", seed, result.Violation, strings.Join(last, "\n"), seed)
+}
+
+// TestTheSimulationFindsBrokenLaws breaks the laws one by one, and expects to be told.
+func TestTheSimulationFindsBrokenLaws(t *testing.T) {
+	const bound = 500
+	directory := directory(t)
+	for mutant, law := range map[simulation.Mutant]string{
+		simulation.NoCompareAndSwap:  "law 1",
+		simulation.NoEpochCheck:      "law 2",
+		simulation.NoProof:           "law 3",
+		simulation.NoFence:           "law 3",
+		simulation.NoAnnouncement:    "law",
+		simulation.FinalizerFirst:    "leak",
+		simulation.ReplicasUncounted: "replicas",
+	} {
+		t.Run(string(mutant), func(t *testing.T) {
+			t.Parallel()
+			options := simulation.Options{Directory: filepath.Join(directory, string(mutant)), Mutant: mutant}
+			others := map[string]int{}
+			for n := uint64(1); n <= bound; n++ {
+				result := run(t, n, options)
+				if strings.Contains(result.Violation, law) {
+					t.Logf("found in history %d: %s (before that: %v)", n, result.Violation, others)
+					return
+				}
+				if result.Violation != "" {
+					others[result.Violation]++
+				}
+			}
+			t.Errorf("not found in %d histories; found: %v", bound, others)
+		})
+	}
+}
+
+// TestASeedIsOneHistory runs histories twice.
+func TestASeedIsOneHistory(t *testing.T) {
+	options := simulation.Options{Directory: directory(t)}
+	for n := uint64(1); n <= 30; n++ {
+		once, again := run(t, n, options), run(t, n, options)
+		for i := range once.History {
+			if i >= len(again.History) || once.History[i] != again.History[i] {
+				t.Fatalf("seed %d: line %d differs:\n%s\nand\n%s", n, i, once.History[i], again.History[min(i, len(again.History)-1)])
+			}
+		}
+	}
 }

@@ -97,6 +97,8 @@ type world struct {
 	// content of the disks, and how many filesystems were made.
 	content map[string]provisioner.Filesystem
 	uuids   int
+	// spared are the disks of VMs that a mutant has not cut off.
+	spared map[string]bool
 
 	trace     []string
 	steps     int

@@ -249,7 +249,7 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 			s.replace(k, stored, o, status)
 			return nil
 		}
-		if locked {
+		if locked && !s.IgnoreVersions {
 			return conflict(o)
 		}
 	}
@@ -257,7 +257,7 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	if err != nil {
 		return err
 	}
-	if v := wanted.GetResourceVersion(); v != stored.GetResourceVersion() {
+	if v := wanted.GetResourceVersion(); v != stored.GetResourceVersion() && !s.IgnoreVersions {
 		return conflict(o)
 	}
 	s.replace(k, stored, wanted, status)

@@ -55,6 +55,8 @@ type Store struct {
 	clock  clock.PassiveClock
 	// OnChange, if set, is called for each change, while the store is locked.
 	OnChange func(Change)
+	// IgnoreVersions makes patches succeed whatever their optimistic lock says, so that a simulation can show that it would notice.
+	IgnoreVersions bool
 
 	mu       sync.Mutex
 	version  int64
@@ -110,6 +112,13 @@ func (s *Store) Get(key types.NamespacedName, into client.Object) error {
 	}
 	fill(into, stored)
 	return nil
+}
+
+// Look returns the stored object of the type of example, which must not be changed, or nil.
+func (s *Store) Look(example client.Object, key types.NamespacedName) client.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kindOf(typeOf(example)).objects[key]
 }
 
 // Peek calls see with each stored object of the type of example, in the order of their names. They must not be changed or kept.

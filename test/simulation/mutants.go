@@ -1,0 +1,130 @@
+package simulation
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Mutant is a law that the driver does not keep. The simulation breaks it from outside: what the driver reads and writes is tampered with, so
+// that it acts as if a check were not there.
+type Mutant string
+
+// The mutants.
+const (
+	// NoCompareAndSwap: a claim is written whatever has been written since it was read (law 1).
+	NoCompareAndSwap Mutant = "no compare-and-swap"
+	// NoEpochCheck: a node stages whatever is attached (law 2).
+	NoEpochCheck Mutant = "no epoch check"
+	// NoProof: a node's report is taken for a proof whatever it says (law 3).
+	NoProof Mutant = "no proof"
+	// NoFence: the disk is not cut off a node that has power, cut off or back again (law 3).
+	NoFence Mutant = "no fence of a node that lives"
+	// FinalizerFirst: the finalizer goes before the disk is off.
+	FinalizerFirst Mutant = "finalizer before detach"
+	// ReplicasUncounted: as many replicas are made as the disk has shares.
+	ReplicasUncounted Mutant = "replica count ignored"
+	// NoAnnouncement: a node mounts without having said so in its report (laws 2 and 3).
+	NoAnnouncement Mutant = "no announcement"
+)
+
+// tampered is a client of a process that does not keep a law.
+type tampered struct {
+	*memapi.Client
+	w *world
+	// node of a node plug-in; "" for the controller.
+	node string
+}
+
+// tamper returns the client as the process shall have it.
+func (w *world) tamper(c *memapi.Client, node string) client.WithWatch {
+	if w.options.Mutant == "" {
+		return c
+	}
+	return tampered{c, w, node}
+}
+
+// Get implements client.Reader.
+func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if err := t.Client.Get(ctx, key, into, options...); err != nil {
+		return err
+	}
+	switch o := into.(type) {
+	case *apiv1.AzVolume:
+		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
+			o.Status.Primary = &apiv1.PrimaryClaim{NodeName: t.node, Epoch: 1, State: apiv1.ClaimHeld}
+		}
+		if t.w.options.Mutant == ReplicasUncounted && t.node == "" {
+			o.Spec.MaxMountReplicaCount = o.Spec.Disk.MaxShares - 1
+		}
+	case *apiv1.AzVolumeAttachment:
+		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
+			o.Spec.Role, o.Spec.Epoch, o.Status.Proof = apiv1.RolePrimary, 1, nil
+		}
+	case *apiv1.AzDriverNode:
+		if t.w.options.Mutant == NoProof && t.node == "" {
+			o.Status.StagedVolumes, o.Status.MountsScannedTime = nil, o.Status.HeartbeatTime
+		}
+	}
+	return nil
+}
+
+// Status implements client.StatusClient.
+func (t tampered) Status() client.SubResourceWriter { return tamperedStatus{t.Client.Status(), t} }
+
+type tamperedStatus struct {
+	client.SubResourceWriter
+	t tampered
+}
+
+// Patch implements client.SubResourceWriter.
+func (s tamperedStatus) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+	a, isAttachment := o.(*apiv1.AzVolumeAttachment)
+	if s.t.w.options.Mutant == FinalizerFirst && isAttachment && a.DeletionTimestamp != nil && a.Status.State == apiv1.AttachmentDetaching {
+		without := a.DeepCopy()
+		without.Finalizers = nil
+		return s.t.Client.Patch(ctx, without, client.MergeFrom(a))
+	}
+	return s.SubResourceWriter.Patch(ctx, o, patch, options...)
+}
+
+// Update implements client.SubResourceWriter.
+func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...client.SubResourceUpdateOption) error {
+	d, isReport := o.(*apiv1.AzDriverNode)
+	if s.t.w.options.Mutant != NoAnnouncement || !isReport || s.t.node == "" {
+		return s.SubResourceWriter.Update(ctx, o, options...)
+	}
+	// What is said is not written until it is over.
+	kept := d.DeepCopy().Status.StagedVolumes
+	d.Status.StagedVolumes = nil
+	for _, e := range kept {
+		if e.Phase != apiv1.PhaseStaging {
+			d.Status.StagedVolumes = append(d.Status.StagedVolumes, e)
+		}
+	}
+	if err := s.SubResourceWriter.Update(ctx, o, options...); err != nil {
+		return err
+	}
+	d.Status.StagedVolumes = kept
+	return nil
+}
+
+// spared says that a forced detach is not done though it is said to be.
+func (a azureAttachments) spared(vm string) bool {
+	return a.w.options.Mutant == NoFence && a.w.machine(lastOf(vm)).on
+}
+
+// hide takes what was spared out of what Azure shows of a VM.
+func (a azureAttachments) hide(vm string, disks []provisioner.Attachment) []provisioner.Attachment {
+	var seen []provisioner.Attachment
+	for _, d := range disks {
+		if !a.w.spared[vm+d.DiskID] {
+			seen = append(seen, d)
+		}
+	}
+	return seen
+}
