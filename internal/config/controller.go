@@ -49,6 +49,8 @@ type Controller struct {
 	FailoverOutOfServiceTaint bool
 	// ReplicaReservedSlots of each node are left to primaries.
 	ReplicaReservedSlots int32
+	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
+	ReplicaDrainGrace time.Duration
 	// WaitTimeout bounds CSI calls that come without a deadline.
 	WaitTimeout time.Duration
 }
@@ -77,6 +79,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45, "percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
 	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true, "taint nodes whose VM is proved down as out of service, so that Kubernetes moves all of their pods")
 	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1, "attach slots of each node that replicas leave free for primaries")
+	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute, "how long a node may be cordoned before its replicas are replaced")
 	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")
 }
 
@@ -112,6 +115,9 @@ func (c *Controller) Validate() error {
 	}
 	if c.ReplicaReservedSlots < 0 {
 		faults = append(faults, fmt.Errorf("replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots))
+	}
+	if c.ReplicaDrainGrace <= 0 {
+		faults = append(faults, fmt.Errorf("replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace))
 	}
 	if !(c.LeaseDuration > c.RenewDeadline && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
 		faults = append(faults, fmt.Errorf("lease-duration %s, renew-deadline %s, retry-period %s: each must be above the next, and the last above 0",

@@ -15,7 +15,7 @@ import (
 const (
 	firstRetry = 250 * time.Millisecond
 	// callTimeout bounds one heartbeat; a call that hangs must not silence the node.
-	callTimeout = 10 * time.Second
+	callTimeout = 3 * time.Second
 	// replicationAge is how long an AzVolume's number of replicas is believed; it may be changed while the volume is staged.
 	replicationAge = 5 * time.Minute
 )
