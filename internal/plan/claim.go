@@ -92,6 +92,9 @@ func Proven(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
 	}
 	// A claim is released, and so passes on to another node, only after a proof for
 	// its epoch and all before it.
+	if last := volume.Status.LastRelease; last != nil && last.Proof.Epoch >= epoch {
+		return true
+	}
 	claim := volume.Status.Primary
 	switch {
 	case claim.State == apiv1.ClaimReleased:

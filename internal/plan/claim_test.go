@@ -265,3 +265,19 @@ func stripped(c apiv1.PrimaryClaim) apiv1.PrimaryClaim {
 	c.Since = nil // the time would make equal states differ
 	return c
 }
+
+func TestAnEpochThatWasReleasedIsProvenAlsoForTheNodeThatClaimedAgain(t *testing.T) {
+	t.Parallel()
+	v := newVolume(claimed("a", 3, apiv1.ClaimHeld))
+	late := deleted(newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)) // made after the proof, which it does not carry
+	if plan.Proven(v, late) {
+		t.Error("law 3: a claim that was taken up again is taken for a release")
+	}
+	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2}}
+	if !plan.Proven(v, late) {
+		t.Error("the object of a released epoch stays, and the publish of the next one waits for ever")
+	}
+	if plan.Proven(v, newAttachment("a", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)) {
+		t.Error("law 3: the release of an epoch is taken for one of the next")
+	}
+}
