@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
@@ -98,6 +99,7 @@ func (m *machine) startPlugin() {
 		Client: api, Namespace: namespace, NodeName: m.name, Spec: m.spec(), DriverVersion: "simulated",
 		SlowInterval: 10 * time.Second, FastInterval: 2 * time.Second,
 		Scanner: nodereport.Scanner{KubeletDir: "/kubelet", DriverName: driverName, BootID: m.bootID(), Records: m.records, Mounts: host.Mounts(), Devices: host.Devices()},
+		Clock:   gatedClock{host},
 	})
 	report.SetReady(true, "Serving", "")
 	m.server = node.New(node.Options{
@@ -370,4 +372,28 @@ func (k mounts) List(context.Context) ([]provisioner.MountPoint, error) {
 	}
 	slices.SortFunc(points, func(a, b provisioner.MountPoint) int { return strings.Compare(a.Target, b.Target) })
 	return points, nil
+}
+
+// gatedClock is the bubble's clock, but whoever stops a timer because something else happened first waits for a turn: that something is under
+// way in another goroutine, and the order of the two must not be Go's to decide.
+type gatedClock struct{ k kernel }
+
+func (c gatedClock) Now() time.Time                         { return time.Now() }
+func (c gatedClock) Since(t time.Time) time.Duration        { return time.Since(t) }
+func (c gatedClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+func (c gatedClock) Sleep(d time.Duration)                  { time.Sleep(d) }
+func (c gatedClock) NewTicker(d time.Duration) clock.Ticker { return bubbleClock.NewTicker(d) }
+func (c gatedClock) NewTimer(d time.Duration) clock.Timer {
+	return gatedTimer{bubbleClock.NewTimer(d), c.k}
+}
+
+type gatedTimer struct {
+	clock.Timer
+	k kernel
+}
+
+// Stop implements clock.Timer.
+func (t gatedTimer) Stop() bool {
+	_ = t.k.enter(context.Background(), "report wakes", nil)
+	return t.Timer.Stop()
 }

@@ -79,7 +79,7 @@ func (p *process) start() error {
 	}
 	cloud := azureClient{w, p.owner, w.cloud}
 	p.monitor, err = liveness.New(liveness.Options{
-		Reader: p.client, APIReader: reader, Instances: cloud.Instances(), Namespace: namespace, Clock: bubbleClock, Prober: prober{w},
+		Reader: p.client, APIReader: reader, Instances: cloud.Instances(), Namespace: namespace, Clock: bubbleClock, Prober: prober{w, p.owner},
 		StaleAfter: staleAfter, MassLossThreshold: massLoss, Enabled: true,
 	})
 	if err != nil {
@@ -147,10 +147,16 @@ func (p *process) beside(name string, run func(context.Context) error) {
 }
 
 // prober probes machines as the network would.
-type prober struct{ w *world }
+type prober struct {
+	w  *world
+	by *owner
+}
 
 // Probe implements liveness.Prober.
-func (p prober) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {
+func (p prober) Probe(ctx context.Context, node *corev1.Node) liveness.ProbeResult {
+	if p.w.yield(ctx, &access{by: p.by, what: "probe " + node.Name, over: local}) == expired {
+		return liveness.ProbeResult{Unknown: true}
+	}
 	m := p.w.machine(node.Name)
 	return liveness.ProbeResult{Answered: m.on && !m.cutOff}
 }
