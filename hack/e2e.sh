@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The end-to-end stage of the tests, on real clusters on this machine: the playground itself, from inside and
 # outside; then the chart installed, pods moved with the history of their records checked, the chart upgraded, a
-# pod moved again, and the chart removed. `playground down` fails if anything is left behind.
+# node lost under a pod that writes, and the chart removed. `playground down` fails if anything is left behind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 state=$(mktemp -d)
@@ -27,7 +27,9 @@ cat >"$state/upgrade.yaml" <<'VALUES'
 logLevel: debug
 VALUES
 bin/playground driver install --values "$state/upgrade.yaml"
-bin/playground run hello --out out/e2e
+
+echo "--- node loss"
+bin/playground run node-power-cut --out out/e2e
 
 echo "--- uninstall"
 # The scenarios have deleted their claims; the chart's guard refuses as long as their disks are being detached and deleted.
