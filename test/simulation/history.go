@@ -48,7 +48,7 @@ type volumeModel struct {
 	name      string
 	shares    int
 	replicas  int
-	created   bool
+	creation  *call
 	published map[string]bool
 	want      string
 }
@@ -153,7 +153,7 @@ func (w *world) found() {
 	}
 	w.until("the volumes are created", 2*time.Minute, func() string {
 		for _, v := range w.volumes {
-			if !v.created {
+			if !v.creation.done || v.creation.err != nil {
 				return v.name
 			}
 		}
@@ -163,7 +163,7 @@ func (w *world) found() {
 
 func (w *world) create(v *volumeModel) {
 	p := w.processes[0]
-	w.begin(p.owner, "CreateVolume "+v.name, time.Minute, func(ctx context.Context) error {
+	v.creation = w.begin(p.owner, "CreateVolume "+v.name, time.Minute, func(ctx context.Context) error {
 		_, err := p.csi.CreateVolume(ctx, &csi.CreateVolumeRequest{
 			Name: v.name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{mounted()},
 			Parameters: map[string]string{"skuName": "Premium_LRS", "maxShares": fmt.Sprint(v.shares), "maxMountReplicaCount": fmt.Sprint(v.replicas)},
@@ -171,7 +171,6 @@ func (w *world) create(v *volumeModel) {
 				{Segments: map[string]string{"topology." + driverName + "/zone": location + "-1"}},
 			}},
 		})
-		v.created = v.created || err == nil
 		return err
 	})
 }
@@ -186,19 +185,19 @@ func mounted() *csi.VolumeCapability {
 // begin begins a call to a process. It is over at the latest when the time is.
 func (w *world) begin(by *owner, what string, timeout time.Duration, do func(context.Context) error) *call {
 	c := &call{what: what, err: errKilled}
+	timeout += time.Duration(1+w.random.IntN(1e6)) * time.Nanosecond // so that it ends when nothing else does
 	w.note("→ %s: %s", by.name, what)
 	w.calls = append(w.calls, c)
 	go func() {
-		defer func() {
-			c.done = true
-			if !by.dead {
-				w.note("← %s: %s: %v", by.name, what, c.err)
-			}
-		}()
+		defer func() { c.done = true }()
 		defer w.recovered(what)
 		ctx, cancel := context.WithTimeout(logr.NewContext(withActor(context.Background(), what), logr.Discard()), timeout)
 		defer cancel()
-		c.err = do(ctx)
+		err := do(ctx)
+		// Calls that end at one moment, as their time is up, return one after the other.
+		w.yield(context.Background(), &access{by: by, what: what + " returns", over: local})
+		c.err = err
+		w.note("← %s: %s: %v", by.name, what, err)
 	}()
 	synctest.Wait()
 	return c
@@ -207,9 +206,9 @@ func (w *world) begin(by *owner, what string, timeout time.Duration, do func(con
 var errKilled = fmt.Errorf("the process was killed")
 
 func (w *world) publish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
+	v.published[node] = true // whatever comes of it: somebody has to unpublish it
 	return w.begin(p.owner, "Publish "+v.name+" "+node, timeout, func(ctx context.Context) error {
 		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node, VolumeCapability: mounted()})
-		v.published[node] = true // also after a failure: somebody has to unpublish it
 		return err
 	})
 }

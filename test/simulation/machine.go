@@ -381,6 +381,7 @@ type gatedClock struct{ k kernel }
 func (c gatedClock) Now() time.Time                         { return time.Now() }
 func (c gatedClock) Since(t time.Time) time.Duration        { return time.Since(t) }
 func (c gatedClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+func (c gatedClock) Tick(d time.Duration) <-chan time.Time  { return bubbleClock.Tick(d) }
 func (c gatedClock) Sleep(d time.Duration)                  { time.Sleep(d) }
 func (c gatedClock) NewTicker(d time.Duration) clock.Ticker { return bubbleClock.NewTicker(d) }
 func (c gatedClock) NewTimer(d time.Duration) clock.Timer {
