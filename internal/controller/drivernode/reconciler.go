@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -174,7 +175,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(specChanged())).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(view.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
 		}), builder.WithPredicates(deletions())).
@@ -190,15 +191,6 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the reconciler of nodes: %w", err)
 	}
 	return nil
-}
-
-// specChanged leaves out the heartbeats.
-func specChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
-		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-		return ok && isNode && before.Spec != after.Spec
-	}}
 }
 
 // goneOrWithoutRoom passes on attachments that are gone, and those that Azure, or the count, has just turned away. The VM of one that

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -49,7 +50,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onNode := func(_ context.Context, o client.Object) []reconcile.Request { return request(o.GetName(), true) }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("failover").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(conditionsChanged())).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(view.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Conditions }))).
 		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(onVolume)).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(onAttachment)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod)).
@@ -61,15 +62,6 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the reconciler of failovers: %w", err)
 	}
 	return nil
-}
-
-// conditionsChanged leaves out the heartbeats. Every node is looked at once when a process starts.
-func conditionsChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
-		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-		return ok && isNode && !equality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions)
-	}}
 }
 
 // nodeChanged lets through what decides on taints, and, of nodes that are watched, the volumes in use.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -166,7 +165,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("volumesinuse").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(reportChanged())).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(view.Changed(view.StagedVolumes))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod), builder.WithPredicates(deletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -174,15 +173,6 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the reconciler of volumes in use: %w", err)
 	}
 	return nil
-}
-
-// reportChanged leaves out the heartbeats.
-func reportChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
-		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-		return ok && isNode && !equality.Semantic.DeepEqual(before.Status.StagedVolumes, after.Status.StagedVolumes)
-	}}
 }
 
 // deletions lets pods through that are gone or begin to go, if they use a volume.

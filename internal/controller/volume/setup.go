@@ -51,7 +51,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				}
 			}
 			return requests
-		}), builder.WithPredicates(reportChanged())).
+		}), builder.WithPredicates(view.Changed(view.StagedVolumes))).
 		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(driverNodeChanged())).
 		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
@@ -89,15 +89,6 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 		}
 		return requests
 	})
-}
-
-// reportChanged leaves out the heartbeats.
-func reportChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
-		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-		return ok && isNode && !equality.Semantic.DeepEqual(before.Status.StagedVolumes, after.Status.StagedVolumes)
-	}}
 }
 
 // driverNodeChanged passes on what the conditions and the capacity say anew. What is there at the start needs no event: each volume
