@@ -29,6 +29,9 @@ const (
 	FailedProbes = 3
 	// ReplicaGrace is how long a node may be lost before its replicas are replaced: a reboot shall cost no writes at Azure.
 	ReplicaGrace = time.Minute
+	// UnreadyGrace is how long the kubelet of a node that is there may be not ready before the replicas are replaced: a kubelet that does
+	// not come back after an update must not cost a cluster its replicas at once.
+	UnreadyGrace = 5 * time.Minute
 )
 
 // Verdict is what is held of a node.

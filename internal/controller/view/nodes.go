@@ -166,7 +166,7 @@ func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node) plan.Health {
 		return plan.Lost
 	}
 	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > plan.ReplicaGrace {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > plan.UnreadyGrace {
 			return plan.Lost
 		}
 	}

@@ -65,8 +65,8 @@ func TestHealthForReplicas(t *testing.T) {
 		"lost after the grace":  {silentFor(plan.NodeLost, 61*time.Second), 10 * time.Second, plan.Lost},
 		"down within the grace, as when it reboots":  {silentFor(plan.Down, 50*time.Second), -1, plan.Doubtful},
 		"down after the grace":                       {silentFor(plan.Down, 61*time.Second), -1, plan.Lost},
-		"not ready within the grace":                 {silentFor(plan.Alive, 0), 59 * time.Second, plan.Doubtful},
-		"not ready after the grace":                  {silentFor(plan.Alive, 0), 61 * time.Second, plan.Lost},
+		"not ready within the grace":                 {silentFor(plan.Alive, 0), 299 * time.Second, plan.Doubtful},
+		"not ready after the grace":                  {silentFor(plan.Alive, 0), 301 * time.Second, plan.Lost},
 		"one of so many that the fault is elsewhere": {mass, time.Hour, plan.Doubtful},
 	} {
 		t.Run(name, func(t *testing.T) {
