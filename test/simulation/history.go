@@ -103,8 +103,8 @@ func newWorld(seed uint64, options Options) *world {
 		v.replicas = w.random.IntN(v.shares)
 		w.volumes = append(w.volumes, v)
 	}
-	for _, name := range []string{"a", "b"} {
-		w.processes = append(w.processes, &process{w: w, owner: &owner{name: name}})
+	for _, id := range []string{"a", "b"} {
+		w.processes = append(w.processes, &process{w: w, id: id})
 	}
 	return w
 }

@@ -48,6 +48,7 @@ const (
 // process is a controller plug-in: a CSI server, and the reconcilers if it leads.
 type process struct {
 	*owner
+	id      string
 	w       *world
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -67,7 +68,7 @@ type process struct {
 func (p *process) start() error {
 	w := p.w
 	p.serial++
-	p.owner = &owner{name: fmt.Sprintf("controller-%s%d", p.name[:1], p.serial)}
+	p.owner = &owner{name: fmt.Sprintf("controller-%s%d", p.id, p.serial)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.cache = memapi.NewCache(w.store, view.CacheOptions(namespace))
 	p.client = w.tamper(memapi.NewClient(w.store, w.gate(p.owner), p.cache), "")

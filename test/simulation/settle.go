@@ -26,11 +26,14 @@ func (w *world) settle() {
 		}
 	}
 	w.elect()
-	for i, m := range w.machines {
+	dead := false // one may stay so; when more are lost at once, the driver holds back until somebody looks
+	for _, m := range w.machines {
 		switch {
 		case m.on:
 			m.setCutOff(false)
-		case i == 0 || w.random.IntN(2) == 0: // one at least is there; others stay dead
+		case !dead && w.random.IntN(2) == 0:
+			dead = true
+		default:
 			w.power(m)
 		}
 	}
