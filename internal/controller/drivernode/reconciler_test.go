@@ -31,7 +31,10 @@ const (
 	size       = "Standard_D4s_v5" // 8 data disks
 )
 
-func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(apiserver.Run(m))
+}
 
 // world is one node with its VM, and a reconciler whose clock the test sets.
 type world struct {
@@ -47,7 +50,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctrl.SetLogger(logr.Discard())
 	w := &world{
 		t: t, api: apiserver.Client(t), cloud: fake.New(fake.Options{}), clock: testingclock.NewFakeClock(time.Now()),
 		namespace: apiserver.Namespace(t),
