@@ -91,7 +91,7 @@ func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
 				t.Error("a disk is still attached")
 			}
 		}
-		if reads := cloud.CallCount(fake.InstancesGet) + cloud.CallCount(fake.AttachmentsList); reads > 4 {
+		if reads := cloud.CallCount(fake.InstancesGet) + cloud.CallCount(fake.AttachmentsList); reads > 6 {
 			t.Errorf("%d reads of the VM", reads)
 		}
 	})
