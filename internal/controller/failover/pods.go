@@ -37,7 +37,7 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d plan.PodDeleti
 	return nil
 }
 
-// proofs looks the proofs up that a node can no longer write to volumes, from the API server, and each once.
+// proofs looks the proofs up that a node can no longer write to volumes, from the API server.
 type proofs struct {
 	r *Reconciler
 	o observed
@@ -52,14 +52,18 @@ func newProofs(r *Reconciler, o observed) *proofs {
 
 func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if free, is := p.known[volume]; is {
+	free, is := p.known[volume]
+	p.mu.Unlock()
+	if is {
 		return free, nil
 	}
+	// Not under the lock: an answer that is slow to come holds back no other volume's pods.
 	free, err := p.look(ctx, volume)
 	if err != nil {
 		return false, err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.known[volume] = free
 	return free, nil
 }
