@@ -150,6 +150,7 @@ func (w *world) found() {
 	}
 	for _, v := range w.volumes {
 		w.create(v)
+		w.addPersistentVolume(v)
 	}
 	w.until("the volumes are created", 2*time.Minute, func() string {
 		for _, v := range w.volumes {
@@ -309,6 +310,7 @@ func (w *world) act() {
 		}
 	case n < 42:
 		if m.on {
+			w.usePod(m, v)
 			w.stage(m, v, timeout)
 		}
 	case n < 52:

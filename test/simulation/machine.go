@@ -65,6 +65,9 @@ func (m *machine) boot() {
 	m.mounts, m.devices = map[string]provisioner.MountPoint{}, map[string]*device{}
 	m.w.note("%s boots (%d)", m.name, m.boots)
 	m.w.azure.changed = true
+	for _, v := range m.w.volumes {
+		m.w.endPod(m, v) // the kubelet finds none of its pods running
+	}
 	m.startPlugin()
 }
 

@@ -52,6 +52,9 @@ func (w *world) settle() {
 	}
 	w.note("nothing is wanted any more")
 	w.until("every volume is released", patience, cluster.place)
+	for _, v := range w.volumes {
+		w.releasePersistentVolume(v)
+	}
 	w.until("replicas are cleaned up", patience, w.replicasLeft)
 	w.until("every volume is deleted", patience, cluster.remove)
 	w.until("nothing is left", patience, w.leftOvers)
@@ -126,6 +129,7 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 		}
 		return "not published to " + v.want
 	case !m.writes(v.name) || c.entry(m, v.name) != apiv1.PhaseStaged:
+		c.w.usePod(m, v)
 		c.do(key, func() *call { return c.w.stage(m, v, callTimeout) })
 		return "not staged on " + v.want
 	}
@@ -150,6 +154,11 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 		return ""
 	}
 	delete(v.published, m.name+" ok")
+	if m.on {
+		c.w.endPod(m, v)
+	} else if c.isPrimary(object, m.name) && c.w.inUse(m, v) {
+		return "in use on " + m.name + ", which is dead"
+	}
 	if v.published[m.name] || c.isPrimary(object, m.name) {
 		last := c.calls[key]
 		if last != nil && last.done && last.err == nil && last.what == "Unpublish "+v.name+" "+m.name {
