@@ -321,8 +321,34 @@ func (w *world) act() {
 		if p != nil {
 			w.unpublish(p, v, m.name, timeout)
 		}
+	case n < 75:
+		w.loseUser()
 	default:
 		w.misfortune(m)
+	}
+}
+
+// loseUser takes a machine away that writes to a volume, for long enough to be noticed, and has the volume unpublished, as Kubernetes would.
+func (w *world) loseUser() {
+	v := pick(w.random, w.volumes)
+	writers := w.writers(v.name)
+	if len(writers) == 0 || w.apiDown {
+		return
+	}
+	m := w.machine(writers[0])
+	if w.random.IntN(3) == 0 {
+		m.die()
+	} else {
+		m.setCutOff(true)
+	}
+	for end := w.now().Add(time.Duration(12+w.random.IntN(12)) * time.Second); w.violation == "" && w.now().Before(end); {
+		w.step()
+	}
+	if m.on && w.random.IntN(2) == 0 {
+		m.setCutOff(false)
+	}
+	if p := w.alive(); p != nil {
+		w.unpublish(p, v, m.name, 15*time.Second)
 	}
 }
 

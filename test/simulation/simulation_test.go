@@ -19,7 +19,7 @@ import (
 var (
 	seed      = flag.Uint64("seed", 0, "run the history of this seed only, and print it")
 	first     = flag.Uint64("first", 1, "first seed")
-	histories = flag.Uint64("histories", 10000, "number of histories")
+	histories = flag.Uint64("histories", enough, "number of histories")
 )
 
 func TestMain(m *testing.M) {
