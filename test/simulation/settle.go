@@ -156,7 +156,8 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	delete(v.published, m.name+" ok")
 	if m.on {
 		c.w.endPod(m, v)
-	} else if c.isPrimary(object, m.name) && c.w.inUse(m, v) {
+	} else if c.isPrimary(object, m.name) && object.Status.Primary.Cause != apiv1.CauseUnpublished && c.w.inUse(m, v) {
+		// Once Kubernetes has begun to unpublish, it goes on.
 		return "in use on " + m.name + ", which is dead"
 	}
 	if v.published[m.name] || c.isPrimary(object, m.name) {
