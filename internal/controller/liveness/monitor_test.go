@@ -281,8 +281,22 @@ func TestAzureIsAskedOnlyForLateNodesThatHoldAPrimary(t *testing.T) {
 	w.sleep(40 * time.Second)
 	w.cut(nodes[:2]...)
 	w.sleep(22 * time.Second)
-	if len(w.questions) != 1 || w.questions[nodes[0]] < 4 || w.questions[nodes[0]] > 5 {
+	if len(w.questions) != 1 || w.questions[nodes[0]] < 2 || w.questions[nodes[0]] > 3 {
 		t.Errorf("questions %v", w.questions)
+	}
+}
+
+func TestAzureIsAskedOfALostNodeLessOftenThanItsQuotaGrows(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	before := w.questions[n]
+	w.sleep(time.Minute)
+	// There are two observers, and Azure allows 12 reads of a VM in a minute.
+	if asked := w.questions[n] - before; asked < 2 || asked > 4 {
+		t.Errorf("asked %d times in a minute", asked)
 	}
 }
 
