@@ -86,14 +86,20 @@ func (c *armClient) put(ctx context.Context, path string, body any) error {
 
 // send sends a body as JSON, or none if it is nil.
 func (c *armClient) send(ctx context.Context, method, path string, body any) error {
+	_, err := c.submit(ctx, method, path, body)
+	return err
+}
+
+// submit is send, and returns the header of the answer.
+func (c *armClient) submit(ctx context.Context, method, path string, body any) (http.Header, error) {
 	if body == nil {
-		return c.do(ctx, method, path, "", nil, nil)
+		return c.exchange(ctx, method, path, "", nil, nil)
 	}
 	data, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.do(ctx, method, path, "application/json", bytes.NewReader(data), nil)
+	return c.exchange(ctx, method, path, "application/json", bytes.NewReader(data), nil)
 }
 
 // The pauses between two looks at a resource: at first short, then such that a VM which
@@ -127,10 +133,57 @@ func (c *armClient) waitProvisioned(ctx context.Context, path string) error {
 	}
 }
 
-func (c *armClient) do(ctx context.Context, method, path, contentType string, body io.Reader, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+// operate starts a long-running operation and waits for its end. It asks for the state of
+// the operation and not of the resource, as Azure wants it: the quota of reads of a VM
+// is small, and others need it.
+func (c *armClient) operate(ctx context.Context, method, path string, body any) error {
+	header, err := c.submit(ctx, method, path, body)
 	if err != nil {
 		return err
+	}
+	status, err := url.Parse(header.Get("Azure-AsyncOperation"))
+	if err != nil || status.Path == "" {
+		return err // it was done at once
+	}
+	return c.waitOperation(ctx, status.RequestURI())
+}
+
+func (c *armClient) waitOperation(ctx context.Context, path string) error {
+	for pause := shortestLook; ; pause = min(2*pause, longestLook) {
+		var operation struct {
+			Status string `json:"status"`
+			Error  struct {
+				Code    string `json:"code"`
+				Message string `json:"message"`
+			} `json:"error"`
+		}
+		if err := c.do(ctx, http.MethodGet, path, "", nil, &operation); err != nil {
+			return err
+		}
+		switch operation.Status {
+		case "Succeeded":
+			return nil
+		case "Failed", "Canceled":
+			return fmt.Errorf("the operation is %s: %s: %s", operation.Status, operation.Error.Code, operation.Error.Message)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (c *armClient) do(ctx context.Context, method, path, contentType string, body io.Reader, answer any) error {
+	_, err := c.exchange(ctx, method, path, contentType, body, answer)
+	return err
+}
+
+// exchange sends a request, reads the answer as JSON unless that is nil, and returns its header.
+func (c *armClient) exchange(ctx context.Context, method, path, contentType string, body io.Reader, answer any) (http.Header, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
 	}
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
@@ -140,18 +193,18 @@ func (c *armClient) do(ctx context.Context, method, path, contentType string, bo
 	}
 	response, err := c.client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(text)))
 	}
 	if answer == nil {
-		return nil
+		return response.Header, nil
 	}
-	return json.Unmarshal(text, answer)
+	return response.Header, json.Unmarshal(text, answer)
 }

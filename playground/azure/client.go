@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Client is a small client of ARM, for what the playground itself asks of Azure. It
-// waits for what it asks for by looking at the resource's provisioning state.
+// Client is a small client of ARM, for what the playground itself asks of Azure.
 type Client struct{ arm *armClient }
 
 // NewClient logs in at an ARM endpoint, a URL without a path.
@@ -21,13 +20,9 @@ func (c *Client) Put(ctx context.Context, resourceID, apiVersion string, body an
 	return c.arm.put(ctx, resourceID+"?api-version="+apiVersion, body)
 }
 
-// Post starts an action on a resource and waits until the resource is provisioned again.
+// Post starts an action on a resource and waits for its end.
 func (c *Client) Post(ctx context.Context, resourceID, action, apiVersion string, body any) error {
-	query := "?api-version=" + apiVersion
-	if err := c.arm.send(ctx, http.MethodPost, resourceID+"/"+action+query, body); err != nil {
-		return err
-	}
-	return c.arm.waitProvisioned(ctx, resourceID+query)
+	return c.arm.operate(ctx, http.MethodPost, resourceID+"/"+action+"?api-version="+apiVersion, body)
 }
 
 // Delete deletes a resource. It returns when Azure has accepted that.

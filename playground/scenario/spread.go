@@ -33,6 +33,17 @@ func spreadStart(i, moves int, reported, from time.Time) time.Time {
 	return start
 }
 
+// middleStart says when something is to begin after which a kubelet waits for its own
+// next report from that delay on, so that it waits for half a period: as long as it does
+// on average. reported is when that kubelet last reported; from is the earliest time.
+func middleStart(reported time.Time, delay time.Duration, from time.Time) time.Time {
+	start := reported.Add(-delay - kubeletPeriod/2)
+	if behind := from.Sub(start); behind > 0 {
+		start = start.Add((behind + kubeletPeriod - 1) / kubeletPeriod * kubeletPeriod)
+	}
+	return start
+}
+
 // spreadStep is a number near half of n that has no divisor in common with it.
 func spreadStep(n int) int {
 	for step := max(1, n/2); ; step++ {

@@ -35,3 +35,20 @@ func TestAMoveBeginsAtOnceIfTheKubeletIsNotKnown(t *testing.T) {
 		t.Errorf("begins at %s", got)
 	}
 }
+
+func TestAStartInTheMiddleHasTheKubeletWaitForHalfAPeriod(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{0, 3 * time.Second, 19 * time.Second} {
+		for _, later := range []time.Duration{0, time.Second, time.Minute} {
+			from := noon.Add(later)
+			start := middleStart(noon, delay, from)
+			if start.Before(from) || start.Sub(from) >= kubeletPeriod {
+				t.Errorf("%s after the earliest time", start.Sub(from))
+			}
+			waits := start.Add(delay).Sub(noon) % kubeletPeriod
+			if off := (waits - kubeletPeriod/2).Abs(); off > time.Microsecond {
+				t.Errorf("delay %s: the kubelet waits from %s after a report on", delay, waits)
+			}
+		}
+	}
+}
