@@ -73,7 +73,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
 	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
 	flags.DurationVar(&c.CleanUpDelay, "gc-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
-	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 6*time.Second, "least age at which a heartbeat is stale; never less than three times what the node promised")
+	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 5*time.Second, "least age at which a heartbeat is stale; never less than two and a half times what the node promised")
 	flags.BoolVar(&c.FailoverEnabled, "failover-enabled", true, "take volumes from nodes that are lost; without it only Kubernetes does")
 	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet, "second sign that a node is lost: kubelet (its port does not answer) or off (its lease ran out, which takes a minute)")
 	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45, "percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")

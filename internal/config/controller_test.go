@@ -26,7 +26,7 @@ func TestControllerDefaultsAreValidAndFailOver(t *testing.T) {
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if !s.FailoverEnabled || s.FailoverProbe != config.ProbeKubelet || s.FailoverMassLossThreshold != 45 || !s.FailoverOutOfServiceTaint || s.HeartbeatStaleAfter != 6*time.Second {
+	if !s.FailoverEnabled || s.FailoverProbe != config.ProbeKubelet || s.FailoverMassLossThreshold != 45 || !s.FailoverOutOfServiceTaint || s.HeartbeatStaleAfter != 5*time.Second {
 		t.Errorf("%+v", s)
 	}
 }

@@ -23,8 +23,9 @@ const (
 )
 
 const (
-	// MissedHeartbeats is how many promised heartbeats may fail to come before a node counts as silent.
-	MissedHeartbeats = 3
+	// missedHalves is how many half intervals may pass without a heartbeat before a node counts as silent: two
+	// heartbeats are missing then, and the third is on its way if there is one. Silence alone does nothing, so it may be short.
+	missedHalves = 5
 	// FailedProbes is how many probes in a row must fail before they count.
 	FailedProbes = 3
 	// ReplicaGrace is how long a node may be lost before its replicas are replaced: a reboot shall cost no writes at Azure.
@@ -131,7 +132,7 @@ func secondSignal(s NodeSigns) (second bool, why string) {
 
 // Patience is the age at which a heartbeat is stale.
 func Patience(staleAfter time.Duration, promisedSeconds int32) time.Duration {
-	return max(staleAfter, MissedHeartbeats*time.Duration(promisedSeconds)*time.Second)
+	return max(staleAfter, missedHalves*time.Duration(promisedSeconds)*time.Second/2)
 }
 
 // Lateness is the age at which a heartbeat is half an interval late, and other signs of life are looked for.

@@ -93,7 +93,7 @@ func TestPatienceFollowsThePromise(t *testing.T) {
 	}{
 		"a fast promise":                {2, 6 * time.Second, 3 * time.Second},
 		"a faster one, with the least":  {1, 6 * time.Second, 1500 * time.Millisecond},
-		"a slow promise":                {30, 90 * time.Second, 45 * time.Second},
+		"a slow promise":                {30, 75 * time.Second, 45 * time.Second},
 		"no promise, with half of that": {0, 6 * time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

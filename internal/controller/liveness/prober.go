@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	probeTimeout       = time.Second
+	probeTimeout       = 600 * time.Millisecond
 	defaultKubeletPort = 10250
 )
 

@@ -14,7 +14,7 @@ const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
 	// probeRarely is how often a node is probed that is well, or long lost; probeOften while it is late; probeSteadily while it answers without a heartbeat for long.
-	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, time.Second
+	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
 	// askEvery is how often Azure, and the API server for a lease, is asked of a late node, and askRarely once it has been silent for long.
 	askEvery, askRarely = 5 * time.Second, 30 * time.Second
 	// askLost is how often Azure is asked of a node that is known to be lost. Two observers then stay below the 12 reads of a VM that Azure
