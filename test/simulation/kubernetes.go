@@ -67,6 +67,9 @@ func (w *world) endPod(m *machine, v *volumeModel) {
 		return
 	}
 	_ = w.store.Delete(podOf(v, m), client.DeleteOptions{GracePeriodSeconds: new(int64)})
+	if !w.inUse(m, v) {
+		return // which is so almost always, and a look is cheaper than a write that changes nothing
+	}
 	w.changeNode(m, func(n *corev1.Node) {
 		n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool { return name == inUseName(v) })
 	})
