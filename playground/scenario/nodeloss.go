@@ -96,7 +96,7 @@ func (e *Environment) awaitTypicalTime(ctx context.Context, f *Failover) error {
 	e.Report.Notes = append(e.Report.Notes, fmt.Sprintf(
 		"The power was cut when the kubelet of %s was likely to be half a period of ten seconds away from its next report of the volumes that it uses. It mounts a new volume only after that, "+
 			"so the whole would have taken up to five seconds more or less at another moment.", other))
-	return e.awaitTime(ctx, middleStart(e.view.observer.reported(other), usualFence, e.Clock.Now()))
+	return e.awaitTime(ctx, middleStart(e.view.observer.reportedUse(other), usualFence, e.Clock.Now()))
 }
 
 // nodePowerCut cuts the power of a node. Azure says that its VM runs, as it does at

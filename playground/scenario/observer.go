@@ -28,7 +28,10 @@ type observer struct {
 	// volumes are the volumes of the scenario: by PersistentVolume and by AzVolume.
 	volumes map[string]volume
 	// reports is when each kubelet last reported a change of the volumes that it uses.
-	reports    map[string]time.Time
+	reports map[string]time.Time
+	// uses is when each kubelet last reported that it uses one more volume. Only a kubelet
+	// says that; the driver too takes volumes out of the list.
+	uses       map[string]time.Time
 	milestones []milestone
 	// told is when an event of the driver with that reason was last seen.
 	told map[string]time.Time
@@ -39,7 +42,7 @@ type observer struct {
 func newObserver(events *timeline.Log, clock clock.PassiveClock) *observer {
 	return &observer{
 		events: events, clock: clock, started: clock.Now(),
-		volumes: map[string]volume{}, reports: map[string]time.Time{}, told: map[string]time.Time{},
+		volumes: map[string]volume{}, reports: map[string]time.Time{}, uses: map[string]time.Time{}, told: map[string]time.Time{},
 	}
 }
 
@@ -77,6 +80,14 @@ func (o *observer) reported(node string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.reports[node]
+}
+
+// reportedUse is when the kubelet of the node last reported that it uses one more
+// volume; zero if it has not.
+func (o *observer) reportedUse(node string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.uses[node]
 }
 
 func (o *observer) learn(pv *corev1.PersistentVolume) {
@@ -183,6 +194,9 @@ func (o *observer) sawNode(old, node *corev1.Node) {
 	if !slices.Equal(before, now) {
 		o.mu.Lock()
 		o.reports[node.Name] = o.clock.Now()
+		if slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) }) {
+			o.uses[node.Name] = o.clock.Now()
+		}
 		o.mu.Unlock()
 	}
 	for _, name := range before {

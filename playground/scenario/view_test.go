@@ -157,6 +157,15 @@ func TestAKubeletThatLetsGoBecomesAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.awaitStep(t, "Node node-1: not in use")
+	if !p.view.observer.reportedUse("node-1").IsZero() {
+		t.Error("a volume that is not used any more passes for one that is")
+	}
+	node = node.DeepCopy()
+	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/disk.csi.azure.com^" + handle}
+	if _, err := p.kube.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.await(t, func() bool { return !p.view.observer.reportedUse("node-1").IsZero() })
 	if p.view.observer.reported("node-1").IsZero() || !p.view.observer.reported("node-2").IsZero() {
 		t.Error("the time of the report is not kept")
 	}
