@@ -40,7 +40,7 @@ run_stages() {
     trap - INT TERM
     passed=$((passed + 1))
     echo "=== $stage passed in $((SECONDS - started)) s"
-    grep -a -E '^(ok |Ran |SUCCESS|METRIC|[0-9]+ passed)' "$log" | tail -60
+    grep -a -E '^(ok |Ran |SUCCESS|METRIC|[0-9]+ passed)|histories, [0-9]+ steps' "$log" | tail -60
   done
   echo "$passed passed, 0 failed"
 }
