@@ -66,7 +66,7 @@ func (e *Environment) endLoss(ctx context.Context, f Failover) error {
 
 // usualFence is about how long it takes from a power cut until the next pod is scheduled:
 // to notice it and to detach the disk by force.
-const usualFence = 19 * time.Second
+const usualFence = 18 * time.Second
 
 // awaitTypicalTime blocks until a time at which a power cut leads to a failover of typical
 // length. A kubelet mounts a new volume only after its own next report, every ten seconds,
