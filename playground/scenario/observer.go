@@ -27,8 +27,6 @@ type observer struct {
 	mu sync.Mutex
 	// volumes are the volumes of the scenario: by PersistentVolume and by AzVolume.
 	volumes map[string]volume
-	// reports is when each kubelet last reported a change of the volumes that it uses.
-	reports map[string]time.Time
 	// uses is when each kubelet last reported that it uses one more volume. Only a kubelet
 	// says that; the driver too takes volumes out of the list.
 	uses       map[string]time.Time
@@ -42,7 +40,7 @@ type observer struct {
 func newObserver(events *timeline.Log, clock clock.PassiveClock) *observer {
 	return &observer{
 		events: events, clock: clock, started: clock.Now(),
-		volumes: map[string]volume{}, reports: map[string]time.Time{}, uses: map[string]time.Time{}, told: map[string]time.Time{},
+		volumes: map[string]volume{}, uses: map[string]time.Time{}, told: map[string]time.Time{},
 	}
 }
 
@@ -74,16 +72,8 @@ func (o *observer) volume(name string) (volume, bool) {
 	return v, ok
 }
 
-// reported is when the kubelet of the node last reported a change of the volumes that
-// it uses, which it does at fixed intervals; zero if it has not.
-func (o *observer) reported(node string) time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.reports[node]
-}
-
 // reportedUse is when the kubelet of the node last reported that it uses one more
-// volume; zero if it has not.
+// volume, which it does at fixed intervals; zero if it has not.
 func (o *observer) reportedUse(node string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,12 +181,9 @@ func (o *observer) sawNode(old, node *corev1.Node) {
 		return names
 	}
 	before, now := inUse(old), inUse(node)
-	if !slices.Equal(before, now) {
+	if slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) }) {
 		o.mu.Lock()
-		o.reports[node.Name] = o.clock.Now()
-		if slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) }) {
-			o.uses[node.Name] = o.clock.Now()
-		}
+		o.uses[node.Name] = o.clock.Now()
 		o.mu.Unlock()
 	}
 	for _, name := range before {

@@ -102,7 +102,7 @@ func (e *Environment) moveTimes(ctx context.Context, w Workload, v volume, times
 	var moves []Move
 	for i := range times {
 		if pod := e.view.pod(w.pod()); pod != nil {
-			reported := e.view.observer.reported(pod.Spec.NodeName)
+			reported := e.view.observer.reportedUse(e.replicaElsewhere(v, pod.Spec.NodeName))
 			if err := e.awaitTime(ctx, spreadStart(i, times, reported, e.Clock.Now())); err != nil {
 				return moves, err
 			}
@@ -118,6 +118,16 @@ func (e *Environment) moveTimes(ctx context.Context, w Workload, v volume, times
 		}
 	}
 	return moves, nil
+}
+
+// replicaElsewhere is a node other than that one that has the disk; empty if there is none.
+func (e *Environment) replicaElsewhere(v volume, node string) string {
+	for other := range e.view.attachments(v.Name) {
+		if other != node {
+			return other
+		}
+	}
+	return ""
 }
 
 func (e *Environment) recordMoves(with, without Series) {
@@ -192,7 +202,7 @@ func (e *Environment) draw(with, without Series) {
 	e.Report.Notes = []string{
 		"Kubernetes, its kubelets, containerd and the driver are the real programs; each node is a set of namespaces on one machine. Azure is played by azuresim, whose attach and detach take 10 to 13 seconds with a tail, as users of Azure report.",
 		"The time of a move runs from the request to delete the pod until a watch showed the next pod Running and Ready on another node.",
-		"Most of a replicated move is Kubernetes': the kubelet of the old node says only with its periodic status, every 10 seconds, that it does not use the volume any more, and Kubernetes does not detach it before. The moves begin at different points of that period, evenly spread, so that the median does not depend on luck.",
+		"Most of a replicated move is Kubernetes': the kubelet of the new node mounts a volume only after its periodic status, every 10 seconds, has said that it uses it. The moves begin at different points of that period, evenly spread, so that the median does not depend on luck.",
 		"The pod with a replica and the one without are moved at the same time, in different zones: they share no node.",
 		"The driver's share is the sum of what its own log gives as the durations of ControllerUnpublishVolume, ControllerPublishVolume and NodeStageVolume, failed attempts included.",
 		"The pod appends numbered records with fsync and tells each number to a witness outside the nodes only afterwards. At the end the disk is read around the page cache and compared with what the witness knows.",

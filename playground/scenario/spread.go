@@ -9,14 +9,14 @@ const (
 	// kubeletPeriod is how often a kubelet says which volumes it uses: its
 	// nodeStatusUpdateFrequency, 10 s by default, to which it adds up to 4 % at random.
 	kubeletPeriod = 10200 * time.Millisecond
-	// unstageDelay is about how long it takes from the request to delete a pod until the
-	// kubelet has unmounted its volume.
-	unstageDelay = 1200 * time.Millisecond
+	// arrivalDelay is about how long it takes from the request to delete a pod until the
+	// next one has come to its kubelet.
+	arrivalDelay = 1200 * time.Millisecond
 )
 
-// spreadStart says when the i-th of some moves is to begin, so that the old kubelet's
-// next report comes once early, once late, and evenly in between, after the volume was
-// unmounted. How long a move waits for that report is otherwise luck, and so would
+// spreadStart says when the i-th of some moves is to begin, so that the next report of the
+// new node's kubelet comes once early, once late, and evenly in between, after the pod
+// has come there. How long a move waits for that report is otherwise luck, and so would
 // be the median of a few moves. reported is when that kubelet last reported; from
 // is the earliest time.
 func spreadStart(i, moves int, reported, from time.Time) time.Time {
@@ -26,7 +26,7 @@ func spreadStart(i, moves int, reported, from time.Time) time.Time {
 	// Every move gets a part of the period; neighbours in time get parts far apart.
 	part := i * spreadStep(moves) % moves
 	wait := kubeletPeriod * time.Duration(2*part+1) / time.Duration(2*moves)
-	start := reported.Add(-wait - unstageDelay)
+	start := reported.Add(-wait - arrivalDelay)
 	if behind := from.Sub(start); behind > 0 {
 		start = start.Add((behind + kubeletPeriod - 1) / kubeletPeriod * kubeletPeriod)
 	}

@@ -18,8 +18,8 @@ func TestMovesWaitForTheKubeletOnceForEachPartOfItsPeriod(t *testing.T) {
 			if start.Before(now) || start.Sub(now) > kubeletPeriod {
 				t.Fatalf("at %s the next move is to begin at %s", now, start)
 			}
-			// What is left of the period, when the volume has been unmounted, is the wait.
-			wait := kubeletPeriod - start.Add(unstageDelay).Sub(reported)%kubeletPeriod
+			// What is left of the period, when the pod has come to its node, is the wait.
+			wait := kubeletPeriod - start.Add(arrivalDelay).Sub(reported)%kubeletPeriod
 			parts[int(wait*time.Duration(moves)/(kubeletPeriod+1))] = true
 			now = start.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "took")))
 		}

@@ -2,6 +2,7 @@ package azure_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -133,7 +134,8 @@ func (l *lab) Do(req *http.Request) (*http.Response, error) {
 // dropped says whether the handler closed the connection.
 func dropped(handle func()) (aborted bool) {
 	defer func() {
-		if e := recover(); e == http.ErrAbortHandler {
+		e := recover()
+		if err, ok := e.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			aborted = true
 		} else if e != nil {
 			panic(e)

@@ -158,7 +158,7 @@ func onlyConflicts(err error) bool {
 	if err == nil {
 		return false
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts of a joined error are looked at one by one
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, part := range joined.Unwrap() {
 			if !onlyConflicts(part) {
 				return false

@@ -161,16 +161,13 @@ func (c *Cache) List(_ context.Context, list client.ObjectList, options ...clien
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := itemType(list)
-	matches, err := selector(options, func(o client.Object, field string) ([]string, bool) {
+	matches := selector(options, func(o client.Object, field string) ([]string, bool) {
 		index, ok := c.indexes[of][field]
 		if !ok {
 			return nil, false
 		}
 		return index(o), true
 	})
-	if err != nil {
-		return err
-	}
 	fillList(list, c.kind(of).objects, matches)
 	return nil
 }

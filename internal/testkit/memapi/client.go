@@ -57,11 +57,7 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, options ...cl
 	return c.gate(ctx, Call{Verb: "list", Kind: of.Name()}, func() error {
 		c.store.mu.Lock()
 		defer c.store.mu.Unlock()
-		matches, err := selector(options, selectable)
-		if err != nil {
-			return err
-		}
-		fillList(list, c.store.kindOf(of).objects, matches)
+		fillList(list, c.store.kindOf(of).objects, selector(options, selectable))
 		return nil
 	})
 }
@@ -78,7 +74,7 @@ func fillList(list client.ObjectList, objects map[types.NamespacedName]client.Ob
 }
 
 // selector returns what the options of a list select. values returns the values of a field, and whether it can be selected by.
-func selector(options []client.ListOption, values func(o client.Object, field string) ([]string, bool)) (func(client.Object) bool, error) {
+func selector(options []client.ListOption, values func(o client.Object, field string) ([]string, bool)) func(client.Object) bool {
 	var all client.ListOptions
 	all.ApplyOptions(options)
 	var requirements fields.Requirements
@@ -106,7 +102,7 @@ func selector(options []client.ListOption, values func(o client.Object, field st
 			}
 		}
 		return true
-	}, nil
+	}
 }
 
 type labels map[string]string
@@ -140,12 +136,9 @@ func selectable(o client.Object, field string) ([]string, bool) {
 // Watch implements client.WithWatch.
 func (c *Client) Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
 	of := itemType(list)
-	matches, err := selector(options, selectable)
-	if err != nil {
-		return nil, err
-	}
+	matches := selector(options, selectable)
 	var w watch.Interface
-	err = c.gate(ctx, Call{Verb: "watch", Kind: of.Name()}, func() error { w = c.store.watch(of, matches); return nil })
+	err := c.gate(ctx, Call{Verb: "watch", Kind: of.Name()}, func() error { w = c.store.watch(of, matches); return nil })
 	if err != nil {
 		return nil, err
 	}
