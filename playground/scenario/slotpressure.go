@@ -29,7 +29,7 @@ const (
 // has pods with disks of their own start there. Replicas must give way, and nobody who
 // runs may notice.
 func slotPressure(ctx context.Context, e *Environment) error {
-	full, beside, zone, err := e.pressureNodes()
+	full, beside, zone, err := e.pressureNodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,15 +80,21 @@ func slotPressure(ctx context.Context, e *Environment) error {
 	return nil
 }
 
-// pressureNodes are two nodes of one zone that has no third: the replicas of the pods
-// on one go to the other.
-func (e *Environment) pressureNodes() (full, beside, zone string, err error) {
-	for _, zone := range e.view.zones() {
-		if nodes := e.view.nodes(zone); len(nodes) == 2 {
-			return nodes[0], nodes[1], zone, nil
+// pressureNodes are two nodes of one zone: the replicas of the pods on one go to the
+// other, because further nodes of the zone are kept for nobody meanwhile.
+func (e *Environment) pressureNodes(ctx context.Context) (full, beside, zone string, err error) {
+	zones := e.view.zones()
+	if len(zones) == 0 {
+		return "", "", "", errors.New("slot-pressure needs a zone with two nodes: bring the playground up with 4 nodes")
+	}
+	nodes := e.view.nodes(zones[0])
+	for _, spare := range nodes[2:] {
+		e.mendLater("let "+spare+" take pods", func(ctx context.Context) error { return e.setSpare(ctx, spare, false) })
+		if err := e.setSpare(ctx, spare, true); err != nil {
+			return "", "", "", err
 		}
 	}
-	return "", "", "", errors.New("slot-pressure needs a zone of exactly two nodes: bring the playground up with 4 nodes")
+	return nodes[0], nodes[1], zones[0], nil
 }
 
 // slots is how many data disks the node takes, 0 if the driver does not know.
