@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -64,7 +66,11 @@ func slotPressure(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return err
 	}
-	e.recordLanding(full, slots, replicas, landed)
+	calls, err := e.azure.since(ctx, began)
+	if err != nil {
+		return err
+	}
+	e.recordLanding(full, slots, replicas, landed, calls)
 	if err := e.judgeSteady(ctx, before, began, writePatience); err != nil {
 		return err
 	}
@@ -118,8 +124,6 @@ func (v *view) attached(node string) int {
 type landing struct {
 	workloads []Workload
 	took      []time.Duration
-	// most is the largest number of disks that was seen at the node.
-	most int
 }
 
 // land makes the newcomers on the node and returns when they run there.
@@ -133,12 +137,10 @@ func (e *Environment) land(ctx context.Context, node string, began time.Time) (l
 		return l, err
 	}
 	l.took = make([]time.Duration, newcomers)
-	counts := make([]int, newcomers)
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, w := range l.workloads {
 		group.Go(func() error {
 			return e.view.await(groupCtx, startTimeout, w.pod()+" runs on the full node", func() bool {
-				counts[i] = max(counts[i], e.view.attached(node))
 				pod := e.view.pod(w.pod())
 				if pod == nil || !isRunning(pod) {
 					return false
@@ -148,12 +150,10 @@ func (e *Environment) land(ctx context.Context, node string, began time.Time) (l
 			})
 		})
 	}
-	err := group.Wait()
-	l.most = slices.Max(counts)
-	return l, err
+	return l, group.Wait()
 }
 
-func (e *Environment) recordLanding(node string, slots, replicas int, l landing) {
+func (e *Environment) recordLanding(node string, slots, replicas int, l landing, calls []azureCall) {
 	var seconds []float64
 	for _, took := range l.took {
 		seconds = append(seconds, milli(took))
@@ -168,10 +168,16 @@ func (e *Environment) recordLanding(node string, slots, replicas int, l landing)
 		}
 	}
 	e.metric("replicas_left", left)
-	e.metric("disks_at_most", l.most)
 	e.check(fmt.Sprintf("the new pods run on the full node after at most %d s", maxLandingSeconds), slowest.Seconds() <= maxLandingSeconds, "%s s", list(seconds))
 	e.check("just as many replicas have given way as slots were needed", left == replicas-newcomers+reservedSlots, "%d replicas were there, %d are left", replicas, left)
-	e.check("no slot is taken twice", l.most <= slots, "%d disks at most, and there are %d slots", l.most, slots)
+	refusals := 0
+	for _, c := range calls {
+		if c.isWrite() && c.Status >= http.StatusBadRequest && strings.EqualFold(c.Name, node) {
+			refusals++
+		}
+	}
+	e.metric("azure_refusals", refusals)
+	e.check("Azure is not asked for more than the node takes", refusals == 0, "%d attaches were refused", refusals)
 	e.Report.Summary = fmt.Sprintf("%s had %d of its %d slots taken by replicas. %d pods with disks of their own started there all the same, the slowest after %s; %d replicas gave way.",
 		node, replicas, slots, newcomers, timeline.Round(slowest), replicas-left)
 }
