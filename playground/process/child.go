@@ -117,19 +117,24 @@ func (c *Child) keep() {
 				return
 			case <-time.After(time.Second):
 			}
+			// Counted first, so that who sees what the new process does also sees it counted.
+			c.count(1)
 			if err = c.start(); err == nil {
 				break
 			}
+			c.count(-1)
 			c.log.Error("process does not start", "error", err)
 		}
-		c.mu.Lock()
-		c.restarts++
-		stopped := c.stopping()
-		c.mu.Unlock()
-		if stopped { // Stop may have signalled the process before this one
+		if c.stopping() { // Stop may have signalled the process before this one
 			c.signal(syscall.SIGKILL)
 		}
 	}
+}
+
+func (c *Child) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restarts += n
 }
 
 func (c *Child) current() *exec.Cmd {
