@@ -210,7 +210,14 @@ func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolu
 		pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
 	}
 	l.must(l.Client.Create(l.Context(), pv))
-	l.Cleanup(func() { _ = l.Client.Delete(context.Background(), pv) })
+	l.Cleanup(func() {
+		// PersistentVolumes belong to the whole API server, and nobody runs here who would take away what protects them: one that stayed
+		// would pass for that of the next test's volume of the same name.
+		free := pv.DeepCopy()
+		free.Finalizers = nil
+		_ = l.Client.Patch(context.Background(), free, client.MergeFrom(pv))
+		_ = l.Client.Delete(context.Background(), pv)
+	})
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: volume},
 		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: pv.Name, Resources: corev1.VolumeResourceRequirements{Requests: capacity}},
