@@ -142,8 +142,13 @@ type DiskSpec struct {
 // DiskTuning are the parameters that most disks leave alone; the zero value is
 // the platform's default.
 type DiskTuning struct {
-	IOPSReadWrite              *int64
-	MBpsReadWrite              *int64
+	IOPSReadWrite *int64
+	MBpsReadWrite *int64
+	// IOPSReadOnly and MBpsReadOnly are what the VMs that share a disk read-only have together.
+	IOPSReadOnly *int64
+	MBpsReadOnly *int64
+	// Tier is the performance tier, as in "P30"; "" for that of the size.
+	Tier                       string
 	LogicalSectorSize          *int32
 	NetworkAccessPolicy        string
 	PublicNetworkAccess        string
@@ -153,15 +158,25 @@ type DiskTuning struct {
 	Bursting                   *bool
 	PerformancePlus            *bool
 	OptimizedForFrequentAttach *bool
+	// ActionOnDiskDelay is what the platform does when the disk stops answering: "None" or "AutomaticReattach"; "" for the platform's default.
+	ActionOnDiskDelay string
 }
 
-// DiskChange names what Disks.Update changes; nil leaves alone.
+// DiskChange names what Disks.Update changes; nil leaves alone. All of it travels in one call.
 type DiskChange struct {
-	SizeBytes     *int64
-	SKUName       *string
-	IOPSReadWrite *int64
-	MBpsReadWrite *int64
-	Tags          map[string]string
+	SizeBytes           *int64
+	SKUName             *string
+	IOPSReadWrite       *int64
+	MBpsReadWrite       *int64
+	IOPSReadOnly        *int64
+	MBpsReadOnly        *int64
+	Tier                *string
+	Bursting            *bool
+	NetworkAccessPolicy *string
+	PublicNetworkAccess *string
+	DiskAccessID        *string
+	// Tags are all that the disk shall have.
+	Tags map[string]string
 }
 
 // Disk is a disk as the platform sees it.
@@ -181,15 +196,32 @@ type Disk struct {
 	AttachedTo []string
 	// Ready says that the disk is provisioned and can be attached.
 	Ready bool
+	// CompletionPercent of the background copy that fills the disk; 100 where there is none.
+	CompletionPercent float64
+	// OSDisk says that the disk carries an operating system, and is nobody's data.
+	OSDisk bool
+	// DiskTuning is what the platform says of the rest.
+	DiskTuning
 }
 
 // SnapshotSpec describes a snapshot to create.
 type SnapshotSpec struct {
-	ID          string
-	SourceID    string
-	Location    string
-	Incremental bool
-	Tags        map[string]string
+	// ID is the resource ID that the snapshot shall have.
+	ID string
+	// SourceID is the resource ID of a disk, or of the incremental snapshot to copy to another region.
+	SourceID string
+	// Location is the source's for a snapshot of a disk; another one makes a copy in the background.
+	Location            string
+	Incremental         bool
+	NetworkAccessPolicy string
+	PublicNetworkAccess string
+	DiskAccessID        string
+	// DataAccessAuthMode is "None" or "AzureActiveDirectory"; "" for the platform's default.
+	DataAccessAuthMode string
+	// InstantAccessMinutes, from 60 to 300, makes a snapshot of an Ultra or Premium v2 disk usable
+	// before its background copy has ended, for so long; 0 for not.
+	InstantAccessMinutes int64
+	Tags                 map[string]string
 }
 
 // Snapshot is a snapshot as the platform sees it.
@@ -200,6 +232,10 @@ type Snapshot struct {
 	SizeBytes int64
 	Created   time.Time
 	Tags      map[string]string
+	// Incremental says that it holds what changed since the one before.
+	Incremental bool
+	// CompletionPercent of the background copy; 100 where there is none.
+	CompletionPercent float64
 	// Ready says that a disk can be created from it.
 	Ready bool
 }

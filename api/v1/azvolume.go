@@ -69,9 +69,8 @@ const (
 )
 
 // AzVolumeSpec is what was asked for. All of it is immutable but for the
-// capacity, which may grow, and the number of replicas.
+// capacity, which may grow, the number of replicas, and what of the disk a VolumeAttributesClass can change.
 //
-// +kubebuilder:validation:XValidation:rule="self.disk == oldSelf.disk",message="spec.disk is immutable"
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="spec.source is immutable"
@@ -105,6 +104,21 @@ type AzVolumeSpec struct {
 // DiskParameters are the typed parameters of a managed disk, after validation.
 // Sources: the StorageClass parameters of the driver, and
 // https://learn.microsoft.com/azure/virtual-machines/disks-types.
+//
+// +kubebuilder:validation:XValidation:rule="self.subscriptionID == oldSelf.subscriptionID",message="spec.disk.subscriptionID is immutable"
+// +kubebuilder:validation:XValidation:rule="self.resourceGroup == oldSelf.resourceGroup",message="spec.disk.resourceGroup is immutable"
+// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="spec.disk.name is immutable"
+// +kubebuilder:validation:XValidation:rule="self.maxShares == oldSelf.maxShares",message="spec.disk.maxShares is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.location) == has(oldSelf.location) && (!has(self.location) || self.location == oldSelf.location)",message="spec.disk.location is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.zone) == has(oldSelf.zone) && (!has(self.zone) || self.zone == oldSelf.zone)",message="spec.disk.zone is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.fsType) == has(oldSelf.fsType) && (!has(self.fsType) || self.fsType == oldSelf.fsType)",message="spec.disk.fsType is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.logicalSectorSize) == has(oldSelf.logicalSectorSize) && (!has(self.logicalSectorSize) || self.logicalSectorSize == oldSelf.logicalSectorSize)",message="spec.disk.logicalSectorSize is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionSetID) == has(oldSelf.diskEncryptionSetID) && (!has(self.diskEncryptionSetID) || self.diskEncryptionSetID == oldSelf.diskEncryptionSetID)",message="spec.disk.diskEncryptionSetID is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionType) == has(oldSelf.diskEncryptionType) && (!has(self.diskEncryptionType) || self.diskEncryptionType == oldSelf.diskEncryptionType)",message="spec.disk.diskEncryptionType is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.enablePerformancePlus) == has(oldSelf.enablePerformancePlus) && (!has(self.enablePerformancePlus) || self.enablePerformancePlus == oldSelf.enablePerformancePlus)",message="spec.disk.enablePerformancePlus is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.optimizedForFrequentAttach) == has(oldSelf.optimizedForFrequentAttach) && (!has(self.optimizedForFrequentAttach) || self.optimizedForFrequentAttach == oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.availabilityPolicy) == has(oldSelf.availabilityPolicy) && (!has(self.availabilityPolicy) || self.availabilityPolicy == oldSelf.availabilityPolicy)",message="spec.disk.availabilityPolicy is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.writeAcceleratorEnabled) == has(oldSelf.writeAcceleratorEnabled) && (!has(self.writeAcceleratorEnabled) || self.writeAcceleratorEnabled == oldSelf.writeAcceleratorEnabled)",message="spec.disk.writeAcceleratorEnabled is immutable"
 type DiskParameters struct {
 	// SubscriptionID is the subscription of the disk.
 	// +kubebuilder:validation:MinLength=1
@@ -144,6 +158,15 @@ type DiskParameters struct {
 	// DiskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadWrite *int64 `json:"diskMBpsReadWrite,omitempty"`
+	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
+	// +optional
+	DiskIOPSReadOnly *int64 `json:"diskIOPSReadOnly,omitempty"`
+	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
+	// +optional
+	DiskMBpsReadOnly *int64 `json:"diskMBpsReadOnly,omitempty"`
+	// Tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
+	// +optional
+	Tier string `json:"tier,omitempty"`
 	// LogicalSectorSize is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
 	// +kubebuilder:validation:Enum=512;4096
 	// +optional
@@ -174,6 +197,10 @@ type DiskParameters struct {
 	// OptimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
 	// +optional
 	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
+	// AvailabilityPolicy is what Azure does when the disk stops answering.
+	// +kubebuilder:validation:Enum=None;AutomaticReattach
+	// +optional
+	AvailabilityPolicy string `json:"availabilityPolicy,omitempty"`
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`

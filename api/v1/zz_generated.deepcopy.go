@@ -405,6 +405,16 @@ func (in *DiskParameters) DeepCopyInto(out *DiskParameters) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.DiskIOPSReadOnly != nil {
+		in, out := &in.DiskIOPSReadOnly, &out.DiskIOPSReadOnly
+		*out = new(int64)
+		**out = **in
+	}
+	if in.DiskMBpsReadOnly != nil {
+		in, out := &in.DiskMBpsReadOnly, &out.DiskMBpsReadOnly
+		*out = new(int64)
+		**out = **in
+	}
 	if in.LogicalSectorSize != nil {
 		in, out := &in.LogicalSectorSize, &out.LogicalSectorSize
 		*out = new(int32)
