@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -31,7 +32,7 @@ var codeOf = map[provisioner.Kind]codes.Code{
 
 // From returns err as an error that carries a gRPC status, and nil for nil. In
 // this order: an error that carries a status keeps its code; a provisioner.Kind
-// decides; then the end of a context, and what the API server or the way to it
+// decides; then a bad paging token, the end of a context, and what the API server or the way to it
 // failed with; all else is Internal. The message is err's own.
 func From(err error) error {
 	if err == nil {
@@ -53,6 +54,9 @@ func Code(err error) codes.Code {
 	}
 	if code, ok := codeOf[provisioner.KindOf(err)]; ok {
 		return code
+	}
+	if badToken := (*pagetoken.BadTokenError)(nil); errors.As(err, &badToken) {
+		return codes.Aborted
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

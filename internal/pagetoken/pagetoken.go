@@ -1,0 +1,92 @@
+// Package pagetoken cuts lists into pages for the CSI servers. A token says after which key to go on, and not how
+// many items there were, so what is there all the time is listed exactly once, whatever is made or
+// deleted between two pages, also by another replica of the server or after a restart.
+package pagetoken
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// version of the token's layout. A token of another version is bad: the caller begins anew.
+const version = "1"
+
+// BadTokenError is a token that this package did not make, or made for another list. The servers return it as
+// ABORTED, which tells the caller to begin again without a token.
+type BadTokenError struct {
+	// Token that was given, and what the list is of.
+	Token, Of string
+	// Reason says what is wrong with it.
+	Reason string
+}
+
+// Error implements error.
+func (e *BadTokenError) Error() string {
+	return fmt.Sprintf("starting token %.80q of %s: %s; begin again without one", e.Token, e.Of, e.Reason)
+}
+
+// Encode makes the token with which a list of the kind "of" goes on after a key.
+func Encode(of, after string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(version + of + "\x00" + after))
+}
+
+// Decode returns the key after which the list goes on; "" for an empty token, which is the beginning. Errors: *BadTokenError.
+func Decode(of, token string) (string, error) {
+	if token == "" {
+		return "", nil
+	}
+	bad := func(reason string) (string, error) { return "", &BadTokenError{Token: token, Of: of, Reason: reason} }
+	// Line breaks are not skipped: each key has one token.
+	if strings.ContainsAny(token, "\r\n") {
+		return bad("not a token of this driver")
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil {
+		return bad("not a token of this driver")
+	}
+	rest, ok := strings.CutPrefix(string(raw), version)
+	if !ok {
+		return bad("of another version of this driver")
+	}
+	kind, after, ok := strings.Cut(rest, "\x00")
+	switch {
+	case !ok || after == "":
+		return bad("not a token of this driver")
+	case kind != of:
+		return bad("made for another list")
+	}
+	return after, nil
+}
+
+// Page is what a list call asks for.
+type Page struct {
+	// Of is the kind of the list, as in "volumes"; for a list with a filter it names the filter too.
+	Of string
+	// StartingToken is where to begin; "" for the beginning.
+	StartingToken string
+	// MaxEntries bounds the page; 0 or less for all.
+	MaxEntries int32
+}
+
+// Cut returns the page's items in the order of their keys, and the token of the next page, "" if there is none. No two items
+// have one key, and no key is empty; items is not changed. Errors: *BadTokenError.
+func Cut[T any](page Page, items []T, key func(T) string) (found []T, next string, err error) {
+	after, err := Decode(page.Of, page.StartingToken)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, item := range items {
+		if key(item) > after {
+			found = append(found, item)
+		}
+	}
+	slices.SortFunc(found, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
+	most := int(page.MaxEntries)
+	if most <= 0 || most >= len(found) {
+		return found, "", nil
+	}
+	return found[:most], Encode(page.Of, key(found[most-1])), nil
+}
