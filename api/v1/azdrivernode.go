@@ -76,6 +76,18 @@ const (
 	ReachableFencingHeldBack = "FencingHeldBack"
 )
 
+// NodeConditionProbeable says whether the controller's probes reach the node, so that a controller that has just
+// started knows what its predecessor had learnt. It is absent until a probe was answered. Only the controller writes it.
+const NodeConditionProbeable = "Probeable"
+
+// Reasons of the condition Probeable.
+const (
+	// ProbeableAnswered: True; the node has answered, and a silence means something.
+	ProbeableAnswered = "ProbeAnswered"
+	// ProbeableContradicted: False; heartbeats came while probes failed, so that a silence means nothing.
+	ProbeableContradicted = "ProbesContradicted"
+)
+
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
 	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
@@ -104,7 +116,7 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable.
+	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable, Probeable, OutOfService.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

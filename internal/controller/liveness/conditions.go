@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ import (
 // publishEvery is how often the conditions are compared with the verdicts.
 const publishEvery = time.Second
 
-// ConditionWriter keeps the condition Reachable of the AzDriverNodes in step with a Monitor. It runs in the leader alone.
+// ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a Monitor. It runs in the leader alone.
 type ConditionWriter struct {
 	// Client reads from the cache.
 	Client    client.Client
@@ -78,26 +79,33 @@ func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) erro
 	if !heard || d.DeletionTimestamp != nil {
 		return nil
 	}
-	wanted := condition(verdict)
-	before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
-	// The message is that of the moment of the change: a newer one is not worth a write.
-	if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
+	changed, told := d.DeepCopy(), []metav1.Condition{}
+	for _, wanted := range append([]metav1.Condition{condition(verdict)}, w.probeable(d.Name)...) {
+		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
+		// The message is that of the moment of the change: a newer one is not worth a write.
+		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
+			continue
+		}
+		wanted.LastTransitionTime = metav1.NewTime(w.Clock.Now())
+		meta.SetStatusCondition(&changed.Status.Conditions, wanted)
+		if before != nil || wanted.Status != metav1.ConditionTrue {
+			told = append(told, wanted)
+		}
+	}
+	if equality.Semantic.DeepEqual(changed.Status.Conditions, d.Status.Conditions) {
 		return nil
 	}
-	wanted.LastTransitionTime = metav1.NewTime(w.Clock.Now())
-	changed := d.DeepCopy()
-	meta.SetStatusCondition(&changed.Status.Conditions, wanted)
 	// The node writes to the same list; whoever is second must look again.
 	err := w.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the cache will have it by the next round
 	}
 	if err != nil {
-		return fmt.Errorf("write condition %s: %w", wanted.Type, err)
+		return fmt.Errorf("write conditions: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("node judged", "node", d.Name, "reason", wanted.Reason, "evidence", wanted.Message)
-	if before != nil || wanted.Status != metav1.ConditionTrue {
-		w.tell(d.Name, wanted)
+	for _, c := range told {
+		ctrl.LoggerFrom(ctx).Info("node judged", "node", d.Name, "condition", c.Type, "reason", c.Reason, "evidence", c.Message)
+		w.tell(d.Name, c)
 	}
 	return nil
 }
@@ -131,4 +139,19 @@ func condition(v Verdict) metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
 	}
 	return c
+}
+
+// probeable is what this process knows of probes, for whoever is the next to lead.
+func (w *ConditionWriter) probeable(node string) []metav1.Condition {
+	works, contradicted := w.Monitor.probed(node)
+	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
+	switch {
+	case works:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, apiv1.ProbeableAnswered, "the node has answered a probe of the controller"
+	case contradicted:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ProbeableContradicted, "heartbeats came while probes failed; the kubelet's lease takes their place"
+	default:
+		return nil
+	}
+	return []metav1.Condition{c}
 }

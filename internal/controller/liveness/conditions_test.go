@@ -142,3 +142,44 @@ func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
 		t.Fatal("written after a restart")
 	}
 }
+
+func TestANewProcessKnowsFromTheConditionThatProbesReachANodeThatHasDied(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	p.reachable(n)
+	for _, name := range w.names {
+		left := &apiv1.AzDriverNode{}
+		w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, left))
+		if !meta.IsStatusConditionTrue(left.Status.Conditions, apiv1.NodeConditionProbeable) {
+			t.Fatalf("%s: %v", name, left.Status.Conditions)
+		}
+		w.drivers[name].Status.Conditions = left.Status.Conditions
+	}
+	w.cut(n)
+	w.restart()
+	if took, lost := w.pass(20*time.Second, w.is(n, plan.NodeLost)); !lost || took > 10*time.Second {
+		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	}
+}
+
+func TestTheConditionSaysThatProbesDoNotCountAnyMore(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	p.reachable(n)
+	w.machines[n].answers = false // a firewall
+	w.sleep(3 * time.Minute)
+	p.reachable(n)
+	d := &apiv1.AzDriverNode{}
+	w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+	if !meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionProbeable) {
+		t.Fatal(d.Status.Conditions)
+	}
+	w.drivers[n].Status.Conditions = d.Status.Conditions
+	w.machines[n].beats = false
+	w.restart()
+	w.never(time.Minute, fenced)
+}

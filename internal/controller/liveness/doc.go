@@ -11,7 +11,8 @@
 // counts only while the API server answers this process: the clocks of all nodes start again
 // after a loss of contact, and no node is lost before the API server itself has shown its old heartbeat.
 //
-// The ConditionWriter, which runs in the leader alone, writes the verdicts into the condition Reachable of the AzDriverNodes.
+// The ConditionWriter, which runs in the leader alone, writes the verdicts into the condition Reachable of the AzDriverNodes, and which nodes can be
+// probed into the condition Probeable, from which a new process takes it up.
 //
-// All state is only about speed: after a restart every node has its grace again.
+// All other state is only about speed: after a restart every node has its grace again.
 package liveness

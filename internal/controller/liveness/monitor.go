@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -118,6 +119,9 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 		n = &node{name: d.Name, changed: now, verdict: Verdict{State: plan.Alive, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
 		m.nodes[d.Name] = n
 	}
+	if !n.probe.contradicted {
+		n.probe.works = n.probe.works || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionProbeable)
+	}
 	n.vmID, n.promise = d.Spec.VMID, d.Status.HeartbeatSeconds
 	value := time.Time{}
 	if d.Status.HeartbeatTime != nil {
@@ -146,6 +150,14 @@ func (m *Monitor) Verdict(name string) Verdict {
 		return Verdict{State: plan.Alive, Evidence: "this process has not heard of the node yet"}
 	}
 	return v
+}
+
+// probed says whether probes are known to reach a node, and whether it is known that they do not.
+func (m *Monitor) probed(name string) (works, contradicted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, heard := m.nodes[name]
+	return heard && n.probe.works, heard && n.probe.contradicted
 }
 
 func (m *Monitor) heard(name string) (v Verdict, heard bool) {

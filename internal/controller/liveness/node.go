@@ -40,8 +40,10 @@ type attempt struct {
 
 type probe struct {
 	attempt
-	// works says that the node has answered, and that heartbeats did not contradict failures since.
+	// works says that the node has answered this process or one before it, and that heartbeats did not contradict failures since.
 	works bool
+	// contradicted says that they did.
+	contradicted bool
 	// failures in a row since the last heartbeat.
 	failures       int
 	contradictions int
@@ -68,7 +70,9 @@ func (n *node) beat(now time.Time) {
 	n.lease = lease{attempt: attempt{busy: n.lease.busy}}
 	if n.probe.failures > 0 {
 		n.probe.contradictions++
-		n.probe.works = n.probe.works && n.probe.contradictions < distrust
+		if n.probe.works && n.probe.contradictions >= distrust {
+			n.probe.works, n.probe.contradicted = false, true
+		}
 	}
 	n.probe.failures = 0
 }
@@ -78,7 +82,7 @@ func (n *node) probed(result ProbeResult, beats uint64) {
 	switch {
 	case result.Unknown:
 	case result.Answered:
-		n.probe.works, n.probe.failures, n.probe.contradictions = true, 0, 0
+		n.probe.works, n.probe.contradicted, n.probe.failures, n.probe.contradictions = true, false, 0, 0
 	case beats == n.beats:
 		n.probe.failures++
 	}

@@ -99,6 +99,18 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 	return w
 }
 
+// restart puts a new process in the place of the one that has watched.
+func (w *world) restart() {
+	w.Helper()
+	w.options.Metrics = prometheus.NewRegistry()
+	var err error
+	w.monitor, err = liveness.New(w.options)
+	w.must(err)
+	for _, name := range w.names {
+		w.monitor.Handler().OnAdd(w.drivers[name], true)
+	}
+}
+
 func (w *world) must(err error) {
 	w.Helper()
 	if err != nil {
