@@ -58,11 +58,11 @@ func Slots(in RoomInput) Room {
 	}
 	switch {
 	case len(shares) >= int(in.MaxShares):
-		return in.take(shares, fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume))
+		return in.take(shares, in.OfVolume, fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume))
 	case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks):
-		return in.take(slots, fmt.Sprintf("node %s has all of its %d data disks", node, in.MaxDataDisks))
+		return in.take(slots, in.OnNode, fmt.Sprintf("node %s has all of its %d data disks", node, in.MaxDataDisks))
 	case in.AzureFull:
-		return in.take(append(shares, slots...), "Azure has no free slot or share on node "+node)
+		return in.take(append(shares, slots...), in.OnNode, "Azure has no free slot or share on node "+node)
 	}
 	return Room{}
 }
@@ -107,16 +107,20 @@ func WaitsForRoom(a *apiv1.AzVolumeAttachment) bool {
 
 // take picks the replica that gives way: the one that is missed least. A volume without a primary misses a
 // replica less than one with; one that is still being attached gives way last, because its attach is waited for first; and among equals the
-// order of names decides, so that every caller picks the same.
-func (in RoomInput) take(from []*apiv1.AzVolumeAttachment, full string) Room {
-	var replicas []*apiv1.AzVolumeAttachment
+// order of names decides, so that every caller picks the same. What is on its way out already is left to the first of those who wait, by name: the
+// others take a replica of their own, so that all of them land at once and not one after the other.
+func (in RoomInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) Room {
+	var replicas, leaving []*apiv1.AzVolumeAttachment
 	for _, a := range from {
-		if a.DeletionTimestamp != nil {
-			return Room{Wait: true, Message: full + "; " + a.Name + " is on its way out"}
-		}
-		if a.Spec.Role == apiv1.RoleReplica {
+		switch {
+		case a.DeletionTimestamp != nil:
+			leaving = append(leaving, a)
+		case a.Spec.Role == apiv1.RoleReplica:
 			replicas = append(replicas, a)
 		}
+	}
+	if ahead := in.ahead(rivals); ahead < len(leaving) {
+		return Room{Wait: true, Message: full + "; " + leaving[ahead].Name + " is on its way out"}
 	}
 	if len(replicas) == 0 {
 		return Room{Full: true, Message: full}
@@ -127,6 +131,18 @@ func (in RoomInput) take(from []*apiv1.AzVolumeAttachment, full string) Room {
 		}
 		return strings.Compare(a.Name, b.Name)
 	}).Name, Message: full}
+}
+
+// ahead counts the primaries that wait for room like this one and come before it.
+func (in RoomInput) ahead(rivals []*apiv1.AzVolumeAttachment) int {
+	n := 0
+	for _, a := range due(rivals) {
+		failed := a.Status.State == apiv1.AttachmentFailed && !WaitsForRoom(a)
+		if !failed && a.Name < in.Attachment.Name {
+			n++
+		}
+	}
+	return n
 }
 
 func (in RoomInput) missed(a *apiv1.AzVolumeAttachment) int {

@@ -29,6 +29,9 @@ func TestSlots(t *testing.T) {
 		"law 8: a primary takes the slot of a replica":                 {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, plan.Room{GiveWay: "y-n"}},
 		"of a volume without a primary, if there is one":               {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, plan.Room{GiveWay: "z-n"}},
 		"it waits while one is on its way out":                         {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, plan.Room{Wait: true}},
+		"the first of those who wait has what is on its way out":       {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, plan.Room{Wait: true}},
+		"and the second takes a replica of its own":                    {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, plan.Room{GiveWay: "y-n"}},
+		"one that failed for another reason does not stand in the way": {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, plan.Room{Wait: true}},
 		"primaries never give way":                                     {plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, plan.Room{Full: true}},
 		"a primary takes the share of a replica":                       {plan.RoomInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, plan.Room{GiveWay: "vol-a"}},
 		"law 8: a replica leaves the reserve":                          {plan.RoomInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, plan.Room{Full: true}},
@@ -92,6 +95,44 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 			if victim := byName[room.GiveWay]; victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil || in.Attachment.Spec.Role != apiv1.RolePrimary {
 				t.Fatalf("%+v gives way to %s", victim, in.Attachment.Spec.Role)
 			}
+		}
+	})
+}
+
+// TestNewcomersOnAFullNodeTakeOneReplicaEach plays every order in which those who wait may look, again and again until nothing changes.
+func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		slots, newcomers := rapid.IntRange(1, 8).Draw(t, "slots"), rapid.IntRange(1, 6).Draw(t, "newcomers")
+		var onNode []*apiv1.AzVolumeAttachment
+		for i := range slots {
+			onNode = append(onNode, of("r"+string(rune('a'+i)), "n", apiv1.RoleReplica, apiv1.AttachmentAttached))
+		}
+		for i := range newcomers {
+			onNode = append(onNode, of("p"+string(rune('a'+i)), "n", apiv1.RolePrimary, apiv1.AttachmentPending))
+		}
+		for range newcomers * newcomers {
+			me := onNode[slots+rapid.IntRange(0, newcomers-1).Draw(t, "who looks")]
+			room := plan.Slots(plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: int32(slots), OnNode: onNode})
+			for _, a := range onNode {
+				if a.Name == room.GiveWay {
+					deleted(a)
+				}
+			}
+		}
+		for _, me := range onNode[slots:] {
+			if room := plan.Slots(plan.RoomInput{Attachment: me, MaxShares: 2, MaxDataDisks: int32(slots), OnNode: onNode}); room.GiveWay != "" {
+				deleted(onNode[int(room.GiveWay[1]-'a')])
+			}
+		}
+		leaving := 0
+		for _, a := range onNode[:slots] {
+			if a.DeletionTimestamp != nil {
+				leaving++
+			}
+		}
+		if want := min(slots, newcomers); leaving != want {
+			t.Fatalf("%d replicas give way to %d newcomers on %d slots, want %d", leaving, newcomers, slots, want)
 		}
 	})
 }

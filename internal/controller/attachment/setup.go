@@ -53,24 +53,33 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	})
 }
 
-// roomMade asks for those attachments that may wait for the room of one that is gone.
+// roomMade asks for those attachments that may wait for the room of one that is gone, or that is on its way out: of several who
+// wait, each but the first then takes the room of another one.
 type roomMade struct{ r *Reconciler }
 
 // Create does nothing.
 func (roomMade) Create(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 }
 
-// Update does nothing.
-func (roomMade) Update(context.Context, event.UpdateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// Update looks whether the attachment has begun to go.
+func (h roomMade) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil {
+		h.wake(ctx, e.ObjectNew, queue)
+	}
 }
 
 // Generic does nothing.
 func (roomMade) Generic(context.Context, event.GenericEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 }
 
-// Delete asks for the attachments of the same node and of the same volume that are not attached.
+// Delete is about one that is gone.
 func (h roomMade) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	gone, ok := e.Object.(*apiv1.AzVolumeAttachment)
+	h.wake(ctx, e.Object, queue)
+}
+
+// wake asks for the attachments of the same node and of the same volume that are not attached.
+func (h roomMade) wake(ctx context.Context, o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	gone, ok := o.(*apiv1.AzVolumeAttachment)
 	if !ok {
 		return
 	}
