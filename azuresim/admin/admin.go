@@ -1,4 +1,4 @@
-// Package admin is the API for whoever runs the simulator: faults, power and network of VMs, the record of calls, and reset. It is served on a listener of its own and never
+// Package admin is the API for whoever runs the simulator: faults, latencies, power and network of VMs, the record of calls, and reset. It is served on a listener of its own and never
 // on the one that clients of Azure see.
 package admin
 
@@ -16,6 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 )
 
@@ -27,6 +28,7 @@ type Options struct {
 	Limiter   *throttle.Limiter
 	Authority *auth.Authority
 	Events    *Events
+	Latency   *latency.Sampler
 }
 
 // New returns the handler.
@@ -43,6 +45,8 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /admin/vms", a.vms)
 	mux.HandleFunc("POST /admin/vms/{vm}/{action}", a.changeVM)
 	mux.HandleFunc("GET /admin/events", a.Events.stream)
+	mux.HandleFunc("GET /admin/latency", func(w http.ResponseWriter, _ *http.Request) { write(w, a.Latency.Profile()) })
+	mux.HandleFunc("PUT /admin/latency", a.setLatency)
 	mux.HandleFunc("POST /admin/reset", a.reset)
 	mux.HandleFunc("POST /admin/reconcile", a.reconcile)
 	mux.HandleFunc("GET /admin/check", a.check)
@@ -188,6 +192,24 @@ func (a *api) changeVM(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// setLatency changes how long things take from now on: name= is a built-in profile, and without it the body is one.
+func (a *api) setLatency(w http.ResponseWriter, r *http.Request) {
+	profile, known := latency.ByName(r.URL.Query().Get("name"))
+	if !known {
+		if name := r.URL.Query().Get("name"); name != "" {
+			refuse(w, errors.New("name: "+strconv.Quote(name)+" must be realistic or fast"))
+			return
+		}
+		var err error
+		if profile, err = latency.Parse(r.Body); err != nil {
+			refuse(w, err)
+			return
+		}
+	}
+	a.Latency.Use(profile)
 	w.WriteHeader(http.StatusNoContent)
 }
 

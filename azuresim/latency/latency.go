@@ -142,4 +142,23 @@ func (s *Sampler) Draw(step Step) time.Duration {
 }
 
 // RetryAfter is the polling interval that responses ask for.
-func (s *Sampler) RetryAfter() time.Duration { return time.Duration(s.profile.RetryAfter) }
+func (s *Sampler) RetryAfter() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.profile.RetryAfter)
+}
+
+// Use makes the sampler draw from another profile, which must be valid and not be changed any more. What is under way
+// keeps the time that was drawn for it.
+func (s *Sampler) Use(p *Profile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.profile = p
+}
+
+// Profile returns the profile that is drawn from. It must not be changed.
+func (s *Sampler) Profile() *Profile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.profile
+}

@@ -69,3 +69,17 @@ func TestParseNamesEveryFault(t *testing.T) {
 		t.Error("the profile is not followed")
 	}
 }
+
+func TestASamplerDrawsFromTheProfileThatItIsGivenLater(t *testing.T) {
+	s := NewSampler(Realistic(), rand.New(rand.NewSource(1)))
+	if d := s.Draw(Attach); d < 10*time.Second {
+		t.Errorf("realistic: an attach took %s", d)
+	}
+	s.Use(Fast())
+	if d := s.Draw(Attach); d > 10*time.Millisecond {
+		t.Errorf("fast: an attach took %s", d)
+	}
+	if s.RetryAfter() != time.Duration(Fast().RetryAfter) {
+		t.Errorf("fast: clients wait %s", s.RetryAfter())
+	}
+}

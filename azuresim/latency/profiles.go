@@ -2,6 +2,17 @@ package latency
 
 import "time"
 
+// ByName returns a built-in profile, realistic or fast.
+func ByName(name string) (p *Profile, known bool) {
+	switch name {
+	case "realistic":
+		return Realistic(), true
+	case "fast":
+		return Fast(), true
+	}
+	return nil, false
+}
+
 // Realistic is what users of Azure report: attach and detach around 10 to 13 s with a tail of up to a minute, disks in a few seconds.
 // A forced detach, which waits for nobody, has no tail.
 // There is no RetryAfter: Azure Compute sends none while an operation goes on.

@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 )
 
@@ -185,5 +186,27 @@ func TestOperationsTakeTheTimeOfTheirFault(t *testing.T) {
 	s.disk("a", sku(armcompute.DiskStorageAccountTypesStandardLRS))
 	if took := time.Since(began); took < 300*time.Millisecond {
 		t.Errorf("took %s", took)
+	}
+}
+
+func TestLatenciesAreSwitchedWhileTheSimulatorRuns(t *testing.T) {
+	s := start(t)
+	var profile latency.Profile
+	slow := map[string]any{"steps": map[string]any{"diskCreate": map[string]any{"min": "1h", "max": "1h"}}}
+	if status := s.adminCall(http.MethodPut, "/admin/latency", slow, nil); status != http.StatusNoContent {
+		t.Fatalf("a profile of one's own was answered with %d", status)
+	}
+	s.adminCall(http.MethodGet, "/admin/latency", nil, &profile)
+	if got := time.Duration(profile.Steps[latency.DiskCreate].Min); got != time.Hour {
+		t.Errorf("disks take %s", got)
+	}
+	if status := s.adminCall(http.MethodPut, "/admin/latency?name=fast", nil, nil); status != http.StatusNoContent {
+		t.Fatalf("fast was answered with %d", status)
+	}
+	s.disk("quick")
+	for _, path := range []string{"/admin/latency?name=slow", "/admin/latency"} {
+		if status := s.adminCall(http.MethodPut, path, map[string]any{"speed": 1}, nil); status != http.StatusBadRequest {
+			t.Errorf("PUT %s of something that is no profile was answered with %d", path, status)
+		}
 	}
 }

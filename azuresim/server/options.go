@@ -132,20 +132,17 @@ func (s *settings) loadTLS(fault func(flag, format string, args ...any)) {
 }
 
 func (s *settings) loadProfile(fault func(flag, format string, args ...any)) {
-	switch s.Latency {
-	case "realistic":
-		s.profile = latency.Realistic()
-	case "fast":
-		s.profile = latency.Fast()
-	default:
-		f, err := os.Open(s.Latency)
-		if err != nil {
-			fault("latency", "must be realistic, fast or a file: %s", err)
-			return
-		}
-		defer f.Close()
-		if s.profile, err = latency.Parse(f); err != nil {
-			fault("latency", "%s: %s", s.Latency, err)
-		}
+	var builtIn bool
+	if s.profile, builtIn = latency.ByName(s.Latency); builtIn {
+		return
+	}
+	f, err := os.Open(s.Latency)
+	if err != nil {
+		fault("latency", "must be realistic, fast or a file: %s", err)
+		return
+	}
+	defer f.Close()
+	if s.profile, err = latency.Parse(f); err != nil {
+		fault("latency", "%s: %s", s.Latency, err)
 	}
 }
