@@ -1,0 +1,54 @@
+package paramtable
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+const maxNameLength = 80
+
+// ResourceName returns a name that Azure takes for a disk or snapshot: 1 to 80 letters, digits, "_", "-" and
+// ".", a letter or digit first and no "-" or "." last. A name that is not like that is mended and gets a hash of the original
+// appended, so that different names stay different; fallback is put in the place of one of which nothing is left.
+func ResourceName(name, fallback string) string {
+	if validName(name) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	suffix := "-" + hex.EncodeToString(sum[:])[:12]
+	mended := strings.Map(func(r rune) rune {
+		if isAlphanumeric(r) || strings.ContainsRune("_-.", r) {
+			return r
+		}
+		return '-'
+	}, name)
+	mended = strings.TrimLeft(mended, "_-.")
+	if len(mended) > maxNameLength-len(suffix) {
+		mended = mended[:maxNameLength-len(suffix)]
+	}
+	if mended == "" {
+		mended = fallback
+	}
+	return mended + suffix
+}
+
+func validName(name string) bool {
+	if name == "" || len(name) > maxNameLength {
+		return false
+	}
+	for i, r := range name {
+		switch {
+		case isAlphanumeric(r):
+		case r == '_' && i > 0:
+		case (r == '-' || r == '.') && i > 0 && i < len(name)-1:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func isAlphanumeric(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+}

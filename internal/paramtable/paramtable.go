@@ -1,0 +1,211 @@
+// Package paramtable reads the parameters that a Kubernetes class holds as text, by a table that says of each what
+// is allowed, what it means and what holds without it. The same table makes the reference
+// documentation, so that the two cannot differ.
+//
+// Keys are compared without regard to case. An unknown parameter, a value that is not allowed and a parameter
+// that is given twice are faults that name the parameter, the value and what is allowed; Read returns all of
+// them at once. It does no I/O. Packages volumeparams and snapshotparams use it.
+package paramtable
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Key is one parameter of a class; P is what the parameters become.
+type Key[P any] struct {
+	// Name in its usual spelling.
+	Name string
+	// Aliases are other names of the same.
+	Aliases []string
+	// Allowed says which values are allowed.
+	Allowed string
+	// Default says what holds when it is not given.
+	Default string
+	// Check says whether a value is allowed; nil allows all.
+	Check func(string) bool
+	// Set stores a value that is allowed; nil for a parameter that is accepted and does nothing.
+	Set func(*P, string)
+}
+
+// Table is all that a class may hold.
+type Table[P any] []Key[P]
+
+// Doc documents one parameter.
+type Doc struct {
+	Name             string
+	Aliases          []string
+	Allowed, Default string
+	// Effective is false for a parameter that is accepted and does nothing.
+	Effective bool
+}
+
+// Docs returns every parameter of the table, for the reference documentation.
+func (t Table[P]) Docs() []Doc {
+	docs := make([]Doc, 0, len(t))
+	for _, k := range t {
+		docs = append(docs, Doc{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Default: k.Default, Effective: k.Set != nil})
+	}
+	return docs
+}
+
+// Read stores raw into p. It returns every fault, and the parameters that were given and do nothing.
+func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []string) {
+	given := map[string]string{} // canonical name to value
+	for _, key := range sorted(raw) {
+		value := raw[key]
+		known, ok := t.lookup(key)
+		if !ok {
+			faults = append(faults, t.unknown(key, value))
+			continue
+		}
+		if before, twice := given[known.Name]; twice && before != value {
+			faults = append(faults, fmt.Sprintf("parameter %s: given twice, as %q and as %q; give it once (%s)", known.Name, before, value, key))
+			continue
+		}
+		given[known.Name] = value
+		switch {
+		case known.Check != nil && !known.Check(value):
+			faults = append(faults, Fault(key, value, known.Allowed))
+		case known.Set != nil:
+			known.Set(p, value)
+		}
+		if known.Set == nil {
+			withoutEffect = append(withoutEffect, known.Name)
+		}
+	}
+	return faults, withoutEffect
+}
+
+// Known says whether the table has a parameter, under whichever of its names.
+func (t Table[P]) Known(name string) bool {
+	_, ok := t.lookup(name)
+	return ok
+}
+
+func (t Table[P]) lookup(name string) (Key[P], bool) {
+	for _, k := range t {
+		if strings.EqualFold(k.Name, name) || slices.ContainsFunc(k.Aliases, func(a string) bool { return strings.EqualFold(a, name) }) {
+			return k, true
+		}
+	}
+	return Key[P]{}, false
+}
+
+// unknown names the known parameter that is spelled most like name.
+func (t Table[P]) unknown(name, value string) string {
+	best, distance := "", 1<<30
+	for _, k := range t {
+		for _, candidate := range append([]string{k.Name}, k.Aliases...) {
+			if d := editDistance(strings.ToLower(name), strings.ToLower(candidate)); d < distance {
+				best, distance = candidate, d
+			}
+		}
+	}
+	return fmt.Sprintf("parameter %s (value %q) is not known; the nearest that is allowed: %s", name, value, best)
+}
+
+// editDistance is the number of insertions, deletions and replacements from a to b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// OneOf is a parameter whose value is one of a few, in that very spelling; empty counts as not given.
+func OneOf[P any](name string, values []string, fallback string, set func(*P, string), aliases ...string) Key[P] {
+	return Key[P]{Name: name, Aliases: aliases, Allowed: strings.Join(values, ", "), Default: fallback, Set: set,
+		Check: func(v string) bool { return v == "" || slices.Contains(values, v) }}
+}
+
+// Text is a parameter that takes any text.
+func Text[P any](name, allowed, fallback string, set func(*P, string)) Key[P] {
+	return Key[P]{Name: name, Allowed: allowed, Default: fallback, Set: set}
+}
+
+// Integer is a whole number from low to high; a high from 1<<31 on is not named.
+func Integer[P any](name string, low, high int64, fallback string, set func(*P, int64)) Key[P] {
+	allowed := fmt.Sprintf("a whole number from %d", low)
+	if high < 1<<31 {
+		allowed = fmt.Sprintf("a whole number from %d to %d", low, high)
+	}
+	return Key[P]{Name: name, Allowed: allowed, Default: fallback, Check: IsInteger(low, high),
+		Set: func(p *P, v string) {
+			n, _ := strconv.ParseInt(v, 10, 64) // Check has seen it
+			set(p, n)
+		}}
+}
+
+// Boolean is true or false, in any case; empty is false.
+func Boolean[P any](name string, set func(*P, bool)) Key[P] {
+	return Key[P]{Name: name, Allowed: "true, false", Default: "false", Check: IsBoolean,
+		Set: func(p *P, v string) { set(p, strings.EqualFold(v, "true")) }}
+}
+
+// ResourceID is the ID of a resource at Azure; empty counts as not given.
+func ResourceID[P any](name string, set func(*P, string)) Key[P] {
+	return Key[P]{Name: name, Allowed: "a resource ID that starts with /subscriptions/", Set: set,
+		Check: func(v string) bool { return v == "" || strings.HasPrefix(strings.ToLower(v), "/subscriptions/") }}
+}
+
+// IsInteger checks for a whole number from low to high.
+func IsInteger(low, high int64) func(string) bool {
+	return func(v string) bool {
+		n, err := strconv.ParseInt(v, 10, 64)
+		return err == nil && n >= low && n <= high
+	}
+}
+
+// IsBoolean checks for true, false or nothing.
+func IsBoolean(v string) bool {
+	return v == "" || strings.EqualFold(v, "true") || strings.EqualFold(v, "false")
+}
+
+// IsResourceGroup checks for what can be the name of a resource group; nothing means the default.
+func IsResourceGroup(v string) bool { return len(v) <= 90 && !strings.ContainsAny(v, "/?#") }
+
+// IsSubscription checks for what can be a subscription ID; nothing means the default.
+func IsSubscription(v string) bool { return !strings.ContainsAny(v, "/?# ") }
+
+// Location is a region's name in the one spelling in which regions are compared: "East US" is "eastus".
+func Location(v string) string { return strings.ToLower(strings.ReplaceAll(v, " ", "")) }
+
+// Fault words a value that is not allowed.
+func Fault(name string, value any, allowed string) string {
+	return fmt.Sprintf("parameter %s: value %q is not allowed; allowed: %s", name, fmt.Sprint(value), allowed)
+}
+
+// Invalid returns faults as one InvalidArgument, or nil if there are none.
+func Invalid(faults []string) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return provisioner.Errorf(provisioner.InvalidArgument, "%s", strings.Join(faults, "; "))
+}
+
+func sorted(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
