@@ -37,8 +37,6 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
-	conflictRetry = 25 * time.Millisecond
 	// silenceRetry is how often a node is looked at from which a proof is awaited: its silence is no event.
 	silenceRetry = 5 * time.Second
 )
@@ -97,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, in, plan.Attachment(in))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
 	}
 	return result, err
 }

@@ -86,15 +86,14 @@ func (r *Reconciler) wait(vmID string, pressed time.Time) time.Duration {
 
 // attachments returns the volumes with an attachment to the node, and when one of them last found no room.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]bool, pressed time.Time, err error) {
-	var list apiv1.AzVolumeAttachmentList
-	err = r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{view.AttachmentNode: node}, client.UnsafeDisableDeepCopy)
+	here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("list attachments of node: %w", err)
+		return nil, time.Time{}, err
 	}
-	volumes = make(map[string]bool, len(list.Items))
-	for i := range list.Items {
-		volumes[list.Items[i].Spec.VolumeName] = true
-		if at := noRoomAt(&list.Items[i]); at.After(pressed) {
+	volumes = make(map[string]bool, len(here))
+	for i := range here {
+		volumes[here[i].Spec.VolumeName] = true
+		if at := noRoomAt(&here[i]); at.After(pressed) {
 			pressed = at
 		}
 	}

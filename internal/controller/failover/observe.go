@@ -68,19 +68,19 @@ func (r *Reconciler) get(ctx context.Context, key client.ObjectKey, into client.
 
 // volumes finds the volumes that the node holds.
 func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
-	var here apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &here, client.InNamespace(o.namespace), client.MatchingFields{view.AttachmentNode: o.NodeName}); err != nil {
-		return fmt.Errorf("list attachments of node: %w", err)
+	here, err := view.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
+	if err != nil {
+		return err
 	}
 	attachments := map[string]*apiv1.AzVolumeAttachment{}
-	for i := range here.Items {
-		attachments[here.Items[i].Spec.VolumeName] = &here.Items[i]
+	for i := range here {
+		attachments[here[i].Spec.VolumeName] = &here[i]
 	}
 	var claimed apiv1.AzVolumeList
 	if err := r.Client.List(ctx, &claimed, client.InNamespace(o.namespace), client.MatchingFields{view.VolumePrimary: o.NodeName}); err != nil {
 		return fmt.Errorf("list volumes of node: %w", err)
 	}
-	held, err := r.multiNode(ctx, here.Items)
+	held, err := r.multiNode(ctx, here)
 	if err != nil {
 		return err
 	}
@@ -121,14 +121,13 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolume
 
 // inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim.
 func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
-	var pvs corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: v.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return "", fmt.Errorf("list PersistentVolumes: %w", err)
+	pv, err := view.PersistentVolume(ctx, r.Client, v.Name)
+	if err != nil {
+		return "", err
 	}
-	if len(pvs.Items) == 0 {
+	if pv == nil {
 		return plan.InUseName(r.DriverName, v.Status.DiskURI), nil
 	}
-	pv := &pvs.Items[0]
 	if c := pv.Spec.ClaimRef; c != nil {
 		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}
 	}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -41,8 +42,6 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
-	conflictRetry = 25 * time.Millisecond
 	// lookAgain is how often a node is looked at whose failover is not over. All that matters is an event as well, but for changes of claims.
 	lookAgain = 5 * time.Second
 	// listenAgain is how often a new process looks whether it has heard of a node that has taints to lose: heartbeats are no events here.
@@ -113,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case onlyConflicts(err):
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Verdict.State == plan.Alive && !o.Heard:

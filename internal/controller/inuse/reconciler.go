@@ -12,7 +12,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,9 +33,6 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods;persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azvolumeattachments;azdrivernodes,verbs=get;list;watch
-
-// conflictRetry is how soon to look again at a Node that the kubelet changed meanwhile.
-const conflictRetry = 25 * time.Millisecond
 
 // Options of a Reconciler.
 type Options struct {
@@ -68,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, names)
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:
@@ -79,18 +75,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // letGo returns the volumes, by Kubernetes' names, that the node is done with and still primary for.
 func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
-	var here apiv1.AzVolumeAttachmentList
-	err := r.Client.List(ctx, &here, client.InNamespace(report.Namespace), client.MatchingFields{view.AttachmentNode: report.Name}, client.UnsafeDisableDeepCopy)
+	here, err := view.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
-		return nil, fmt.Errorf("list attachments of node: %w", err)
+		return nil, err
 	}
 	var names []corev1.UniqueVolumeName
-	for i := range here.Items {
-		volume := here.Items[i].Spec.VolumeName
-		if here.Items[i].Spec.Role != apiv1.RolePrimary {
+	for i := range here {
+		volume := here[i].Spec.VolumeName
+		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		pv, pods, err := r.users(ctx, volume)
+		pv, err := view.PersistentVolume(ctx, r.Client, volume)
+		if err != nil {
+			return nil, err
+		}
+		pods, err := view.PodsOf(ctx, r.Client, pv)
 		if err != nil {
 			return nil, err
 		}
@@ -99,32 +98,6 @@ func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]c
 		}
 	}
 	return names, nil
-}
-
-// users returns the PersistentVolume of a volume, nil if there is none, and the pods that use it.
-func (r *Reconciler) users(ctx context.Context, volume string) (*corev1.PersistentVolume, []*corev1.Pod, error) {
-	var pvs corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: volume}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("list PersistentVolumes: %w", err)
-	}
-	if len(pvs.Items) == 0 {
-		return nil, nil, nil
-	}
-	pv := &pvs.Items[0]
-	claim := pv.Spec.ClaimRef
-	if claim == nil {
-		return pv, nil, nil
-	}
-	var list corev1.PodList
-	err := r.Client.List(ctx, &list, client.MatchingFields{view.PodClaim: claim.Namespace + "/" + claim.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list pods: %w", err)
-	}
-	pods := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
-	}
-	return pv, pods, nil
 }
 
 // Prune takes volumes out of a Node's status.volumesInUse and returns which of them were there. It reads the

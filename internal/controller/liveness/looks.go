@@ -3,7 +3,7 @@ package liveness
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -82,17 +82,11 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 }
 
 func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
-	var here apiv1.AzVolumeAttachmentList
-	err := m.Reader.List(ctx, &here, client.InNamespace(m.Namespace), client.MatchingFields{view.AttachmentNode: name}, client.UnsafeDisableDeepCopy)
+	here, err := view.AttachmentsOfNode(ctx, m.Reader, m.Namespace, name)
 	if err != nil {
-		return false, fmt.Errorf("list attachments of node: %w", err)
+		return false, err
 	}
-	for i := range here.Items {
-		if here.Items[i].Spec.Role == apiv1.RolePrimary {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(here, func(a apiv1.AzVolumeAttachment) bool { return a.Spec.Role == apiv1.RolePrimary }), nil
 }
 
 // readLease reads the kubelet's lease. Whether it is renewed is judged by this process's clock.

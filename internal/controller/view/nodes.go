@@ -132,15 +132,14 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 		Node: node, Zone: d.Spec.Zone, Location: strings.ToLower(d.Spec.Location), Health: n.health(d, node),
 		FreeSlots: -1, Volumes: map[string]bool{},
 	}
-	var here apiv1.AzVolumeAttachmentList
-	err := n.reader.List(ctx, &here, client.InNamespace(n.namespace), client.MatchingFields{AttachmentNode: d.Name}, client.UnsafeDisableDeepCopy)
+	here, err := AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
 	if err != nil {
-		return nil, fmt.Errorf("list attachments of node %s: %w", d.Name, err)
+		return nil, err
 	}
 	taken := int32(0)
-	for i := range here.Items {
-		v.Volumes[here.Items[i].Spec.VolumeName] = true
-		if here.Items[i].Status.State != apiv1.AttachmentFailed {
+	for i := range here {
+		v.Volumes[here[i].Spec.VolumeName] = true
+		if here[i].Status.State != apiv1.AttachmentFailed {
 			taken++
 		}
 	}

@@ -36,8 +36,6 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// conflictRetry is how soon to look again at an object that somebody else changed meanwhile.
-	conflictRetry = 25 * time.Millisecond
 	// firstPlaceRetry and lastPlaceRetry bound how often a place is looked for while there is none.
 	firstPlaceRetry, lastPlaceRetry = 15 * time.Second, 2 * time.Minute
 	// defaultDrainGrace is for Options that set none.
@@ -113,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	after, err := r.step(ctx, o)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
@@ -127,14 +125,9 @@ func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, 
 	for i := range attachments.Items {
 		o.attachments = append(o.attachments, &attachments.Items[i])
 	}
-	var pvs corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: v.Name}); err != nil {
-		return o, fmt.Errorf("list PersistentVolumes: %w", err)
-	}
-	if len(pvs.Items) > 0 {
-		o.pv = &pvs.Items[0]
-	}
-	return o, nil
+	var err error
+	o.pv, err = view.PersistentVolume(ctx, r.Client, v.Name)
+	return o, err
 }
 
 func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error) {

@@ -66,8 +66,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // onNode asks for the volumes that have an attachment on a node, and for those that miss replicas, which may find a place there.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		var here apiv1.AzVolumeAttachmentList
-		err := r.Client.List(ctx, &here, client.InNamespace(namespace), client.MatchingFields{view.AttachmentNode: o.GetName()}, client.UnsafeDisableDeepCopy)
+		here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
 			return nil
@@ -77,9 +76,9 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 			ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "node", o.GetName())
 			return nil
 		}
-		requests := make([]reconcile.Request, 0, len(here.Items))
-		for i := range here.Items {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here.Items[i].Spec.VolumeName}})
+		requests := make([]reconcile.Request, 0, len(here))
+		for i := range here {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
 		}
 		for i := range all.Items {
 			c := meta.FindStatusCondition(all.Items[i].Status.Conditions, plan.ConditionReplicasAttached)

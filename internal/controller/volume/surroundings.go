@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ const namespacesTimeout = 10 * time.Second
 
 // see adds the nodes and pods that the replicas follow from: those of the whole cluster only when a place is looked for.
 func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput) error {
-	users, err := r.users(ctx, o)
+	users, err := view.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput
 		if users[i].DeletionTimestamp != nil {
 			continue // it will be another pod, with its own rules, that comes in its place
 		}
-		pod, err := r.pod(ctx, &users[i], o.volume.Name)
+		pod, err := r.pod(ctx, users[i], o.volume.Name)
 		if err != nil {
 			return err
 		}
@@ -47,20 +48,6 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput
 		in.Cluster, err = r.cluster(ctx, users)
 	}
 	return err
-}
-
-// users returns the pods that use the volume.
-func (r *Reconciler) users(ctx context.Context, o observed) ([]corev1.Pod, error) {
-	if o.pv == nil || o.pv.Spec.ClaimRef == nil {
-		return nil, nil
-	}
-	claim := o.pv.Spec.ClaimRef
-	var users corev1.PodList
-	err := r.Client.List(ctx, &users, client.InNamespace(claim.Namespace), client.MatchingFields{view.PodClaim: claim.Namespace + "/" + claim.Name})
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	return users.Items, nil
 }
 
 // pod returns a pod that uses the volume, with its other volumes.
@@ -123,16 +110,14 @@ func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []
 
 // cluster returns what the rules between pods look at: every node, and the pods but those that use the volume. What
 // it returns is the cache's own, and only to be read.
-func (r *Reconciler) cluster(ctx context.Context, users []corev1.Pod) (plan.Cluster, error) {
+func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (plan.Cluster, error) {
 	var c plan.Cluster
-	mine := make([]*corev1.Pod, 0, len(users))
 	seen := make(map[types.UID]bool, len(users))
-	for i := range users {
-		mine = append(mine, &users[i])
-		seen[users[i].UID] = true
+	for _, p := range users {
+		seen[p.UID] = true
 	}
 	queries := [][]client.ListOption{nil}
-	if namespace := users[0].Namespace; !plan.LooksAbroad(mine) {
+	if namespace := users[0].Namespace; !plan.LooksAbroad(users) {
 		queries = [][]client.ListOption{{client.InNamespace(namespace)}, {client.MatchingFields{view.PodRules: view.PodRulesKey}}}
 	}
 	for _, q := range queries {
@@ -154,7 +139,7 @@ func (r *Reconciler) cluster(ctx context.Context, users []corev1.Pod) (plan.Clus
 	for i := range nodes.Items {
 		c.Nodes = append(c.Nodes, &nodes.Items[i])
 	}
-	if !plan.SelectsNamespaces(append(mine, c.Pods...)) {
+	if !plan.SelectsNamespaces(slices.Concat(users, c.Pods)) {
 		return c, nil
 	}
 	var err error
