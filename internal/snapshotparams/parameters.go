@@ -1,0 +1,129 @@
+// Package snapshotparams turns the parameters of a VolumeSnapshotClass into typed parameters of a snapshot. It is as strict as
+// package volumeparams: an unknown parameter, a value that is not allowed and parameters that contradict each
+// other are errors that name the parameter, the value and what is allowed, all of them at once.
+//
+// Keys are compared without regard to case, and every parameter of the V1 driver is known, so that its
+// VolumeSnapshotClasses go on working. It does no I/O. Its one caller is the CSI controller server.
+package snapshotparams
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Parameters are the parameters of a snapshot after Parse. "" and 0 mean that the parameter was not given.
+type Parameters struct {
+	// ResourceGroup and SubscriptionID of the snapshot.
+	ResourceGroup, SubscriptionID string
+	// Location of the snapshot, as in "eastus".
+	Location string
+	// Full says that the snapshot is not to be incremental.
+	Full bool
+	// NetworkAccessPolicy, PublicNetworkAccess, DiskAccessID and DataAccessAuthMode of the snapshot.
+	NetworkAccessPolicy, PublicNetworkAccess, DiskAccessID, DataAccessAuthMode string
+	// InstantAccessMinutes, from 60 to 300, for snapshots of Ultra and Premium v2 disks.
+	InstantAccessMinutes int64
+	// Tags of the snapshot, with those that the driver adds.
+	Tags map[string]string
+	// SnapshotNamespace and SnapshotName come from the snapshotter, not from the class.
+	SnapshotNamespace, SnapshotName string
+	// WithoutEffect are the parameters that are known and that this driver does nothing with.
+	WithoutEffect []string
+
+	tags, tagDelimiter string
+}
+
+// Tag keys that the driver puts on the snapshots that it creates, besides those of the class.
+const (
+	TagCreatedBy         = "k8s-azure-created-by"
+	TagSnapshotName      = "kubernetes.io-created-for-snapshot-name"
+	TagSnapshotNamespace = "kubernetes.io-created-for-snapshot-namespace"
+	createdBy            = "kubernetes-azure-dd"
+)
+
+const allowPrivate = "AllowPrivate"
+
+var table = paramtable.Table[Parameters]{
+	{Name: "resourceGroup", Allowed: "1 to 90 characters other than /, ? and #", Default: "the source disk's",
+		Check: paramtable.IsResourceGroup, Set: func(p *Parameters, v string) { p.ResourceGroup = v }},
+	{Name: "subscriptionID", Allowed: "a subscription ID", Default: "the source disk's",
+		Check: paramtable.IsSubscription, Set: func(p *Parameters, v string) { p.SubscriptionID = v }},
+	paramtable.Text("location", "a region, as in eastus; another one than the source disk's makes a copy there", "the source disk's",
+		func(p *Parameters, v string) { p.Location = paramtable.Location(v) }),
+	{Name: "incremental", Allowed: "true, false", Default: "true", Check: paramtable.IsBoolean,
+		Set: func(p *Parameters, v string) { p.Full = strings.EqualFold(v, "false") }},
+	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter", "", func(p *Parameters, v string) { p.tags = v }),
+	{Name: "tagValueDelimiter", Allowed: "a text that separates tags", Default: ",", Check: paramtable.IsTagDelimiter,
+		Set: func(p *Parameters, v string) { p.tagDelimiter = v }},
+	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
+	paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Azure's", func(p *Parameters, v string) { p.PublicNetworkAccess = v }),
+	paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }),
+	paramtable.OneOf("dataAccessAuthMode", []string{"None", "AzureActiveDirectory"}, "Azure's", func(p *Parameters, v string) { p.DataAccessAuthMode = v }),
+	paramtable.Integer("instantAccessDurationMinutes", 60, 300, "no instant access; only for snapshots of UltraSSD_LRS and PremiumV2_LRS disks",
+		func(p *Parameters, v int64) { p.InstantAccessMinutes = v }),
+	paramtable.Text("csi.storage.k8s.io/volumesnapshot/name", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotName = v }),
+	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotNamespace = v }),
+	// Known from V1 and without effect here.
+	{Name: "csi.storage.k8s.io/volumesnapshotcontent/name", Allowed: "set by the snapshotter"},
+	{Name: "userAgent", Allowed: "any text"},
+}
+
+// Keys returns every parameter that Parse knows, for the reference documentation.
+func Keys() []paramtable.Doc { return table.Docs() }
+
+// Parse reads parameters. The error is an InvalidArgument that lists every fault.
+func Parse(raw map[string]string) (Parameters, error) {
+	p := Parameters{tagDelimiter: ","}
+	faults, withoutEffect := table.Read(&p, raw)
+	p.WithoutEffect = withoutEffect
+	faults = append(faults, p.parseTags()...)
+	if (p.NetworkAccessPolicy == allowPrivate) != (p.DiskAccessID != "") {
+		faults = append(faults, paramtable.Fault("diskAccessID", p.DiskAccessID,
+			"a disk access ID if and only if networkAccessPolicy is AllowPrivate, and it is "+strconv.Quote(p.NetworkAccessPolicy)))
+	}
+	return p, paramtable.Invalid(faults)
+}
+
+// parseTags fills Tags and returns the faults.
+func (p *Parameters) parseTags() []string {
+	p.Tags = map[string]string{TagCreatedBy: createdBy}
+	for tag, value := range map[string]string{TagSnapshotName: p.SnapshotName, TagSnapshotNamespace: p.SnapshotNamespace} {
+		if value != "" {
+			p.Tags[tag] = value
+		}
+	}
+	return paramtable.Tags(p.Tags, p.tags, p.tagDelimiter, func(v string) string { return v })
+}
+
+// NameSnapshot returns the name of the snapshot for the name that the caller gave, mended where Azure would refuse it.
+func NameSnapshot(name string) string { return paramtable.ResourceName(name, "snapshot") }
+
+// Check returns an InvalidArgument for parameters that a snapshot of the disk cannot have.
+func (p *Parameters) Check(source provisioner.Disk) error {
+	var faults []string
+	provisioned := source.SKUName == "UltraSSD_LRS" || source.SKUName == "PremiumV2_LRS"
+	abroad := p.Abroad(source)
+	if p.Full && provisioned {
+		faults = append(faults, paramtable.Fault("incremental", false, "true for a disk of SKU "+source.SKUName))
+	}
+	if p.Full && abroad {
+		faults = append(faults, paramtable.Fault("incremental", false, fmt.Sprintf("true for a snapshot in %s of a disk in %s", p.Location, source.Location)))
+	}
+	if p.InstantAccessMinutes > 0 && !provisioned {
+		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes, "only for disks of SKU UltraSSD_LRS or PremiumV2_LRS, not "+source.SKUName))
+	}
+	if p.InstantAccessMinutes > 0 && abroad {
+		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes,
+			fmt.Sprintf("only for a snapshot in the disk's own region %s, not %s: a copy is usable when it is complete", source.Location, p.Location)))
+	}
+	return paramtable.Invalid(faults)
+}
+
+// Abroad says whether the snapshot is to be in another region than its source.
+func (p *Parameters) Abroad(source provisioner.Disk) bool {
+	return p.Location != "" && p.Location != paramtable.Location(source.Location)
+}
