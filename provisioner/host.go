@@ -22,6 +22,12 @@ type Devices interface {
 	// success. Errors: Conflict while anything on this node holds the device, also a mount in
 	// another mount namespace; Unavailable when the device does not take the data.
 	Flush(ctx context.Context, path string) error
+	// SetReadOnly write-protects the device on this node, or takes the protection away. The protection is the
+	// kernel's and ends with the device. Errors: Unavailable when the device cannot be opened.
+	SetReadOnly(ctx context.Context, path string, readOnly bool) error
+	// Read reads a block of the device past every cache: whether the disk still answers this node. Errors: NotFound
+	// when the device is gone; Unavailable when the read fails, or ctx ends first.
+	Read(ctx context.Context, path string) error
 }
 
 // Device is a block device on this node.
@@ -73,10 +79,14 @@ type FilesystemStats struct {
 // Mounts mounts and unmounts.
 type Mounts interface {
 	// Mount mounts a device at a directory, which is made if it is missing. A
-	// directory where the same device is mounted already is a success.
+	// directory where the same device is mounted already is a success. Errors: InvalidArgument for a call that
+	// mount does not understand; without a kind where it fails, as for options that the filesystem does not know.
+	// The messages are mount's own.
 	Mount(ctx context.Context, device, target, fsType string, options []string) error
 	// Bind bind-mounts source (directory or device node) at target, which is made
 	// if it is missing, as a directory or a file like source. Idempotent; readOnly is applied by a remount.
+	// Errors: AlreadyExists where source is bound read-only already, though it is not read-only itself, and was asked
+	// for with writing; FailedPrecondition where something else is mounted.
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
 	// Unmount unmounts target and removes it. A target that is not mounted, or missing, is a success.
 	Unmount(ctx context.Context, target string) error
@@ -92,4 +102,7 @@ type MountPoint struct {
 	FSType string
 	// ReadOnly mount.
 	ReadOnly bool
+	// Sealed says that the filesystem itself takes no writes: it was mounted so, or the kernel has
+	// shut it down after an error.
+	Sealed bool
 }

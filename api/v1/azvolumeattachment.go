@@ -72,6 +72,10 @@ type AzVolumeAttachmentSpec struct {
 	// the last epoch under which it was Primary, or 0.
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
+	// ReadOnly says that the volume was published to the node for reading only: the node mounts it so, and
+	// write-protects the device of a raw block volume. It means nothing for a Replica.
+	// +optional
+	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
 // AttachmentState is the state of an AzVolumeAttachment.

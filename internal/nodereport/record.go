@@ -29,6 +29,10 @@ type Record struct {
 	SizeBytes int64 `json:"sizeBytes"`
 	// Block says that the volume is staged as a raw block device: nothing is mounted.
 	Block bool `json:"block,omitempty"`
+	// ReadOnly says that the volume was published to this node for reading only.
+	ReadOnly bool `json:"readOnly,omitempty"`
+	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier versions.
+	SELinuxLabel *string `json:"seLinuxLabel,omitempty"`
 	// Formatting is set while a filesystem is being made: the device was blank, and what
 	// it carries now is the work of this node under this epoch.
 	Formatting *provisioner.Filesystem `json:"formatting,omitempty"`

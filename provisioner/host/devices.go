@@ -130,6 +130,64 @@ func (d devices) Flush(ctx context.Context, path string) error {
 	return err
 }
 
+// SetReadOnly implements provisioner.Devices.
+func (d devices) SetReadOnly(ctx context.Context, path string, readOnly bool) error {
+	_, err := bounded(ctx, func() (struct{}, error) {
+		file, err := openDevice(path, os.O_RDONLY)
+		if err != nil {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "open device: %w", err)
+		}
+		defer file.Close()
+		wanted := 0
+		if readOnly {
+			wanted = 1
+		}
+		is, err := unix.IoctlGetInt(int(file.Fd()), unix.BLKROGET)
+		if err == nil && is != wanted {
+			err = unix.IoctlSetPointerInt(int(file.Fd()), unix.BLKROSET, wanted)
+		}
+		if err != nil {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "set write protection of %s: %w", path, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// directBlock is a multiple of every sector size; a direct read needs memory and length aligned to it.
+const directBlock = 4096
+
+// Read implements provisioner.Devices.
+func (d devices) Read(ctx context.Context, path string) error {
+	_, err := bounded(ctx, func() (struct{}, error) {
+		file, err := openDevice(path, os.O_RDONLY|unix.O_DIRECT)
+		if isGone(err) {
+			return struct{}{}, provisioner.Errorf(provisioner.NotFound, "the device is gone: %w", err)
+		}
+		if err != nil {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "open device: %w", err)
+		}
+		defer file.Close()
+		page, err := unix.Mmap(-1, 0, directBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "get memory for a direct read: %w", err)
+		}
+		defer func() { _ = unix.Munmap(page) }()
+		n, err := file.ReadAt(page, 0)
+		if n == 0 && errors.Is(err, io.EOF) {
+			return struct{}{}, provisioner.Errorf(provisioner.NotFound, "device %s has no medium", path)
+		}
+		if err != nil {
+			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "read device: %w", err)
+		}
+		return struct{}{}, nil
+	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return provisioner.Errorf(provisioner.Unavailable, "read %s: no answer in time: %w", path, err)
+	}
+	return err
+}
+
 // isGone tells a device that is no longer there from one that fails.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) || errors.Is(err, errNotDevice)

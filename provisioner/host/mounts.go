@@ -44,8 +44,20 @@ func (m mounts) Mount(ctx context.Context, device, target, fsType string, option
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	err = m.runOK(ctx, "mount", append(args, device, target)...)
-	return err
+	return m.mount(ctx, append(args, device, target)...)
+}
+
+// mount runs mount, whose exit codes tell a call that it does not understand from one that failed.
+func (m mounts) mount(ctx context.Context, args ...string) error {
+	ended, err := m.run(ctx, "mount", args...)
+	switch {
+	case err != nil || ended.code == 0:
+		return err
+	case ended.code == 1:
+		return provisioner.Errorf(provisioner.InvalidArgument, "mount %s: %s", strings.Join(args, " "), ended.output)
+	default:
+		return fmt.Errorf("mount %s: exit code %d: %s", strings.Join(args, " "), ended.code, ended.output)
+	}
 }
 
 // Bind implements provisioner.Mounts. A process that was killed between bind and
@@ -68,13 +80,29 @@ func (m mounts) Bind(ctx context.Context, source, target string, readOnly bool, 
 		}
 	} else if err := m.checkSame(source, target); err != nil {
 		return err
+	} else if !readOnly && readOnlyMount(mount) {
+		return m.checkReadOnlySource(ctx, source, target)
 	}
-	if !readOnly || (found && slices.Contains(mount.MountOptions, "ro")) {
+	if !readOnly || (found && readOnlyMount(mount)) {
 		return nil
 	}
 	err = m.runOK(ctx, "mount", "-o", strings.Join(append([]string{"remount", "bind", "ro"}, options...), ","), target)
 	return err
 }
+
+func readOnlyMount(mount mountutils.MountInfo) bool { return slices.Contains(mount.MountOptions, "ro") }
+
+// checkReadOnlySource says whether it is for its source that a bind mount is read-only.
+func (m mounts) checkReadOnlySource(ctx context.Context, source, target string) error {
+	from, found, err := m.topMount(ctx, source)
+	if err != nil || (found && readOnlyMount(from)) {
+		return err
+	}
+	return provisioner.Errorf(provisioner.AlreadyExists, "%s is bound at %s read-only, and was asked for with writing", source, target)
+}
+
+// sealed are the options of a filesystem that takes no writes; the kernel sets the last two after an error.
+var sealed = []string{"ro", "emergency_ro", "shutdown"}
 
 func (m mounts) checkSame(source, target string) error {
 	from, err := os.Stat(source)
@@ -155,7 +183,8 @@ func (m mounts) List(ctx context.Context) ([]provisioner.MountPoint, error) {
 			Source:   m.source(info),
 			Target:   info.MountPoint,
 			FSType:   info.FsType,
-			ReadOnly: slices.Contains(info.MountOptions, "ro"),
+			ReadOnly: readOnlyMount(info),
+			Sealed:   slices.ContainsFunc(info.SuperOptions, func(option string) bool { return slices.Contains(sealed, option) }),
 		})
 	}
 	return points, nil

@@ -284,6 +284,18 @@ func (k devices) Flush(ctx context.Context, path string) error {
 	return err
 }
 
+// SetReadOnly implements provisioner.Devices.
+func (k devices) SetReadOnly(_ context.Context, path string, _ bool) error {
+	_, err := k.device(path)
+	return err
+}
+
+// Read implements provisioner.Devices.
+func (k devices) Read(_ context.Context, path string) error {
+	_, err := k.device(path)
+	return err
+}
+
 type filesystems struct{ kernel }
 
 // Probe implements provisioner.Filesystems.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,7 +72,9 @@ func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, reques
 		epoch = claim.Epoch
 	}
 	crashpoint.At("publish-after-claim")
-	a, changed, err := s.promote(ctx, v, node, epoch)
+	a, changed, err := s.promote(ctx, v, node, apiv1.AzVolumeAttachmentSpec{
+		VolumeName: v.Name, NodeName: node.Name, Role: apiv1.RolePrimary, Epoch: epoch, ReadOnly: request.GetReadonly(),
+	})
 	if err != nil {
 		return err
 	}
@@ -105,20 +109,40 @@ func (s *Server) withdraw(ctx context.Context, handle volumehandle.Handle, node 
 	return refused
 }
 
-// node returns the AzDriverNode. The cache is good enough for one that is there.
+// newcomerPatience is how long a publish waits for the node plug-in of a Node that exists. It is short, because
+// the caller has only so many workers, and comes again.
+const newcomerPatience = 10 * time.Second
+
+// node returns the AzDriverNode. The cache is good enough for one that is there. A node whose plug-in has not
+// reported yet is waited for, and then Unavailable; only a node that does not exist is NotFound.
 func (s *Server) node(ctx context.Context, name string) (*apiv1.AzDriverNode, error) {
+	ctx, cancel := context.WithTimeout(ctx, newcomerPatience)
+	defer cancel()
 	d := &apiv1.AzDriverNode{}
-	err := s.Client.Get(ctx, s.key(name), d)
-	if apierrors.IsNotFound(err) {
-		err = s.Reader.Get(ctx, s.key(name), d)
+	err := s.Watch.until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.key(name), d)
+		if apierrors.IsNotFound(err) {
+			err = s.Reader.Get(ctx, s.key(name), d)
+		}
+		switch {
+		case err == nil:
+			return true, nil
+		case !apierrors.IsNotFound(err):
+			return false, fmt.Errorf("get AzDriverNode: %w", err)
+		}
+		err = s.Reader.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return false, grpcstatus.Errorf(codes.NotFound, "there is no node %s", name)
+		case err != nil:
+			return false, fmt.Errorf("get Node: %w", err)
+		}
+		return false, nil
+	}, watched{kindNode, name})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
 	}
-	if apierrors.IsNotFound(err) {
-		return nil, grpcstatus.Errorf(codes.NotFound, "there is no node %s with the node plug-in", name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get AzDriverNode: %w", err)
-	}
-	return d, nil
+	return d, err
 }
 
 // usable returns the AzVolume, adopted if need be, if it can be used as the request asks.
@@ -191,9 +215,9 @@ func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.
 	return nil
 }
 
-// promote makes the node's attachment a primary of the epoch, and says whether it was not. The first look is at the cache: the write
+// promote makes the node's attachment a primary as wanted, and says whether it was not. The first look is at the cache: the write
 // succeeds only if it showed the truth.
-func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzDriverNode, epoch int64) (*apiv1.AzVolumeAttachment, bool, error) {
+func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzDriverNode, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, bool, error) {
 	name := apiv1.AttachmentName(v.Name, node.Name)
 	var reader client.Reader = s.Client
 	for range maxTries {
@@ -202,7 +226,9 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 		reader = s.Reader
 		switch {
 		case apierrors.IsNotFound(err):
-			a = newPrimary(v, node.Name, name, epoch)
+			a = &apiv1.AzVolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: name, Finalizers: []string{apiv1.Finalizer}}, Spec: wanted,
+			}
 			if err = s.Client.Create(ctx, a); err == nil {
 				return a, true, nil
 			}
@@ -212,9 +238,9 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 			continue
 		case err != nil:
 			return nil, false, fmt.Errorf("get attachment: %w", err)
-		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == epoch && !void(a):
+		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !void(a):
 			// Somebody deleted the object of a primary. It stays until the release.
-			return a, false, nil
+			return a, false, compatible(a, wanted)
 		case a.DeletionTimestamp != nil:
 			if err := s.awaitAttachmentGone(ctx, a); err != nil {
 				return nil, false, err
@@ -227,7 +253,7 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 			}
 			continue // and wait until it is gone
 		}
-		changed, err := s.makePrimary(ctx, a, epoch)
+		changed, err := s.makePrimary(ctx, a, wanted)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return a, changed, err
 		}
@@ -235,32 +261,41 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 	return nil, false, grpcstatus.Errorf(codes.Aborted, "attachment %s changes too often", name)
 }
 
-func newPrimary(v *apiv1.AzVolume, node, name string, epoch int64) *apiv1.AzVolumeAttachment {
-	return &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: name, Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: epoch},
-	}
-}
-
 // void says that a proof of release covers the attachment's epoch.
 func void(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch
 }
 
-func (s *Server) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, epoch int64) (bool, error) {
-	if a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == epoch {
-		if !void(a) {
-			return false, nil
-		}
-		// The node of a multi-node volume comes back under the same epoch: the
-		// proof of the last time must not count for this one.
-		before := a.DeepCopy()
-		a.Status.Proof = nil
-		return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+// compatible refuses a second publish to one node that differs in what may be done there: the node may be using the
+// volume as the first one said.
+func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
+	if a.Spec.ReadOnly == wanted.ReadOnly {
+		return nil
 	}
+	return grpcstatus.Errorf(codes.AlreadyExists, "volume %s is published to node %s with readonly=%t already, and readonly=%t was asked for",
+		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
+}
+
+func (s *Server) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
+	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
+	if again && !void(a) {
+		return false, compatible(a, wanted)
+	}
+	if a.Spec != wanted {
+		before := a.DeepCopy()
+		a.Spec = wanted
+		if err := s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return true, err
+		}
+	}
+	if !again {
+		return true, nil
+	}
+	// The node of a multi-node volume comes back under the same epoch: the
+	// proof of the last time must not count for this one.
 	before := a.DeepCopy()
-	a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, epoch
-	return true, s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	a.Status.Proof = nil
+	return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // awaitAccepted waits until Azure has accepted to attach the disk, or refused.

@@ -26,6 +26,8 @@ type Decision struct {
 	Epoch int64
 	// LUN of the disk; set if the verdict is Stage.
 	LUN int32
+	// ReadOnly says that the volume was published to the node for reading only; set if the verdict is Stage.
+	ReadOnly bool
 	// Reason for people, unless the verdict is Stage.
 	Reason string
 }
@@ -43,7 +45,7 @@ func MayStage(node string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAtt
 	case state == apiv1.AttachmentDetaching || state == apiv1.AttachmentDetachFail:
 		return Decision{Verdict: Refuse, Reason: "the disk is being detached from the node"}
 	case state == apiv1.AttachmentAttached && attachment.Status.LUN != nil:
-		return Decision{Verdict: Stage, Epoch: epoch, LUN: *attachment.Status.LUN}
+		return Decision{Verdict: Stage, Epoch: epoch, LUN: *attachment.Status.LUN, ReadOnly: attachment.Spec.ReadOnly}
 	case attachment.Status.Error != nil:
 		return Decision{Verdict: Wait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %s: %s", state, attachment.Status.Error.Message)}
 	default:

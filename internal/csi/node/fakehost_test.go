@@ -17,7 +17,10 @@ type memoryHost struct {
 	content content
 	mounts  map[string]provisioner.MountPoint
 	held    bool
-	formats int
+	// protected device, and what a read of it fails with.
+	protected bool
+	broken    error
+	formats   int
 }
 
 // content of the disk: blank, garbage, or a filesystem.
@@ -62,6 +65,19 @@ func (h memoryDevices) Flush(context.Context, string) error {
 		return provisioner.Errorf(provisioner.Conflict, "held")
 	}
 	return nil
+}
+
+func (h memoryDevices) SetReadOnly(_ context.Context, _ string, readOnly bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.protected = readOnly
+	return nil
+}
+
+func (h memoryDevices) Read(context.Context, string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.broken
 }
 
 type memoryFilesystems struct{ *memoryHost }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 
@@ -18,12 +19,17 @@ func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.A
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
+	if mounted {
+		if err := s.checkLabel(use); err != nil {
+			return provisioner.Filesystem{}, err
+		}
+	}
 	fs, err := s.prepare(ctx, use, volume, record, mounted)
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	filesystems := s.options.Host.Filesystems()
-	if !mounted {
+	if !mounted && !use.sealed {
 		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
 			return provisioner.Filesystem{}, fmt.Errorf("check filesystem: %w", err)
 		}
@@ -31,13 +37,28 @@ func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.A
 			return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
 		}
 	}
-	if err := s.options.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, use.mountOptions(fs.Type)); err != nil {
+	options := use.mountOptions(fs.Type)
+	if err := s.options.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, options); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
+	}
+	if slices.Contains(options, "ro") {
+		return fs, nil
 	}
 	if err := filesystems.Grow(ctx, record.Device, record.StagingPath); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
 	}
 	return fs, nil
+}
+
+// checkLabel refuses a volume under another SELinux label than the one that it is mounted with on this node: every
+// file on it carries that one.
+func (s *Server) checkLabel(use usage) error {
+	record, recorded, err := s.options.Records.Get(use.volume)
+	if err != nil || !recorded || record.SELinuxLabel == nil || *record.SELinuxLabel == use.label() {
+		return err
+	}
+	return provisioner.Errorf(provisioner.AlreadyExists, "volume %s is mounted with the SELinux label %q on this node, and %q was asked for",
+		use.volume, *record.SELinuxLabel, use.label())
 }
 
 // clearStale says whether the device is mounted at the staging path already. A mount of a device that no longer answers is
@@ -79,6 +100,9 @@ func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume,
 	found, blank, err := filesystems.Probe(ctx, record.Device)
 	if err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("probe device: %w", err)
+	}
+	if blank && use.sealed {
+		return provisioner.Filesystem{}, refuse("the device is blank, and volume %s was published for reading only: it is not formatted", use.volume)
 	}
 	action, err := planFormat(formatInput{volume: volume, wanted: use.wanted(volume), found: found, blank: blank, cutShort: cutShort})
 	if err != nil {

@@ -75,6 +75,9 @@ func (s *Server) publishSource(ctx context.Context, use usage, staging string) (
 	if !mounted {
 		return "", "", refuse("volume %s is not staged at %s", use.volume, staging)
 	}
+	if err := s.checkLabel(use); err != nil {
+		return "", "", err
+	}
 	return staging, mount.Source, nil
 }
 

@@ -23,6 +23,8 @@ type usage struct {
 	// multiNode says that several nodes use the volume at once.
 	multiNode bool
 	readOnly  bool
+	// sealed says that the volume was published to the node for reading only: nothing here may write to it.
+	sealed bool
 	// exclusive says that there may be one target path only.
 	exclusive bool
 }
@@ -104,8 +106,21 @@ func (u usage) mountOptions(fsType string) []string {
 			options = append(options, flag)
 		}
 	}
+	if u.sealed && !slices.Contains(options, "ro") {
+		options = append(options, "ro")
+	}
 	if fsType == "xfs" && !slices.Contains(options, "nouuid") {
 		options = append(options, "nouuid")
 	}
 	return options
+}
+
+// label is the SELinux label that everything on the volume is to carry, as the kubelet gives it with a mount option; "" for none.
+func (u usage) label() string {
+	for _, flag := range u.flags {
+		if label, found := strings.CutPrefix(flag, "context="); found {
+			return strings.Trim(label, `"`)
+		}
+	}
+	return ""
 }

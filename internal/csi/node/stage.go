@@ -132,9 +132,16 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 	if err != nil {
 		return err
 	}
+	use.sealed = grant.ReadOnly
+	// Set either way: the device may be protected from an earlier use.
+	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.block && (use.sealed || use.readOnly)); err != nil {
+		return fmt.Errorf("set write protection: %w", err)
+	}
+	label := use.label()
 	record := nodereport.Record{
 		VolumeName: use.volume, VolumeID: use.volumeID, Epoch: grant.Epoch, BootID: s.options.BootID,
 		StagingPath: path, Device: device.Path, LUN: grant.LUN, SizeBytes: device.SizeBytes, Block: use.block,
+		ReadOnly: use.sealed, SELinuxLabel: &label,
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName: use.volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
