@@ -93,23 +93,37 @@ func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]v
 		avoid = []string{leads.Node}
 	}
 	e.metric("controller_leader_node", leads.Node)
+	// Replicas may go to the nodes that the pods had to avoid.
+	if err := e.createAvoiding(ctx, avoid, workloads...); err != nil {
+		return nil, err
+	}
+	return e.awaitAllReady(ctx, workloads...)
+}
+
+// createOn is createAvoiding for every node but one.
+func (e *Environment) createOn(ctx context.Context, node string, workloads ...Workload) error {
+	return e.createAvoiding(ctx, slices.DeleteFunc(e.view.nodes(""), func(name string) bool { return name == node }), workloads...)
+}
+
+// createAvoiding makes the workloads while nodes are cordoned, and returns when their pods have been scheduled and the nodes are free again.
+func (e *Environment) createAvoiding(ctx context.Context, nodes []string, workloads ...Workload) error {
 	free := func(ctx context.Context) error {
 		var failures []error
-		for _, node := range avoid {
+		for _, node := range nodes {
 			failures = append(failures, e.setCordon(ctx, node, false))
 		}
 		return errors.Join(failures...)
 	}
-	const cordoned = "uncordon the nodes of the controllers"
+	cordoned := "uncordon " + strings.Join(nodes, ", ")
 	e.mendLater(cordoned, free)
-	for _, node := range avoid {
+	for _, node := range nodes {
 		if err := e.setCordon(ctx, node, true); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, w := range workloads {
 		if err := e.create(ctx, w); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, w := range workloads {
@@ -118,13 +132,12 @@ func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]v
 			return pod != nil && pod.Spec.NodeName != ""
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	// Replicas may go to the nodes that the pods had to avoid.
 	if err := free(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	e.mended(cordoned)
-	return e.awaitAllReady(ctx, workloads...)
+	return nil
 }

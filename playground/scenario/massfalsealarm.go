@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -125,40 +124,6 @@ func (e *Environment) startOneOnEach(ctx context.Context, nodes []string) ([]Wor
 	return workloads, volumes, nil
 }
 
-// createOn makes the workloads while every other node is cordoned, and returns when their
-// pods have been scheduled.
-func (e *Environment) createOn(ctx context.Context, node string, workloads ...Workload) error {
-	others := slices.DeleteFunc(e.view.nodes(""), func(name string) bool { return name == node })
-	free := func(ctx context.Context) error {
-		var failures []error
-		for _, other := range others {
-			failures = append(failures, e.setCordon(ctx, other, false))
-		}
-		return errors.Join(failures...)
-	}
-	e.mendLater("uncordon "+strings.Join(others, ", "), free)
-	for _, other := range others {
-		if err := e.setCordon(ctx, other, true); err != nil {
-			return err
-		}
-	}
-	for _, w := range workloads {
-		if err := e.create(ctx, w); err != nil {
-			return err
-		}
-	}
-	for _, w := range workloads {
-		err := e.view.await(ctx, startTimeout, w.pod()+" is scheduled", func() bool {
-			pod := e.view.pod(w.pod())
-			return pod != nil && pod.Spec.NodeName != ""
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return free(ctx)
-}
-
 // awaitGuard blocks until the driver says of all of the nodes that it holds back.
 func (e *Environment) awaitGuard(ctx context.Context, cut []string, began time.Time) error {
 	held := func() bool {
@@ -182,11 +147,7 @@ func (e *Environment) awaitGuard(ctx context.Context, cut []string, began time.T
 
 // judgeGuard checks that the driver's metric and an event about each node say so too.
 func (e *Environment) judgeGuard(ctx context.Context, cut []string, began time.Time) error {
-	leads, err := e.leader(ctx)
-	if err != nil {
-		return err
-	}
-	active, err := e.driverMetric(ctx, leads.Pod, guardMetric)
+	active, err := e.guardActive(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,11 +178,7 @@ func (e *Environment) awaitCalm(ctx context.Context, cut []string, healed time.T
 	}
 	calm := e.Clock.Now().Sub(healed)
 	e.metric("calm_after_seconds", milli(calm))
-	leads, err := e.leader(ctx)
-	if err != nil {
-		return err
-	}
-	active, err := e.driverMetric(ctx, leads.Pod, guardMetric)
+	active, err := e.guardActive(ctx)
 	if err != nil {
 		return err
 	}
@@ -243,6 +200,15 @@ func (e *Environment) endAlarm(ctx context.Context, workloads []Workload, volume
 	e.Report.Summary = fmt.Sprintf("%s lost their network at once for %s. Decisions and proofs that took a volume from its node: %v; changes at Azure: %v. Of %v acknowledged records %v are lost.",
 		strings.Join(cut, " and "), timeline.Round(cutOff), metric("fences"), metric("azure_writes"), metric("acknowledged_records"), metric("lost_records"))
 	return nil
+}
+
+// guardActive reads from the leader whether it holds back: 1 if it does.
+func (e *Environment) guardActive(ctx context.Context) (float64, error) {
+	leads, err := e.leader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return e.driverMetric(ctx, leads.Pod, guardMetric)
 }
 
 // driverMetric reads one number of a controller's metrics; 0 if it is not there.
