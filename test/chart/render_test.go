@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,21 +71,24 @@ func TestTheSchemaRefuses(t *testing.T) {
 		values string
 		says   string
 	}{
-		"a value that does not exist":          {"controler.replicas=3", "'controler' not allowed"},
-		"a value that does not exist, deep":    {"controller.replica=3", "/controller"},
-		"a scheduler mode that does not exist": {"scheduler.mode=both", "'extender', 'second', 'off'"},
-		"text where a number belongs":          {"controller.replicas=two", "/controller/replicas"},
-		"no replicas":                          {"controller.replicas=0", "/controller/replicas"},
-		"a weight out of range":                {"scheduler.weight=0", "/scheduler/weight"},
-		"a duration without a unit":            {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
-		"a log level that does not exist":      {"logLevel=loud", "/logLevel"},
-		"a StorageClass without parameters":    {"storageClasses.mine.default=true", "/storageClasses/mine"},
-		"a relative kubelet directory":         {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
-		"a probe that does not exist":          {"controller.failover.probe=ping", "'kubelet', 'off'"},
-		"a threshold above all nodes":          {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
-		"a threshold of no nodes":              {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
-		"updates more often than allowed":      {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5", "/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
-		"a driver name that is no name":        {"driverName=Disk_Driver", "/driverName"},
+		"a value that does not exist":           {"controler.replicas=3", "'controler' not allowed"},
+		"a value that does not exist, deep":     {"controller.replica=3", "/controller"},
+		"a scheduler mode that does not exist":  {"scheduler.mode=both", "'extender', 'second', 'off'"},
+		"text where a number belongs":           {"controller.replicas=two", "/controller/replicas"},
+		"no replicas":                           {"controller.replicas=0", "/controller/replicas"},
+		"a weight out of range":                 {"scheduler.weight=0", "/scheduler/weight"},
+		"a duration without a unit":             {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
+		"a log level that does not exist":       {"logLevel=loud", "/logLevel"},
+		"a StorageClass without parameters":     {"storageClasses.mine.default=true", "/storageClasses/mine"},
+		"a relative kubelet directory":          {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
+		"a probe that does not exist":           {"controller.failover.probe=ping", "'kubelet', 'off'"},
+		"a threshold above all nodes":           {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
+		"a threshold of no nodes":               {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
+		"updates more often than allowed":       {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5", "/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
+		"a driver name that is no name":         {"driverName=Disk_Driver", "/driverName"},
+		"a kind of snapshots":                   {"snapshot.enabled=sometimes", "/snapshot/enabled"},
+		"a deletion policy that does not exist": {"volumeSnapshotClasses.mine.deletionPolicy=Recycle", "/volumeSnapshotClasses/mine/deletionPolicy"},
+		"a VolumeAttributesClass of nothing":    {"volumeAttributesClasses.mine.annotations.a=b", "/volumeAttributesClasses/mine"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -94,6 +98,39 @@ func TestTheSchemaRefuses(t *testing.T) {
 				t.Errorf("%s: want a refusal that says %q, got %v", c.values, c.says, err)
 			}
 		})
+	}
+}
+
+func TestSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
+	t.Parallel()
+	const crds = "--api-versions=snapshot.storage.k8s.io/v1"
+	cases := map[string]struct {
+		args []string
+		want bool
+	}{
+		"auto, in a cluster without the CRDs":   {nil, false},
+		"auto, in a cluster with the CRDs":      {[]string{crds}, true},
+		"true, in a cluster without the CRDs":   {[]string{"--set=snapshot.enabled=true"}, true},
+		"false, in a cluster that has the CRDs": {[]string{crds, "--set=snapshot.enabled=false"}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := objects(t, render(t, append(c.args, "--set=crds.install=false")...))
+			_, sidecar := containers(t, find(t, list, "Deployment", release+"-controller"))["csi-snapshotter"]
+			class := slices.ContainsFunc(list, func(o *unstructured.Unstructured) bool { return o.GetKind() == "VolumeSnapshotClass" })
+			if sidecar != c.want || class != c.want {
+				t.Errorf("sidecar %t, class %t, want %t", sidecar, class, c.want)
+			}
+		})
+	}
+}
+
+func TestVolumeAttributesClassesNeedAKubernetesThatHasThem(t *testing.T) {
+	t.Parallel()
+	args := []string{"template", release, chartDir(), "--kube-version", "1.33.0", "--set", "volumeAttributesClasses.gold.parameters.skuName=Premium_LRS"}
+	if _, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), "from 1.34 on") {
+		t.Errorf("an older Kubernetes: %v", err)
 	}
 }
 

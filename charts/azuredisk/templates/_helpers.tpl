@@ -194,3 +194,12 @@ profiles:
   - schedulerName: {{ .Values.scheduler.second.schedulerName }}
 {{ include "azuredisk.extenderStanza" (dict "root" . "address" (printf "127.0.0.1:%v" .Values.scheduler.port)) }}
 {{- end -}}
+
+{{/* "true" where snapshots are served, and nothing where they are not. */}}
+{{- define "azuredisk.snapshots" -}}
+{{- if kindIs "bool" .Values.snapshot.enabled -}}
+{{- if .Values.snapshot.enabled }}true{{ end -}}
+{{- else if .Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1" -}}
+true
+{{- end -}}
+{{- end -}}

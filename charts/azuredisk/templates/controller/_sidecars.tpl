@@ -1,4 +1,4 @@
-{{/* What all sidecars are given. Input: dict root, name, values, dashes. */}}
+{{/* What all sidecars are given. Input: dict root, name, values, and env where there is any. */}}
 {{- define "azuredisk.sidecar" -}}
 - name: csi-{{ .name }}
   image: {{ printf "%s:%s" .values.image.repository .values.image.tag | quote }}
@@ -8,6 +8,10 @@
     {{- toYaml .values.resources | nindent 4 }}
   volumeMounts:
     - {name: socket, mountPath: /csi}
+  {{- with .env }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   args:
     - --csi-address=/csi/csi.sock
     - --v={{ .root.Values.sidecars.verbosity }}
@@ -21,13 +25,32 @@
     - --leader-election-retry-period={{ .root.Values.leaderElection.retryPeriod }}
 {{- end -}}
 
+{{/* By which csi-provisioner finds the Deployment that is to own its CSIStorageCapacity objects. */}}
+{{- define "azuredisk.podIdentity" -}}
+- name: NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- end -}}
+
 {{- define "azuredisk.sidecars" -}}
 {{- $sidecars := .Values.sidecars -}}
-{{ include "azuredisk.sidecar" (dict "root" . "name" "provisioner" "values" $sidecars.provisioner) }}
+{{- $provisioner := dict "root" . "name" "provisioner" "values" $sidecars.provisioner -}}
+{{- if .Values.csiDriver.storageCapacity -}}
+{{- $provisioner = merge (dict "env" (include "azuredisk.podIdentity" . | fromYamlArray)) $provisioner -}}
+{{- end -}}
+{{ include "azuredisk.sidecar" $provisioner }}
     - --strict-topology
     - --extra-create-metadata
     - --default-fstype=ext4
     - --worker-threads={{ $sidecars.provisioner.workerThreads }}
+    {{- if .Values.csiDriver.storageCapacity }}
+    - --enable-capacity
+    - --capacity-ownerref-level=2
+    - --capacity-poll-interval={{ $sidecars.provisioner.capacityPollInterval }}
+    - --kube-api-capacity-qps={{ .Values.sidecars.kubeAPIQPS }}
+    - --kube-api-capacity-burst={{ .Values.sidecars.kubeAPIBurst }}
+    {{- end }}
     {{- with $sidecars.provisioner.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -48,7 +71,7 @@
     {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end }}
-{{- if .Values.controller.snapshot }}
+{{- if include "azuredisk.snapshots" . }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "snapshotter" "values" $sidecars.snapshotter) }}
     - --worker-threads={{ $sidecars.snapshotter.workerThreads }}
     - --extra-create-metadata
