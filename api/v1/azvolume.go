@@ -23,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.time`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 80",message="the name of an AzVolume is the disk's name and at most 80 characters long"
+// +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be taken back to no less than what the disk has: Azure cannot shrink a disk"
 type AzVolume struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -69,12 +70,12 @@ const (
 )
 
 // AzVolumeSpec is what was asked for. All of it is immutable but for the
-// capacity, which may grow, the number of replicas, and what of the disk a VolumeAttributesClass can change.
+// capacity, the number of replicas, and what of the disk a VolumeAttributesClass can change: the DiskSettings.
+// What Azure refuses for good is taken back to what the status says of the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="spec.source is immutable"
-// +kubebuilder:validation:XValidation:rule="self.capacityBytes >= oldSelf.capacityBytes",message="spec.capacityBytes may only grow: Azure cannot shrink a disk"
 // +kubebuilder:validation:XValidation:rule="self.maxMountReplicaCount <= self.disk.maxShares - 1",message="spec.maxMountReplicaCount must be at most spec.disk.maxShares - 1"
 // +kubebuilder:validation:XValidation:rule="self.access == 'SingleNode' || self.maxMountReplicaCount == 0",message="spec.maxMountReplicaCount must be 0 for a MultiNode volume"
 type AzVolumeSpec struct {
@@ -265,6 +266,23 @@ type AzVolumeStatus struct {
 	// SizeBytes is the size of the disk at Azure in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Applied are the settings of spec.disk to which the disk has been brought. The disk is changed when spec.disk says something
+	// else; without it the disk is read first.
+	// +optional
+	Applied *AppliedSettings `json:"applied,omitempty"`
+	// UpdateSince is when it was first seen that the disk has to be changed. For half a second from then on changes are
+	// gathered, so that they reach Azure in one call. Unset when the disk is as it should be.
+	// +optional
+	UpdateSince *metav1.MicroTime `json:"updateSince,omitempty"`
+	// RefusedCapacity is the last growth that was refused, unless one has succeeded since.
+	// +optional
+	RefusedCapacity *Refusal `json:"refusedCapacity,omitempty"`
+	// RefusedSettings is the last change of the settings that was refused, unless one has succeeded since.
+	// +optional
+	RefusedSettings *Refusal `json:"refusedSettings,omitempty"`
+	// Conversion of the disk to another SKU that goes on at Azure; unset when there is none.
+	// +optional
+	Conversion *Conversion `json:"conversion,omitempty"`
 	// Filesystem records the filesystem that was made on the disk. While it is set,
 	// a device that carries another one is refused (law 4).
 	// +optional
@@ -285,7 +303,7 @@ type AzVolumeStatus struct {
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached.
+	// Conditions of the volume: Ready, ReplicasAttached, Updated.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -301,75 +319,6 @@ type FilesystemRecord struct {
 	Type string `json:"type"`
 	// UUID as blkid prints it, in lower case.
 	UUID string `json:"uuid"`
-}
-
-// ClaimState is the state of a claim to be primary.
-// +kubebuilder:validation:Enum=Held;Releasing;Released
-type ClaimState string
-
-const (
-	// ClaimHeld allows the node to stage the volume.
-	ClaimHeld ClaimState = "Held"
-	// ClaimReleasing no longer allows the node to start to stage it, while the proof
-	// that it let go is awaited. No other node can claim it yet.
-	ClaimReleasing ClaimState = "Releasing"
-	// ClaimReleased allows any node to claim the volume.
-	ClaimReleased ClaimState = "Released"
-)
-
-// ReleaseCause is why a claim is taken back from its node.
-// +kubebuilder:validation:Enum=Unpublished;NodeLost
-type ReleaseCause string
-
-const (
-	// CauseUnpublished: Kubernetes asked for it.
-	CauseUnpublished ReleaseCause = "Unpublished"
-	// CauseNodeLost: the driver found the node lost, and fences it.
-	CauseNodeLost ReleaseCause = "NodeLost"
-)
-
-// PrimaryClaim is the claim to be the one node that uses a volume. It is written
-// with optimistic locking only: a compare-and-swap (law 1).
-//
-//	Released ──claim(B), epoch+1──▶ Held(B) ──unpublish(B)──▶ Releasing(B) ──proof──▶ Released
-//	                                  ▲                          │
-//	                                  └────claim(B), epoch+1─────┘
-//
-// A claim that is Releasing because its node was lost is not taken up again before the proof: the disk is being cut off.
-//
-// +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="the epoch never shrinks"
-// +kubebuilder:validation:XValidation:rule="self.state == 'Released' || has(self.nodeName)",message="a claim that is Held or Releasing has a nodeName"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && has(oldSelf.nodeName) && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="a claim can be taken over only once it is Released"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state == 'Releasing' && has(oldSelf.cause) && oldSelf.cause == 'NodeLost')",message="a claim that is Releasing because its node was lost has to be Released first"
-// +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state == 'Releasing'",message="cause is set only while the claim is Releasing"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch == oldSelf.epoch + 1",message="every claim raises the epoch by one"
-type PrimaryClaim struct {
-	// NodeName is the node that holds the claim; empty when Released.
-	// +optional
-	NodeName string `json:"nodeName,omitempty"`
-	// Epoch grows by one at every claim and never shrinks. 0 is never claimed.
-	// +kubebuilder:validation:Minimum=0
-	Epoch int64 `json:"epoch"`
-	// State of the claim.
-	State ClaimState `json:"state"`
-	// Since is when the state was entered.
-	// +optional
-	Since *metav1.Time `json:"since,omitempty"`
-	// Cause is why the claim is being taken back; set while Releasing. NodeLost is a decision that is
-	// carried through, whether or not the node comes back: Azure is asked for the proof.
-	// +optional
-	Cause ReleaseCause `json:"cause,omitempty"`
-}
-
-// ReleaseRecord says who let go of a volume last, and by what proof.
-type ReleaseRecord struct {
-	// NodeName of the node that held the claim.
-	NodeName string `json:"nodeName"`
-	// Cause of the release.
-	// +optional
-	Cause ReleaseCause `json:"cause,omitempty"`
-	// Proof that the node let go.
-	Proof ReleaseProof `json:"proof"`
 }
 
 // Operation is a long-running operation at Azure that a restarted driver can resume.
