@@ -40,6 +40,7 @@ func (s *Server) topology() map[string]string {
 // volumeLimit is the data disks of the VM's size, less those that are attached from outside the driver. Replicas are not
 // taken off, because they give way, and volumes in use are not, because the scheduler counts them itself. The kubelet asks when
 // the driver registers, as often as the CSIDriver says, and when an attach finds no room.
+// A size that Azure does not list counts with the fallback.
 // At first it waits for the controller to look the VM's size up: a node that says 0 is taken to have no limit.
 func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 	if s.options.Limit.Volumes > 0 {
@@ -55,9 +56,13 @@ func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 		if capacity != nil {
+			most := int64(capacity.MaxDataDisks)
+			if most <= 0 { // Azure does not list the size
+				most = s.options.Limit.Fallback
+			}
 			foreign := max(int64(capacity.ForeignDisks), s.options.Limit.Reserved)
 			// At least 1, because 0 means no limit.
-			return max(1, int64(capacity.MaxDataDisks)-foreign), nil
+			return max(1, most-foreign), nil
 		}
 		select {
 		case <-ctx.Done():

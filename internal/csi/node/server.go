@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -53,7 +54,8 @@ type Limit struct {
 	Reserved int64
 	// Patience is how long to wait for the controller.
 	Patience time.Duration
-	// Fallback is the number if the controller does not fill it in for so long.
+	// Fallback is the number of data disks if the controller does not fill it in for so long, and for a VM size that
+	// Azure does not list.
 	Fallback int64
 }
 
@@ -83,6 +85,9 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+		csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
+		condition.NodeCapability,
 	}
 	if s.options.Expansion {
 		kinds = append(kinds, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -141,7 +142,7 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 	record := nodereport.Record{
 		VolumeName: use.volume, VolumeID: use.volumeID, Epoch: grant.Epoch, BootID: s.options.BootID,
 		StagingPath: path, Device: device.Path, LUN: grant.LUN, SizeBytes: device.SizeBytes, Block: use.block,
-		ReadOnly: use.sealed, SELinuxLabel: &label,
+		ReadOnly: use.sealed || slices.Contains(use.flags, "ro"), SELinuxLabel: &label,
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName: use.volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,

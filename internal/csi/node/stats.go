@@ -6,6 +6,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -29,17 +30,27 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 	if err != nil {
 		return nil, err
 	}
+	response := &csi.NodeGetVolumeStatsResponse{}
+	if recorded {
+		faults, err := s.faults(ctx, record)
+		if err != nil {
+			return nil, err
+		}
+		condition.Attach(response, len(faults) > 0, abnormal(faults))
+	}
 	if recorded && record.Block {
-		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: record.SizeBytes}}}, nil
+		response.Usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: record.SizeBytes}}
+		return response, nil
 	}
 	stats, err := s.options.Host.Filesystems().Stats(ctx, request.GetVolumePath())
 	if err != nil {
 		return nil, fmt.Errorf("read use of volume %s: %w", name, err)
 	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+	response.Usage = []*csi.VolumeUsage{
 		{Unit: csi.VolumeUsage_BYTES, Total: stats.TotalBytes, Used: stats.UsedBytes, Available: stats.AvailableBytes},
 		{Unit: csi.VolumeUsage_INODES, Total: stats.TotalInodes, Used: stats.UsedInodes, Available: stats.AvailableInodes},
-	}}, nil
+	}
+	return response, nil
 }
 
 // inUseAt returns the volume's name and what is mounted at the path. Errors: NotFound where nothing is.

@@ -1,0 +1,86 @@
+// Package condition adds the VolumeCondition to answers of CSI. CSI 1.13 replaced that message by the calls for
+// volume health and left its field unused; Kubernetes up to 1.36 speaks an older CSI and reads it all the same.
+package condition
+
+import (
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// The capabilities that were called VOLUME_CONDITION.
+const (
+	NodeCapability       = csi.NodeServiceCapability_RPC_Type(4)
+	ControllerCapability = csi.ControllerServiceCapability_RPC_Type(11)
+)
+
+// field has this number in NodeGetVolumeStatsResponse and in the statuses of ListVolumes and ControllerGetVolume.
+const field = 2
+
+// The fields of a VolumeCondition.
+const (
+	abnormalField = 1
+	messageField  = 2
+)
+
+// Attach adds a VolumeCondition to to, which is one of the messages that had one.
+func Attach(to proto.Message, abnormal bool, message string) {
+	var inner []byte
+	if abnormal {
+		inner = protowire.AppendTag(inner, abnormalField, protowire.VarintType)
+		inner = protowire.AppendVarint(inner, 1)
+	}
+	inner = protowire.AppendTag(inner, messageField, protowire.BytesType)
+	inner = protowire.AppendString(inner, message)
+	reflection := to.ProtoReflect()
+	raw := protowire.AppendTag(append([]byte(nil), reflection.GetUnknown()...), field, protowire.BytesType)
+	reflection.SetUnknown(protowire.AppendBytes(raw, inner))
+}
+
+// Of returns the VolumeCondition of a message; found is false where it has none.
+func Of(message proto.Message) (abnormal bool, text string, found bool) {
+	inner, found := bytesOf(message.ProtoReflect().GetUnknown(), field)
+	if !found {
+		return false, "", false
+	}
+	for len(inner) > 0 {
+		number, kind, n := protowire.ConsumeTag(inner)
+		if n < 0 {
+			return false, "", false
+		}
+		inner = inner[n:]
+		size := protowire.ConsumeFieldValue(number, kind, inner)
+		if size < 0 {
+			return false, "", false
+		}
+		switch {
+		case number == abnormalField && kind == protowire.VarintType:
+			value, _ := protowire.ConsumeVarint(inner)
+			abnormal = value != 0
+		case number == messageField && kind == protowire.BytesType:
+			text, _ = protowire.ConsumeString(inner)
+		}
+		inner = inner[size:]
+	}
+	return abnormal, text, true
+}
+
+func bytesOf(raw []byte, wanted protowire.Number) ([]byte, bool) {
+	for len(raw) > 0 {
+		number, kind, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil, false
+		}
+		raw = raw[n:]
+		if number == wanted && kind == protowire.BytesType {
+			value, size := protowire.ConsumeBytes(raw)
+			return value, size >= 0
+		}
+		size := protowire.ConsumeFieldValue(number, kind, raw)
+		if size < 0 {
+			return nil, false
+		}
+		raw = raw[size:]
+	}
+	return nil, false
+}
