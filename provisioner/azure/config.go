@@ -7,37 +7,45 @@ import (
 	"os"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"sigs.k8s.io/yaml"
 )
 
 // Config is what the driver reads of azure.json, the file that Azure's Kubernetes components share. Names and
-// meanings are theirs, except activeDirectoryEndpoint. Fields that are not listed are ignored.
+// meanings are theirs, except activeDirectoryEndpoint. Fields that are not listed are ignored; the guide to credentials lists them.
 type Config struct {
-	// Cloud as in "AzurePublicCloud" (the default), "AzureChinaCloud", "AzureUSGovernmentCloud".
+	// Cloud as in "AzurePublicCloud" (the default), "AzureChinaCloud", "AzureUSGovernmentCloud", "AzureStackCloud". Of a cloud that is
+	// not known by name, resourceManagerEndpoint tells the rest.
 	Cloud string `json:"cloud"`
 	// TenantID of the identity.
 	TenantID string `json:"tenantId"`
+	// IdentitySystem is "azure_ad" (the default), or "adfs" on an Azure Stack that signs in with AD FS.
+	IdentitySystem string `json:"identitySystem"`
 	// SubscriptionID, ResourceGroup and Location of the cluster. Location is lower case without spaces after loading.
 	SubscriptionID string `json:"subscriptionId"`
 	ResourceGroup  string `json:"resourceGroup"`
 	Location       string `json:"location"`
+	// UserAgent is put in front of what the driver says of itself in its requests.
+	UserAgent string `json:"userAgent"`
 	// ResourceManagerEndpoint replaces the cloud's. Plain http is meant for a simulator.
 	ResourceManagerEndpoint string `json:"resourceManagerEndpoint"`
 	// ActiveDirectoryEndpoint replaces the cloud's authority. With a plain http
 	// ResourceManagerEndpoint it is that one if it is empty.
 	ActiveDirectoryEndpoint string `json:"activeDirectoryEndpoint"`
+	// TokenAudience replaces the audience that tokens are asked for.
+	TokenAudience string `json:"tokenAudience"`
 
-	// One of four identities, the first that is configured: workload identity, managed identity, client secret, client certificate.
+	// One of five identities, the first that is configured: workload identity, managed identity, a managed identity of
+	// the data plane, client secret, client certificate.
 	UseFederatedWorkloadIdentityExtension bool   `json:"useFederatedWorkloadIdentityExtension"`
 	AADFederatedTokenFile                 string `json:"aadFederatedTokenFile"`
 	UseManagedIdentityExtension           bool   `json:"useManagedIdentityExtension"`
 	// UserAssignedIdentityID is a client ID, or a resource ID; "" for the system-assigned identity.
-	UserAssignedIdentityID string `json:"userAssignedIdentityID"`
-	AADClientID            string `json:"aadClientId"`
-	AADClientSecret        Secret `json:"aadClientSecret"`
-	AADClientCertPath      string `json:"aadClientCertPath"`
-	AADClientCertPassword  Secret `json:"aadClientCertPassword"`
+	UserAssignedIdentityID      string `json:"userAssignedIdentityID"`
+	AADMSIDataPlaneIdentityPath string `json:"aadMSIDataPlaneIdentityPath"`
+	AADClientID                 string `json:"aadClientId"`
+	AADClientSecret             Secret `json:"aadClientSecret"`
+	AADClientCertPath           string `json:"aadClientCertPath"`
+	AADClientCertPassword       Secret `json:"aadClientCertPassword"`
 }
 
 // Secret is a text that does not show when it is printed.
@@ -76,33 +84,87 @@ func ReadConfig(path string, env Lookup) (Config, error) {
 // LoadConfig reads azure.json, as JSON or YAML. The variables AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_FEDERATED_TOKEN_FILE
 // and AZURE_CLIENT_SECRET, which the workload identity webhook sets, win over the file. The error tells of all faults.
 func LoadConfig(data []byte, env Lookup) (Config, error) {
+	c, err := parseConfig(data)
+	if err != nil {
+		return Config{}, err
+	}
+	c.overrideBy(env)
+	return c.checked()
+}
+
+// EnvironmentConfig is the configuration where there is no azure.json: everything comes from the variables that Azure's own tools read (AZURE_TENANT_ID,
+// AZURE_CLIENT_ID, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PATH, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE, AZURE_AUTHORITY_HOST,
+// AZURE_SUBSCRIPTION_ID, AZURE_RESOURCE_GROUP, AZURE_LOCATION, AZURE_ENVIRONMENT, AZURE_RESOURCE_MANAGER_ENDPOINT). Where they name no secret,
+// certificate or token, the identity is a managed one: the user-assigned one of AZURE_CLIENT_ID, or the system-assigned one.
+func EnvironmentConfig(env Lookup) (Config, error) {
+	c := Config{}
+	c.fillFrom(env)
+	return c.checked()
+}
+
+func parseConfig(data []byte) (Config, error) {
 	var c Config
 	if err := yaml.Unmarshal(data, &c); err != nil {
 		return Config{}, fmt.Errorf("parse Azure's configuration: %w", err)
 	}
-	c.overrideBy(env)
+	return c, nil
+}
+
+// checked is the configuration in its normal form, or what is wrong with it.
+func (c Config) checked() (Config, error) {
 	c.Location = normalLocation(c.Location)
+	if strings.EqualFold(c.IdentitySystem, identitySystemADFS) {
+		c.TenantID = identitySystemADFS
+	}
 	if err := c.validate(); err != nil {
 		return Config{}, fmt.Errorf("bad Azure configuration: %w", err)
 	}
 	return c, nil
 }
 
-func (c *Config) overrideBy(env Lookup) {
-	if env == nil {
+// setting gives the value of a variable to its field.
+type setting struct {
+	name string
+	set  func(string)
+}
+
+func (l Lookup) fill(settings ...setting) {
+	if l == nil {
 		return
 	}
-	get := func(name string, set func(string)) {
-		if v, ok := env(name); ok && v != "" {
-			set(v)
+	for _, s := range settings {
+		if v, ok := l(s.name); ok && v != "" {
+			s.set(v)
 		}
 	}
-	get("AZURE_TENANT_ID", func(v string) { c.TenantID = v })
-	get("AZURE_CLIENT_ID", func(v string) { c.AADClientID = v })
-	get("AZURE_CLIENT_SECRET", func(v string) { c.AADClientSecret = Secret(v) })
-	get("AZURE_FEDERATED_TOKEN_FILE", func(v string) {
-		c.AADFederatedTokenFile, c.UseFederatedWorkloadIdentityExtension = v, true
-	})
+}
+
+func (c *Config) overrideBy(env Lookup) {
+	env.fill(
+		setting{"AZURE_TENANT_ID", func(v string) { c.TenantID = v }},
+		setting{"AZURE_CLIENT_ID", func(v string) { c.AADClientID = v }},
+		setting{"AZURE_CLIENT_SECRET", func(v string) { c.AADClientSecret = Secret(v) }},
+		setting{"AZURE_FEDERATED_TOKEN_FILE", func(v string) {
+			c.AADFederatedTokenFile, c.UseFederatedWorkloadIdentityExtension = v, true
+		}},
+	)
+}
+
+func (c *Config) fillFrom(env Lookup) {
+	c.overrideBy(env)
+	env.fill(
+		setting{"AZURE_SUBSCRIPTION_ID", func(v string) { c.SubscriptionID = v }},
+		setting{"AZURE_RESOURCE_GROUP", func(v string) { c.ResourceGroup = v }},
+		setting{"AZURE_LOCATION", func(v string) { c.Location = v }},
+		setting{"AZURE_AUTHORITY_HOST", c.setAuthority},
+		setting{"AZURE_ENVIRONMENT", func(v string) { c.Cloud = v }},
+		setting{"AZURE_RESOURCE_MANAGER_ENDPOINT", func(v string) { c.ResourceManagerEndpoint = v }},
+		setting{"AZURE_CLIENT_CERTIFICATE_PATH", func(v string) { c.AADClientCertPath = v }},
+		setting{"AZURE_CLIENT_CERTIFICATE_PASSWORD", func(v string) { c.AADClientCertPassword = Secret(v) }},
+	)
+	if c.identity() == identityNone {
+		c.UseManagedIdentityExtension, c.UserAssignedIdentityID = true, c.AADClientID
+	}
 }
 
 func (c *Config) validate() error {
@@ -116,18 +178,12 @@ func (c *Config) validate() error {
 	need(c.ResourceGroup, "resourceGroup", "")
 	need(c.Location, "location", "")
 	if _, known := knownCloud(c.Cloud); !known {
-		need(c.ResourceManagerEndpoint, "resourceManagerEndpoint", fmt.Sprintf(" for cloud %q, which is not known", c.Cloud))
-		need(c.ActiveDirectoryEndpoint, "activeDirectoryEndpoint", fmt.Sprintf(" for cloud %q, which is not known", c.Cloud))
+		need(c.ResourceManagerEndpoint, "resourceManagerEndpoint", fmt.Sprintf(" for cloud %q, which is none of AzurePublicCloud, AzureChinaCloud and AzureUSGovernmentCloud", c.Cloud))
 	}
-	for field, text := range map[string]string{"resourceManagerEndpoint": c.ResourceManagerEndpoint, "activeDirectoryEndpoint": c.ActiveDirectoryEndpoint} {
-		u, err := url.Parse(text)
-		if text != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
-			faults = append(faults, fmt.Errorf("%s %q is not a URL of http or https", field, text))
-		}
+	if s := c.IdentitySystem; s != "" && !strings.EqualFold(s, "azure_ad") && !strings.EqualFold(s, identitySystemADFS) {
+		faults = append(faults, fmt.Errorf("identitySystem %q must be azure_ad or adfs", s))
 	}
-	if plainHTTP(c.ActiveDirectoryEndpoint) && !plainHTTP(c.ResourceManagerEndpoint) {
-		faults = append(faults, errors.New("activeDirectoryEndpoint is over plain http, which is taken only together with a resourceManagerEndpoint over plain http"))
-	}
+	faults = append(faults, c.validateEndpoints())
 	switch c.identity() {
 	case identityWorkload:
 		need(c.TenantID, "tenantId", " for workload identity")
@@ -137,8 +193,24 @@ func (c *Config) validate() error {
 		need(c.TenantID, "tenantId", " for a service principal")
 		need(c.AADClientID, "aadClientId", " for a service principal")
 	case identityNone:
-		faults = append(faults, errors.New("no identity: set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret or aadClientCertPath"))
-	case identityManaged:
+		faults = append(faults, errors.New("no identity: set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret, aadClientCertPath or aadMSIDataPlaneIdentityPath"))
+	case identityManaged, identityDataPlane:
+	}
+	return errors.Join(faults...)
+}
+
+func (c *Config) validateEndpoints() error {
+	var faults []error
+	for _, e := range []struct{ field, text string }{
+		{"resourceManagerEndpoint", c.ResourceManagerEndpoint}, {"activeDirectoryEndpoint", c.ActiveDirectoryEndpoint},
+	} {
+		u, err := url.Parse(e.text)
+		if e.text != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+			faults = append(faults, fmt.Errorf("%s %q is not a URL of http or https", e.field, e.text))
+		}
+	}
+	if plainHTTP(c.ActiveDirectoryEndpoint) && !plainHTTP(c.ResourceManagerEndpoint) {
+		faults = append(faults, fmt.Errorf("activeDirectoryEndpoint %q is over plain http, which is taken only together with a resourceManagerEndpoint over plain http", c.ActiveDirectoryEndpoint))
 	}
 	return errors.Join(faults...)
 }
@@ -149,9 +221,15 @@ const (
 	identityNone identity = iota
 	identityWorkload
 	identityManaged
+	identityDataPlane
 	identitySecret
 	identityCertificate
 )
+
+// String names the kind of the identity in logs.
+func (i identity) String() string {
+	return [...]string{"none", "workload identity", "managed identity", "managed identity of the data plane", "client secret", "client certificate"}[i]
+}
 
 func (c *Config) identity() identity {
 	switch {
@@ -159,47 +237,12 @@ func (c *Config) identity() identity {
 		return identityWorkload
 	case c.UseManagedIdentityExtension:
 		return identityManaged
+	case c.AADMSIDataPlaneIdentityPath != "":
+		return identityDataPlane
 	case c.AADClientSecret != "":
 		return identitySecret
 	case c.AADClientCertPath != "":
 		return identityCertificate
 	}
 	return identityNone
-}
-
-func knownCloud(name string) (cloud.Configuration, bool) {
-	switch strings.ToUpper(name) {
-	case "", "AZURECLOUD", "AZUREPUBLICCLOUD":
-		return cloud.AzurePublic, true
-	case "AZURECHINACLOUD":
-		return cloud.AzureChina, true
-	case "AZUREUSGOVERNMENT", "AZUREUSGOVERNMENTCLOUD":
-		return cloud.AzureGovernment, true
-	}
-	return cloud.Configuration{}, false
-}
-
-func plainHTTP(endpoint string) bool { return strings.HasPrefix(strings.ToLower(endpoint), "http://") }
-
-// CloudConfiguration returns the endpoints in the SDK's form, for Options.Cloud.
-func (c *Config) CloudConfiguration() cloud.Configuration {
-	known, _ := knownCloud(c.Cloud)
-	manager := known.Services[cloud.ResourceManager]
-	if c.ResourceManagerEndpoint != "" {
-		manager.Endpoint = strings.TrimSuffix(c.ResourceManagerEndpoint, "/")
-	}
-	if manager.Audience == "" {
-		manager.Audience = manager.Endpoint
-	}
-	authority := known.ActiveDirectoryAuthorityHost
-	switch {
-	case c.ActiveDirectoryEndpoint != "":
-		authority = strings.TrimSuffix(c.ActiveDirectoryEndpoint, "/")
-	case plainHTTP(c.ResourceManagerEndpoint):
-		authority = manager.Endpoint
-	}
-	return cloud.Configuration{
-		ActiveDirectoryAuthorityHost: authority,
-		Services:                     map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: manager},
-	}
 }

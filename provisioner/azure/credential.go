@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,43 +14,113 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"k8s.io/utils/clock"
 )
 
-// Credential makes the credential that the configuration names, by Azure's identity library. It asks for no token yet.
+// Credential makes the credential that the configuration names, by Azure's identity library. It reads the certificate, if there is one, and
+// asks for no token yet. See Credentials for one that follows changes.
 func (c *Config) Credential() (azcore.TokenCredential, error) {
+	w, err := newWays(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	file, err := c.identityFile()
+	if err != nil {
+		return nil, err
+	}
+	made, err := c.credential(file, w)
+	return made.TokenCredential, err
+}
+
+// identityFile reads the file that holds the identity's certificate; nil if there is none.
+func (c *Config) identityFile() ([]byte, error) {
+	field, path := "", ""
+	switch c.identity() {
+	case identityCertificate:
+		field, path = "aadClientCertPath", c.AADClientCertPath
+	case identityDataPlane:
+		field, path = "aadMSIDataPlaneIdentityPath", c.AADMSIDataPlaneIdentityPath
+	default:
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return data, nil
+}
+
+// credential is a credential, and the certificate that it signs in with, if it does.
+type credential struct {
+	azcore.TokenCredential
+	certificate *x509.Certificate
+}
+
+// credential makes the credential. file is what identityFile read.
+func (c *Config) credential(file []byte, w ways) (credential, error) {
 	endpoints := c.CloudConfiguration()
-	options := policy.ClientOptions{Cloud: endpoints}
+	options := policy.ClientOptions{Cloud: endpoints, Transport: w.out}
 	// Authorities of Azure Stack and simulators are not in the directory of known ones.
 	_, known := knownCloud(c.Cloud)
 	unknown := !known || c.ActiveDirectoryEndpoint != ""
-	made, err := func() (azcore.TokenCredential, error) {
+	made, err := func() (credential, error) {
 		switch c.identity() {
 		case identityWorkload:
-			return azidentity.NewWorkloadIdentityCredential(&azidentity.WorkloadIdentityCredentialOptions{
-				ClientOptions: options, ClientID: c.AADClientID, TenantID: c.TenantID, TokenFilePath: c.AADFederatedTokenFile, DisableInstanceDiscovery: unknown,
-			})
+			return plain(azidentity.NewClientAssertionCredential(c.TenantID, c.AADClientID, tokenFile(c.AADFederatedTokenFile).read,
+				&azidentity.ClientAssertionCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknown}))
 		case identityManaged:
-			return azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ClientOptions: options, ID: c.managedID()})
+			options.Transport = w.local
+			return plain(azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ClientOptions: options, ID: c.managedID()}))
 		case identitySecret:
 			if plainHTTP(endpoints.ActiveDirectoryAuthorityHost) {
-				return newPlainCredential(c, endpoints.ActiveDirectoryAuthorityHost), nil
+				return credential{TokenCredential: newPlainCredential(c, endpoints.ActiveDirectoryAuthorityHost, w.out)}, nil
 			}
-			return azidentity.NewClientSecretCredential(c.TenantID, c.AADClientID, string(c.AADClientSecret),
-				&azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknown})
+			return plain(azidentity.NewClientSecretCredential(c.TenantID, c.AADClientID, string(c.AADClientSecret),
+				&azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknown}))
 		case identityCertificate:
-			return c.certificateCredential(options, unknown)
+			certificate, err := parseCertificate(file, c.AADClientCertPassword)
+			if err != nil {
+				return credential{}, fmt.Errorf("aadClientCertPath %s: %w", c.AADClientCertPath, err)
+			}
+			return certificate.credential(c.TenantID, c.AADClientID, options, unknown)
+		case identityDataPlane:
+			id, certificate, err := parseDataPlaneIdentity(file)
+			if err != nil {
+				return credential{}, fmt.Errorf("aadMSIDataPlaneIdentityPath %s: %w", c.AADMSIDataPlaneIdentityPath, err)
+			}
+			options.Cloud.ActiveDirectoryAuthorityHost = id.Authority
+			return certificate.credential(id.TenantID, id.ClientID, options, true)
 		default:
-			return nil, errors.New("no identity is configured")
+			return credential{}, errors.New("no identity is configured")
 		}
 	}()
 	if err != nil {
-		return nil, fmt.Errorf("make a credential for Azure: %w", err)
+		return credential{}, fmt.Errorf("make a credential for Azure: %w", err)
 	}
 	return made, nil
+}
+
+func plain(made azcore.TokenCredential, err error) (credential, error) {
+	return credential{TokenCredential: made}, err
+}
+
+func (c clientCertificate) credential(tenant, client string, options policy.ClientOptions, unknownAuthority bool) (credential, error) {
+	made, err := azidentity.NewClientCertificateCredential(tenant, client, c.chain, c.key,
+		&azidentity.ClientCertificateCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknownAuthority, SendCertificateChain: true})
+	return credential{TokenCredential: made, certificate: c.chain[0]}, err
+}
+
+// tokenFile is the path of a federated token. It is read each time that a token of Azure is asked for, so that there is none to go stale.
+type tokenFile string
+
+func (f tokenFile) read(context.Context) (string, error) {
+	data, err := os.ReadFile(string(f))
+	if err != nil {
+		return "", fmt.Errorf("aadFederatedTokenFile: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
 }
 
 func (c *Config) managedID() azidentity.ManagedIDKind {
@@ -63,19 +134,6 @@ func (c *Config) managedID() azidentity.ManagedIDKind {
 	}
 }
 
-func (c *Config) certificateCredential(options policy.ClientOptions, unknownAuthority bool) (azcore.TokenCredential, error) {
-	data, err := os.ReadFile(c.AADClientCertPath)
-	if err != nil {
-		return nil, err
-	}
-	certificates, key, err := azidentity.ParseCertificates(data, []byte(c.AADClientCertPassword))
-	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", c.AADClientCertPath, err)
-	}
-	return azidentity.NewClientCertificateCredential(c.TenantID, c.AADClientID, certificates, key,
-		&azidentity.ClientCertificateCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknownAuthority, SendCertificateChain: true})
-}
-
 // plainCredential is the client-credentials grant over plain http, which Azure's library refuses to speak.
 // It serves simulators only: a configuration with an authority over plain http is taken only if
 // resource manager is reached over plain http as well.
@@ -83,11 +141,13 @@ type plainCredential struct {
 	url, client string
 	secret      Secret
 	clock       clock.PassiveClock
+	transport   policy.Transporter
 }
 
-func newPlainCredential(c *Config, authority string) plainCredential {
+func newPlainCredential(c *Config, authority string, transport policy.Transporter) plainCredential {
 	return plainCredential{
-		url: authority + "/" + url.PathEscape(c.TenantID) + "/oauth2/v2.0/token", client: c.AADClientID, secret: c.AADClientSecret, clock: clock.RealClock{},
+		url: authority + "/" + url.PathEscape(c.TenantID) + "/oauth2/v2.0/token", client: c.AADClientID, secret: c.AADClientSecret,
+		clock: clock.RealClock{}, transport: transport,
 	}
 }
 
@@ -101,7 +161,7 @@ func (p plainCredential) GetToken(ctx context.Context, options policy.TokenReque
 		return azcore.AccessToken{}, fmt.Errorf("ask for a token: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.transport.Do(req)
 	if err != nil {
 		return azcore.AccessToken{}, fmt.Errorf("ask for a token: %w", err)
 	}
@@ -139,6 +199,3 @@ func (r refusedToken) Error() string {
 
 // NonRetriable keeps the SDK from asking again.
 func (refusedToken) NonRetriable() {}
-
-// endpointOf is the endpoint of resource manager.
-func endpointOf(c cloud.Configuration) string { return c.Services[cloud.ResourceManager].Endpoint }
