@@ -30,6 +30,14 @@ type Key[P any] struct {
 	Check func(string) bool
 	// Set stores a value that is allowed; nil for a parameter that is accepted and does nothing.
 	Set func(*P, string)
+	// Effect says what the parameter does, and V1 how the V1 driver differs; both for the reference documentation.
+	Effect, V1 string
+}
+
+// About returns the key with its documentation.
+func (k Key[P]) About(effect, v1 string) Key[P] {
+	k.Effect, k.V1 = effect, v1
+	return k
 }
 
 // Table is all that a class may hold.
@@ -42,18 +50,20 @@ type Doc struct {
 	Allowed, Default string
 	// Effective is false for a parameter that is accepted and does nothing.
 	Effective bool
+	// Effect says what it does, and V1 how the V1 driver differs; "" for not at all.
+	Effect, V1 string
 }
 
 // Docs returns every parameter of the table, for the reference documentation.
 func (t Table[P]) Docs() []Doc {
 	docs := make([]Doc, 0, len(t))
 	for _, k := range t {
-		docs = append(docs, Doc{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Default: k.Default, Effective: k.Set != nil})
+		docs = append(docs, Doc{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Default: k.Default, Effective: k.Set != nil, Effect: k.Effect, V1: k.V1})
 	}
 	return docs
 }
 
-// Read stores raw into p. It returns every fault, and the parameters that were given and do nothing.
+// Read stores raw into p. An empty value is as good as none. It returns every fault, and the parameters that were given and do nothing.
 func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []string) {
 	given := map[string]string{} // canonical name to value
 	for _, key := range sorted(raw) {
@@ -68,6 +78,9 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 			continue
 		}
 		given[known.Name] = value
+		if value == "" {
+			continue
+		}
 		switch {
 		case known.Check != nil && !known.Check(value):
 			faults = append(faults, Fault(key, value, known.Allowed))
@@ -79,6 +92,30 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 		}
 	}
 	return faults, withoutEffect
+}
+
+// Overlay returns parameters with others laid over them, whatever the case or the alias in which either names a parameter.
+func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
+	merged := make(map[string]string, len(under)+len(over))
+	for name, value := range under {
+		merged[name] = value
+		for other := range over {
+			if t.canonical(name) == t.canonical(other) {
+				delete(merged, name)
+			}
+		}
+	}
+	for name, value := range over {
+		merged[name] = value
+	}
+	return merged
+}
+
+func (t Table[P]) canonical(name string) string {
+	if known, ok := t.lookup(name); ok {
+		return known.Name
+	}
+	return strings.ToLower(name)
 }
 
 // Known says whether the table has a parameter, under whichever of its names.
@@ -109,8 +146,12 @@ func (t Table[P]) unknown(name, value string) string {
 	return fmt.Sprintf("parameter %s (value %q) is not known; the nearest that is allowed: %s", name, value, best)
 }
 
+// longestCompared bounds the work for a name that is no parameter's anyway.
+const longestCompared = 64
+
 // editDistance is the number of insertions, deletions and replacements from a to b.
 func editDistance(a, b string) int {
+	a = a[:min(len(a), longestCompared)]
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -157,7 +198,10 @@ func Integer[P any](name string, low, high int64, fallback string, set func(*P, 
 // Boolean is true or false, in any case; empty is false.
 func Boolean[P any](name string, set func(*P, bool)) Key[P] {
 	return Key[P]{Name: name, Allowed: "true, false", Default: "false", Check: IsBoolean,
-		Set: func(p *P, v string) { set(p, strings.EqualFold(v, "true")) }}
+		Set: func(p *P, v string) {
+			on, _ := strconv.ParseBool(strings.ToLower(v)) // Check has seen it
+			set(p, on)
+		}}
 }
 
 // ResourceID is the ID of a resource at Azure; empty counts as not given.
@@ -174,9 +218,20 @@ func IsInteger(low, high int64) func(string) bool {
 	}
 }
 
-// IsBoolean checks for true, false or nothing.
+// IsBoolean checks for true, false or nothing. It also takes 1, 0, t and f, as the V1 driver does where it parses a boolean at all.
 func IsBoolean(v string) bool {
-	return v == "" || strings.EqualFold(v, "true") || strings.EqualFold(v, "false")
+	_, err := strconv.ParseBool(strings.ToLower(v))
+	return v == "" || err == nil
+}
+
+// AnyCase checks for one of a few values, all in lower case, whatever the case.
+func AnyCase(values []string) func(string) bool {
+	return func(v string) bool { return v == "" || slices.Contains(values, strings.ToLower(v)) }
+}
+
+// IsLocation checks for a region's name, as in "eastus" or "East US".
+func IsLocation(v string) bool {
+	return !strings.ContainsFunc(v, func(r rune) bool { return !isAlphanumeric(r) && r != ' ' })
 }
 
 // IsResourceGroup checks for what can be the name of a resource group; nothing means the default.

@@ -12,12 +12,12 @@ func Tags(tags map[string]string, text, delimiter string, fill func(string) stri
 			continue
 		}
 		name, value, ok := strings.Cut(pair, "=")
-		name = strings.TrimSpace(name)
+		name, value = strings.TrimSpace(name), fill(strings.TrimSpace(value))
 		if !ok || name == "" || len(name) > 512 || len(value) > 256 || strings.ContainsAny(name, `<>%&?\/`) {
 			faults = append(faults, Fault("tags", pair, allowedTag))
 			continue
 		}
-		tags[name] = fill(strings.TrimSpace(value))
+		tags[name] = value
 	}
 	return faults
 }

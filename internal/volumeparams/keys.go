@@ -1,206 +1,153 @@
 package volumeparams
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// Key documents one parameter.
-type Key struct {
-	// Name in its usual spelling.
-	Name string
-	// Aliases are other names of the same.
-	Aliases []string
-	// Allowed says which values are allowed.
-	Allowed string
-	// Default says what holds when it is not given.
-	Default string
-	// Effective is false for a parameter that is accepted and does nothing.
-	Effective bool
-}
+type key = paramtable.Key[Parameters]
 
 // Keys returns every parameter that Parse knows, for the reference documentation.
-func Keys() []Key {
-	keys := make([]Key, 0, len(table))
-	for _, k := range table {
-		keys = append(keys, Key{Name: k.name, Aliases: k.aliases, Allowed: k.allowed, Default: k.fallback, Effective: k.set != nil})
-	}
-	return keys
+func Keys() []paramtable.Doc {
+	return append(table.Docs(), paramtable.Doc{
+		Name: deviceSettingPrefix + "<path>", Allowed: allowedSettingPath, Effective: true,
+		Effect: "with perfProfile advanced: the node writes the value to the file before the volume is mounted. What the kernel refuses fails the mount.",
+		V1:     "The prefix is compared with regard to case. A symbolic link may lead elsewhere, as in device/driver/unbind.",
+	})
 }
 
-type key struct {
-	name     string
-	aliases  []string
-	allowed  string
-	fallback string
-	// check says whether a value is allowed; nil allows all.
-	check func(string) bool
-	// set stores a value that is allowed; nil for a parameter without effect.
-	set func(*Parameters, string)
-}
-
-// apply stores value and returns "", or returns what is allowed.
-func (k key) apply(p *Parameters, value string) string {
-	if k.check != nil && !k.check(value) {
-		return k.allowed
-	}
-	if k.set != nil {
-		k.set(p, value)
-	}
-	return ""
-}
+// Known says whether Parse knows a parameter. The attributes of a PersistentVolume hold others besides.
+func Known(name string) bool { return isDeviceSetting(name) || table.Known(name) }
 
 const (
 	claimNameKey      = "csi.storage.k8s.io/pvc/name"
 	claimNamespaceKey = "csi.storage.k8s.io/pvc/namespace"
 	volumeNameKey     = "csi.storage.k8s.io/pv/name"
+
+	customerKey  = "EncryptionAtRestWithCustomerKey"
+	allowPrivate = "AllowPrivate"
 )
 
-var table = []key{
-	oneOf("skuName", skuNames, StandardSSDLRS, func(p *Parameters, v string) { p.SKUName = v }, "storageAccountType"),
-	oneOf("cachingMode", []string{CachingNone, CachingReadOnly, CachingReadWrite},
-		"ReadOnly; None for shared disks, UltraSSD_LRS, PremiumV2_LRS and from 4096 GiB", func(p *Parameters, v string) { p.CachingMode = v }),
-	{name: "fsType", allowed: "ext4, ext3, ext2, xfs, btrfs", fallback: "ext4",
-		check: func(v string) bool {
-			return v == "" || slices.Contains([]string{"ext4", "ext3", "ext2", "xfs", "btrfs"}, strings.ToLower(v))
-		},
-		set: func(p *Parameters, v string) { p.FSType = strings.ToLower(v) }},
-	integer("maxShares", 1, 15, "1", func(p *Parameters, v int64) { p.MaxShares = int32(v) }),
-	integer("maxMountReplicaCount", 0, 14, "maxShares - 1; 0 for multi-node access modes", func(p *Parameters, v int64) { n := int32(v); p.MaxMountReplicaCount = &n }),
-	text("location", "a region, as in eastus", "the cluster's", func(p *Parameters, v string) { p.Location = strings.ToLower(strings.ReplaceAll(v, " ", "")) }),
-	{name: "resourceGroup", allowed: "1 to 90 characters", fallback: "the cluster's",
-		check: func(v string) bool { return len(v) <= 90 && !strings.ContainsAny(v, "/?#") }, set: func(p *Parameters, v string) { p.ResourceGroup = v }},
-	{name: "subscriptionID", allowed: "a subscription ID", fallback: "the cluster's",
-		check: func(v string) bool { return !strings.ContainsAny(v, "/?# ") }, set: func(p *Parameters, v string) { p.SubscriptionID = v }},
-	integer("diskIOPSReadWrite", 1, 1<<31, "Azure's", func(p *Parameters, v int64) { p.DiskIOPSReadWrite = &v }),
-	integer("diskMBpsReadWrite", 1, 1<<31, "Azure's", func(p *Parameters, v int64) { p.DiskMBpsReadWrite = &v }),
-	{name: "logicalSectorSize", allowed: "512, 4096", fallback: "Azure's", check: func(v string) bool { return v == "512" || v == "4096" },
-		set: func(p *Parameters, v string) {
-			n := int32(4096)
-			if v == "512" {
-				n = 512
-			}
-			p.LogicalSectorSize = &n
-		}},
-	text("tags", "key=value, separated by commas or tagValueDelimiter", "", func(p *Parameters, v string) { p.tags = v }),
-	{name: "tagValueDelimiter", allowed: "a text that separates tags", fallback: ",", check: func(v string) bool { return v != "" && v != "=" },
-		set: func(p *Parameters, v string) { p.tagDelimiter = v }},
-	text("diskName", "a name; ${pvc.metadata.name}, ${pvc.metadata.namespace} and ${pv.metadata.name} are replaced", "the volume's name", func(p *Parameters, v string) { p.DiskName = v }),
-	resourceID("diskEncryptionSetID", func(p *Parameters, v string) { p.DiskEncryptionSetID = v }),
-	oneOf("diskEncryptionType", []string{"EncryptionAtRestWithCustomerKey", "EncryptionAtRestWithPlatformAndCustomerKeys", "EncryptionAtRestWithPlatformKey"},
-		"EncryptionAtRestWithCustomerKey if diskEncryptionSetID is set", func(p *Parameters, v string) { p.DiskEncryptionType = v }),
-	boolean("writeAcceleratorEnabled", func(p *Parameters, v bool) { p.WriteAcceleratorEnabled = v }),
-	oneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", "AllowPrivate"}, "DenyAll", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
-	oneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Disabled", func(p *Parameters, v string) { p.PublicNetworkAccess = v }),
-	resourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }),
-	boolean("enableBursting", func(p *Parameters, v bool) { p.EnableBursting = v }),
-	boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.EnablePerformancePlus = v }),
-	boolean("optimizedForFrequentAttach", func(p *Parameters, v bool) { p.OptimizedForFrequentAttach = v }),
-	text(claimNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimName = v }),
-	text(claimNamespaceKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimNamespace = v }),
-	text(volumeNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.VolumeName = v }),
-	// Known from V1 and without effect here.
-	{name: "kind", allowed: "managed, dedicated, shared (all mean managed)", fallback: "managed",
-		check: func(v string) bool {
-			return slices.Contains([]string{"managed", "dedicated", "shared"}, strings.ToLower(v))
-		}},
-	{name: "perfProfile", allowed: "none, basic, advanced", fallback: "none",
-		check: func(v string) bool { return slices.Contains([]string{"none", "basic", "advanced"}, strings.ToLower(v)) }},
-	{name: "attachDiskInitialDelay", allowed: "a number of milliseconds", check: isInteger(0, 1<<31)},
-	{name: "userAgent", allowed: "any text"},
-	{name: "enableAsyncAttach", allowed: "true, false", check: isBoolean},
-	{name: "zoned", allowed: "true, false", check: isBoolean},
-}
+var (
+	cachingModes  = []string{CachingNone, CachingReadOnly, CachingReadWrite}
+	fsTypes       = []string{"ext4", "ext3", "ext2", "xfs", "btrfs"}
+	profiles      = []string{ProfileNone, ProfileBasic, ProfileAdvanced}
+	lenient       = "Takes any text, and only true turns it on."
+	laterRefusal  = "Is not checked; Azure refuses the disk later."
+	table         = paramtable.Table[Parameters](append(append(append(diskKeys(), performanceKeys()...), accessKeys()...), otherKeys()...))
+	parseInt      = func(v string) int64 { n, _ := strconv.ParseInt(v, 10, 64); return n } // the check has seen it
+	anyCaseOf     = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
+	onlyInternals = "Is refused as Internal for other SKUs."
+)
 
-func oneOf(name string, values []string, fallback string, set func(*Parameters, string), aliases ...string) key {
-	return key{name: name, aliases: aliases, allowed: strings.Join(values, ", "), fallback: fallback, set: set,
-		check: func(v string) bool { return v == "" || slices.Contains(values, v) }}
-}
-
-func text(name, allowed, fallback string, set func(*Parameters, string)) key {
-	return key{name: name, allowed: allowed, fallback: fallback, set: set}
-}
-
-func integer(name string, low, high int64, fallback string, set func(*Parameters, int64)) key {
-	allowed := fmt.Sprintf("a whole number from %d", low)
-	if high < 1<<31 {
-		allowed = fmt.Sprintf("a whole number from %d to %d", low, high)
-	}
-	return key{name: name, allowed: allowed, fallback: fallback, check: isInteger(low, high),
-		set: func(p *Parameters, v string) {
-			n, _ := strconv.ParseInt(v, 10, 64) // check has seen it
-			set(p, n)
-		}}
-}
-
-func boolean(name string, set func(*Parameters, bool)) key {
-	return key{name: name, allowed: "true, false", fallback: "false", check: isBoolean,
-		set: func(p *Parameters, v string) { set(p, strings.EqualFold(v, "true")) }}
-}
-
-func resourceID(name string, set func(*Parameters, string)) key {
-	return key{name: name, allowed: "a resource ID that starts with /subscriptions/", set: set,
-		check: func(v string) bool { return v == "" || strings.HasPrefix(strings.ToLower(v), "/subscriptions/") }}
-}
-
-func isInteger(low, high int64) func(string) bool {
-	return func(v string) bool {
-		n, err := strconv.ParseInt(v, 10, 64)
-		return err == nil && n >= low && n <= high
+// diskKeys say which disk it is and what carries it.
+func diskKeys() []key {
+	return []key{
+		paramtable.OneOf("skuName", skuNames, StandardSSDLRS, func(p *Parameters, v string) { p.SKUName = v }, "storageAccountType").
+			About("The SKU of the disk.", "If both names are given with different values, either may win."),
+		paramtable.OneOf("cachingMode", cachingModes, "ReadOnly; None for shared disks, UltraSSD_LRS, PremiumV2_LRS and from 4096 GiB",
+			func(p *Parameters, v string) { p.CachingMode = v }).
+			About("The host caching of the attachments. None whatever was asked for from 4096 GiB.",
+				"Is ReadOnly by default for UltraSSD_LRS and shared disks, too, which Azure refuses to attach."),
+		key{Name: "fsType", Allowed: anyCaseOf(fsTypes), Default: "the capability's, or else ext4", Check: paramtable.AnyCase(fsTypes),
+			Set: func(p *Parameters, v string) { p.FSType = strings.ToLower(v) }}.
+			About("The filesystem that a blank disk gets. A disk that carries another one is not mounted.", "Is checked by the node only. ntfs on Windows nodes."),
+		paramtable.Integer("maxShares", 1, 15, "1", func(p *Parameters, v int64) { p.MaxShares = int32(v) }).
+			About("How many VMs can have the disk attached at once; the most depends on SKU and size. What the volume itself does not use goes to replicas.", laterRefusal),
+		paramtable.Integer("maxMountReplicaCount", 0, 14, "maxShares - 1; 0 for multi-node access modes",
+			func(p *Parameters, v int64) { n := int32(v); p.MaxMountReplicaCount = &n }).
+			About("How many nodes keep the disk attached besides the one that uses it.", "Unknown."),
+		key{Name: "location", Allowed: "a region, as in eastus", Default: "that of the zone, or else the cluster's", Check: paramtable.IsLocation,
+			Set: func(p *Parameters, v string) { p.Location = paramtable.Location(v) }}.
+			About("The region of the disk; the nodes must be there.", ""),
+		key{Name: "resourceGroup", Allowed: "1 to 90 characters other than /, ? and #", Default: "the cluster's", Check: paramtable.IsResourceGroup,
+			Set: func(p *Parameters, v string) { p.ResourceGroup = v }}.
+			About("The resource group of the disk. It must exist.", ""),
+		key{Name: "subscriptionID", Allowed: "a subscription ID", Default: "the cluster's", Check: paramtable.IsSubscription,
+			Set: func(p *Parameters, v string) { p.SubscriptionID = v }}.
+			About("The subscription of the disk.", ""),
+		paramtable.Text("diskName", "a name", "the volume's name", func(p *Parameters, v string) { p.DiskName = v }).
+			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced. "+
+				"A name that Azure does not take is mended and gets a hash of the original at its end.", "Cuts a long name off, and makes a random one of one with other characters."),
+		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 47", "", func(p *Parameters, v string) { p.tags = v }).
+			About("Tags of the disk. Values may hold `=` and the templates of diskName.", ""),
+		key{Name: "tagValueDelimiter", Allowed: "a text other than =", Default: ",", Check: paramtable.IsTagDelimiter,
+			Set: func(p *Parameters, v string) { p.tagDelimiter = v }}.
+			About("What separates the tags.", ""),
 	}
 }
 
-func isBoolean(v string) bool {
-	return v == "" || strings.EqualFold(v, "true") || strings.EqualFold(v, "false")
+// performanceKeys say what the disk can do.
+func performanceKeys() []key {
+	whole := func(name, fallback string, set func(*Parameters, int64)) key {
+		return paramtable.Integer(name, 1, 1<<31, fallback, set)
+	}
+	return []key{
+		whole("diskIOPSReadWrite", "UltraSSD_LRS with neither this nor diskMBpsReadWrite: 1 for each GiB, from 500 to 160000; else Azure's",
+			func(p *Parameters, v int64) { p.DiskIOPSReadWrite = &v }).
+			About("Provisioned IOPS of UltraSSD_LRS and PremiumV2_LRS; the range depends on the size.", onlyInternals),
+		whole("diskMBpsReadWrite", "UltraSSD_LRS with neither this nor diskIOPSReadWrite: 100, or IOPS / 256 if that is more; else Azure's",
+			func(p *Parameters, v int64) { p.DiskMBpsReadWrite = &v }).
+			About("Provisioned throughput of UltraSSD_LRS and PremiumV2_LRS in MB/s; the range depends on the IOPS.", onlyInternals),
+		whole("diskIOPSReadOnly", "Azure's", func(p *Parameters, v int64) { p.DiskIOPSReadOnly = &v }).
+			About("IOPS of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only.", "Unknown."),
+		whole("diskMBpsReadOnly", "Azure's", func(p *Parameters, v int64) { p.DiskMBpsReadOnly = &v }).
+			About("Throughput of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only, in MB/s.", "Unknown."),
+		key{Name: "tier", Allowed: "P1 to P80: that of the size or a higher one", Default: "that of the size", Check: isTier,
+			Set: func(p *Parameters, v string) { p.Tier = strings.ToUpper(v) }}.
+			About("The performance tier of Premium_LRS and Premium_ZRS.", "Unknown."),
+		paramtable.Boolean("enableBursting", func(p *Parameters, v bool) { p.EnableBursting = v }).
+			About("On-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB, not of shared disks.", lenient+" "+laterRefusal),
+		paramtable.Boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.EnablePerformancePlus = v }).
+			About("Azure's Performance Plus, not for UltraSSD_LRS and PremiumV2_LRS. The disk has at least 513 GiB then.", ""),
+		key{Name: "logicalSectorSize", Allowed: "512, 4096", Default: "4096", Check: func(v string) bool { return v == "512" || v == "4096" },
+			Set: func(p *Parameters, v string) { n := int32(parseInt(v)); p.LogicalSectorSize = &n }}.
+			About("The sector size of UltraSSD_LRS and PremiumV2_LRS in bytes.", laterRefusal),
+		paramtable.Boolean("writeAcceleratorEnabled", func(p *Parameters, v bool) { p.WriteAcceleratorEnabled = v }).
+			About("Attaches the disk with the write accelerator of M-series VMs: Premium_LRS and Premium_ZRS, not shared, caching None or ReadOnly. "+
+				"It is kept on the disk as the tag `"+TagWriteAccelerator+"`.", lenient),
+		paramtable.Boolean("optimizedForFrequentAttach", func(p *Parameters, v bool) { p.OptimizedForFrequentAttach = v }).
+			About("Tells Azure that the disk moves more than five times a day.", "Unknown."),
+		paramtable.OneOf("availabilityPolicy", []string{"None", "AutomaticReattach"}, "Azure's", func(p *Parameters, v string) { p.AvailabilityPolicy = v }).
+			About("What Azure does when the disk does not answer: nothing, or detach and attach it again.", "Unknown."),
+		key{Name: profileKey, Allowed: anyCaseOf(profiles), Default: ProfileNone, Check: paramtable.AnyCase(profiles),
+			Set: func(p *Parameters, v string) { p.Tuning.Profile = strings.ToLower(v) }}.
+			About("The kernel's settings of the device: `basic` has the node compute them from the disk's IOPS and throughput, `advanced` takes them from "+deviceSettingPrefix+"… .",
+				"Needs a flag of the driver. `basic` is for Premium and Standard SSD only, and takes the VM's size into account."),
+	}
 }
 
-func lookup(name string) (key, bool) {
-	for _, k := range table {
-		if strings.EqualFold(k.name, name) || slices.ContainsFunc(k.aliases, func(a string) bool { return strings.EqualFold(a, name) }) {
-			return k, true
-		}
+// accessKeys say who may read the disk.
+func accessKeys() []key {
+	return []key{
+		paramtable.ResourceID("diskEncryptionSetID", func(p *Parameters, v string) { p.DiskEncryptionSetID = v }).
+			About("The disk encryption set of the disk, also when it is attached.", "A disk without one is attached with that of the VM's OS disk."),
+		paramtable.OneOf("diskEncryptionType", []string{customerKey, "EncryptionAtRestWithPlatformAndCustomerKeys", "EncryptionAtRestWithPlatformKey"},
+			customerKey+" if diskEncryptionSetID is set", func(p *Parameters, v string) { p.DiskEncryptionType = v }).
+			About("The encryption at rest; only with diskEncryptionSetID.", ""),
+		paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "DenyAll", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }).
+			About("Who can export the disk. AllowPrivate needs diskAccessID.", ""),
+		paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Disabled", func(p *Parameters, v string) { p.PublicNetworkAccess = v }).
+			About("Whether the disk can be exported over the internet.", ""),
+		paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }).
+			About("The disk access resource; only with networkAccessPolicy AllowPrivate.", ""),
 	}
-	return key{}, false
 }
 
-// unknown names the known parameter that is spelled most like name.
-func unknown(name, value string) string {
-	best, distance := "", 1<<30
-	for _, k := range table {
-		for _, candidate := range append([]string{k.name}, k.aliases...) {
-			if d := editDistance(strings.ToLower(name), strings.ToLower(candidate)); d < distance {
-				best, distance = candidate, d
-			}
-		}
+// otherKeys come from the provisioner, or are known from V1 and have no effect here.
+func otherKeys() []key {
+	const forTag = "Becomes a tag, and fills the templates."
+	return []key{
+		paramtable.Text(claimNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimName = v }).About(forTag, ""),
+		paramtable.Text(claimNamespaceKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimNamespace = v }).About(forTag, ""),
+		paramtable.Text(volumeNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.VolumeName = v }).About(forTag, ""),
+		key{Name: "kind", Allowed: "any text", Default: "managed"}.About("none: every disk is a managed one", ""),
+		key{Name: "attachDiskInitialDelay", Allowed: "a whole number", Check: paramtable.IsInteger(-1<<31, 1<<31)}.
+			About("none: attaches that can travel together do so without a pause", "The volume's value becomes that of every later attach of the driver."),
+		key{Name: "userAgent", Allowed: "any text"}.About("none", "Is sent to Azure in the calls for the volume."),
+		key{Name: "enableAsyncAttach", Allowed: "any text"}.About("none", ""),
+		key{Name: "zoned", Allowed: "any text"}.About("none", ""),
 	}
-	return fmt.Sprintf("parameter %s (value %q) is not known; the nearest that is allowed: %s", name, value, best)
-}
-
-// editDistance is the number of insertions, deletions and replacements from a to b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}
-
-// Known says whether Parse knows a parameter. The attributes of a PersistentVolume hold others besides.
-func Known(name string) bool {
-	_, ok := lookup(name)
-	return ok
 }

@@ -1,12 +1,11 @@
 package volumeparams
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"strings"
-)
 
-const maxDiskNameLength = 80
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+)
 
 // Tag keys that the driver puts on the disks that it creates, besides those of the StorageClass.
 const (
@@ -15,56 +14,20 @@ const (
 	TagClaimNamespace = "kubernetes.io-created-for-pvc-namespace"
 	TagVolumeName     = "kubernetes.io-created-for-pv-name"
 	createdBy         = "kubernetes-azure-dd"
+	// TagWriteAccelerator is where the V1 driver keeps that a disk is to be attached with the write accelerator.
+	TagWriteAccelerator = "writeacceleratorenabled"
 )
 
+// maxTags is what Azure allows on a resource, less the one with which the driver marks its disks.
+const maxTags = 50 - 1
+
 // NameDisk returns the name of the disk for the volume name that the caller
-// gave. Azure takes 1 to 80 letters, digits, "_", "-" and ".", and a letter or
-// digit first; a name that is not like that is mended and gets a
-// hash of the original appended, so that different names stay different.
+// gave, mended where Azure would refuse it.
 func (p *Parameters) NameDisk(volumeName string) string {
-	name := volumeName
 	if p.DiskName != "" {
-		name = p.fill(p.DiskName)
+		volumeName = p.fill(p.DiskName)
 	}
-	if validDiskName(name) {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	suffix := "-" + hex.EncodeToString(sum[:])[:12]
-	mended := strings.Map(func(r rune) rune {
-		if isAlphanumeric(r) || strings.ContainsRune("_-.", r) {
-			return r
-		}
-		return '-'
-	}, name)
-	mended = strings.TrimLeft(mended, "_-.")
-	if len(mended) > maxDiskNameLength-len(suffix) {
-		mended = mended[:maxDiskNameLength-len(suffix)]
-	}
-	if mended == "" {
-		mended = "disk"
-	}
-	return mended + suffix
-}
-
-func validDiskName(name string) bool {
-	if name == "" || len(name) > maxDiskNameLength {
-		return false
-	}
-	for i, r := range name {
-		switch {
-		case isAlphanumeric(r):
-		case r == '_' && i > 0:
-		case (r == '-' || r == '.') && i > 0 && i < len(name)-1:
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-func isAlphanumeric(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+	return paramtable.ResourceName(volumeName, "disk")
 }
 
 // fill replaces the templates that V1 knows.
@@ -78,24 +41,35 @@ func (p *Parameters) fill(s string) string {
 
 // parseTags fills Tags and returns the faults.
 func (p *Parameters) parseTags() []string {
-	p.Tags = map[string]string{TagCreatedBy: createdBy}
-	for tag, value := range map[string]string{TagClaimName: p.ClaimName, TagClaimNamespace: p.ClaimNamespace, TagVolumeName: p.VolumeName} {
-		if value != "" {
-			p.Tags[tag] = value
-		}
+	p.Tags = p.ownTags()
+	faults := paramtable.Tags(p.Tags, p.tags, p.tagDelimiter, p.fill)
+	if p.WriteAcceleratorEnabled {
+		p.Tags[TagWriteAccelerator] = "true"
 	}
-	var faults []string
-	for _, pair := range strings.Split(p.tags, p.tagDelimiter) {
-		if strings.TrimSpace(pair) == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(pair, "=")
-		name = strings.TrimSpace(name)
-		if !ok || name == "" || len(name) > 512 || len(value) > 256 || strings.ContainsAny(name, `<>%&?\/`) {
-			faults = append(faults, fault("tags", pair, `key=value with 1 to 512 characters other than <>%&?\/ in the key and up to 256 in the value`))
-			continue
-		}
-		p.Tags[name] = p.fill(strings.TrimSpace(value))
+	p.WriteAcceleratorEnabled = WriteAccelerator(p.Tags)
+	if len(p.Tags) > maxTags {
+		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d besides the driver's own", len(p.Tags)+1, maxTags-len(p.ownTags())))
 	}
 	return faults
+}
+
+// ownTags are the tags that the driver puts on the disk.
+func (p *Parameters) ownTags() map[string]string {
+	tags := map[string]string{TagCreatedBy: createdBy}
+	for tag, value := range map[string]string{TagClaimName: p.ClaimName, TagClaimNamespace: p.ClaimNamespace, TagVolumeName: p.VolumeName} {
+		if value != "" {
+			tags[tag] = value
+		}
+	}
+	return tags
+}
+
+// WriteAccelerator says whether the tags of a disk ask for the write accelerator. Azure compares their names without regard to case.
+func WriteAccelerator(tags map[string]string) bool {
+	for name, value := range tags {
+		if strings.EqualFold(name, TagWriteAccelerator) && strings.EqualFold(value, "true") {
+			return true
+		}
+	}
+	return false
 }

@@ -3,6 +3,7 @@ package volumeparams
 import (
 	"fmt"
 
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -90,24 +91,25 @@ func (p *Parameters) CheckSize(sizeBytes int64) error {
 		if allowed == 1 {
 			what = fmt.Sprintf("1 for skuName %s and a size of %d GiB", p.SKU(), sizeBytes/GiB)
 		}
-		faults = append(faults, fault("maxShares", p.Shares(), what))
+		faults = append(faults, paramtable.Fault("maxShares", p.Shares(), what))
 	}
 	if p.EnableBursting && sizeBytes <= burstingAboveGiB*GiB {
-		faults = append(faults, fault("enableBursting", true, fmt.Sprintf("false up to %d GiB", burstingAboveGiB)))
+		faults = append(faults, paramtable.Fault("enableBursting", true, fmt.Sprintf("false up to %d GiB", burstingAboveGiB)))
 	}
-	return invalid(faults)
+	faults = append(faults, p.checkTier(sizeBytes)...)
+	faults = append(faults, p.checkPerformance(sizeBytes)...)
+	return paramtable.Invalid(faults)
 }
 
 // Caching returns the host caching of a disk of the size: what was asked for, or the default.
-// Azure caches no disk from 4096 GiB on; there it is None whatever was asked for, as the V1 driver has it.
+// Shared disks, those of provisioned performance and those from 4096 GiB on are never cached, and Azure refuses to attach them
+// otherwise; there it is None whatever was asked for.
 func (p *Parameters) Caching(sizeBytes int64) string {
 	switch {
-	case sizeBytes >= noCachingFromGiB*GiB:
+	case sizeBytes >= noCachingFromGiB*GiB, p.Shares() > 1, provisioned(p.SKU()):
 		return CachingNone
 	case p.CachingMode != "":
 		return p.CachingMode
-	case p.Shares() > 1, p.SKU() == UltraSSDLRS, p.SKU() == PremiumV2LRS:
-		return CachingNone
 	default:
 		return CachingReadOnly
 	}

@@ -1,0 +1,104 @@
+package volumeparams
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	partitionKey = "partition"
+	// maxPartition is the largest number that a partition can have in a GPT as it is usually made.
+	maxPartition = 128
+)
+
+// Attributes are what the driver heeds of the volume attributes of a PersistentVolume whose disk it has not created:
+// one that was made by hand, by the V1 driver, or for Kubernetes' in-tree azureDisk volumes.
+type Attributes struct {
+	// CachingMode that was asked for; "" for none in particular.
+	CachingMode string
+	// FSType in lower case; "" for none in particular.
+	FSType               string
+	MaxMountReplicaCount *int32
+	// Partition of the disk that is the volume; 0 for the whole disk.
+	Partition int
+	Tuning    Tuning
+}
+
+// ParseAttributes reads volume attributes. What the disk itself shows is not read, and neither is what the driver does not know: there
+// is no StorageClass any more in which it could be corrected. Keys and values are compared without regard to case, because the in-tree
+// volumes were. The error is an InvalidArgument that lists every fault.
+func ParseAttributes(raw map[string]string) (Attributes, error) {
+	var a Attributes
+	var faults []string
+	refuse := func(key, value, allowed string) {
+		faults = append(faults, paramtable.Fault(key, value, allowed))
+	}
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		value := raw[key]
+		if value == "" {
+			continue
+		}
+		switch strings.ToLower(key) {
+		case "cachingmode":
+			if a.CachingMode = inCase(value, cachingModes); a.CachingMode == "" {
+				refuse(key, value, strings.Join(cachingModes, ", "))
+			}
+		case "fstype":
+			if a.FSType = inCase(value, fsTypes); a.FSType == "" {
+				refuse(key, value, strings.Join(fsTypes, ", "))
+			}
+		case "maxmountreplicacount":
+			n, err := strconv.ParseInt(value, 10, 32)
+			if err != nil || n < 0 {
+				refuse(key, value, "a whole number from 0")
+			}
+			count := int32(n)
+			a.MaxMountReplicaCount = &count
+		case partitionKey:
+			n, err := ParsePartition(value)
+			if err != nil {
+				refuse(key, value, allowedPartition)
+			}
+			a.Partition = n
+		}
+	}
+	tuning, err := ParseTuning(raw)
+	a.Tuning = tuning
+	switch {
+	case err != nil && len(faults) > 0:
+		return a, fmt.Errorf("%w; %w", paramtable.Invalid(faults), err)
+	case err != nil:
+		return a, err
+	}
+	return a, paramtable.Invalid(faults)
+}
+
+var allowedPartition = fmt.Sprintf("a whole number from 1 to %d", maxPartition)
+
+// ParsePartition reads the number of a partition; 0 for "", which is the whole disk. The error is an InvalidArgument.
+func ParsePartition(value string) (int, error) {
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > maxPartition {
+		return 0, provisioner.Errorf(provisioner.InvalidArgument, "%s", paramtable.Fault(partitionKey, value, allowedPartition))
+	}
+	return n, nil
+}
+
+// inCase returns the one of values that is value but for the case, or "".
+func inCase(value string, values []string) string {
+	for _, v := range values {
+		if strings.EqualFold(v, value) {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package volumeparams
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+)
+
+// provisioned says of a SKU that IOPS and throughput of its disks are chosen.
+func provisioned(sku string) bool { return sku == UltraSSDLRS || sku == PremiumV2LRS }
+
+func premium(sku string) bool { return sku == PremiumLRS || sku == PremiumZRS }
+
+// contradictions returns what does not go together whatever the size of the disk.
+func (p *Parameters) contradictions() []string {
+	faults := p.skuContradictions()
+	if (p.NetworkAccessPolicy == allowPrivate) != (p.DiskAccessID != "") {
+		faults = append(faults, paramtable.Fault("diskAccessID", p.DiskAccessID,
+			"a disk access ID if and only if networkAccessPolicy is "+allowPrivate+", and it is "+strconv.Quote(p.NetworkAccessPolicy)))
+	}
+	if p.DiskEncryptionType != "" && p.DiskEncryptionSetID == "" {
+		faults = append(faults, paramtable.Fault("diskEncryptionType", p.DiskEncryptionType, "only with diskEncryptionSetID"))
+	}
+	if p.WriteAcceleratorEnabled && p.CachingMode == CachingReadWrite {
+		faults = append(faults, paramtable.Fault("cachingMode", p.CachingMode, "None or ReadOnly with writeAcceleratorEnabled"))
+	}
+	faults = append(faults, p.Tuning.contradictions()...)
+	return append(faults, p.sharedContradictions()...)
+}
+
+// skuContradictions returns what disks of the SKU do not have.
+func (p *Parameters) skuContradictions() []string {
+	var faults []string
+	only := func(name string, value any, allowed bool, skus ...string) {
+		if !allowed {
+			faults = append(faults, paramtable.Fault(name, value, "only with skuName "+strings.Join(skus, " or ")+", not with "+p.SKU()))
+		}
+	}
+	for _, number := range []struct {
+		name  string
+		value *int64
+	}{
+		{"diskIOPSReadWrite", p.DiskIOPSReadWrite}, {"diskMBpsReadWrite", p.DiskMBpsReadWrite},
+		{"diskIOPSReadOnly", p.DiskIOPSReadOnly}, {"diskMBpsReadOnly", p.DiskMBpsReadOnly},
+	} {
+		if number.value != nil {
+			only(number.name, *number.value, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
+		}
+	}
+	if p.LogicalSectorSize != nil {
+		only("logicalSectorSize", *p.LogicalSectorSize, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
+	}
+	if p.Tier != "" {
+		only("tier", p.Tier, premium(p.SKU()), PremiumLRS, PremiumZRS)
+	}
+	if p.EnableBursting {
+		only("enableBursting", true, premium(p.SKU()), PremiumLRS, PremiumZRS)
+	}
+	if p.WriteAcceleratorEnabled {
+		only("writeAcceleratorEnabled", true, premium(p.SKU()), PremiumLRS, PremiumZRS)
+	}
+	if provisioned(p.SKU()) && p.CachingMode != "" && p.CachingMode != CachingNone {
+		faults = append(faults, paramtable.Fault("cachingMode", p.CachingMode, CachingNone+" with skuName "+p.SKU()))
+	}
+	if p.EnablePerformancePlus && provisioned(p.SKU()) {
+		faults = append(faults, paramtable.Fault("enablePerformancePlus", true, "not with skuName "+p.SKU()))
+	}
+	return faults
+}
+
+func (p *Parameters) sharedContradictions() []string {
+	shares := p.Shares()
+	var faults []string
+	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > shares-1 {
+		faults = append(faults, paramtable.Fault("maxMountReplicaCount", *p.MaxMountReplicaCount,
+			fmt.Sprintf("0 to %d, which is maxShares - 1 (maxShares is %d)", shares-1, shares)))
+	}
+	if shares == 1 {
+		if p.DiskIOPSReadOnly != nil {
+			faults = append(faults, paramtable.Fault("diskIOPSReadOnly", *p.DiskIOPSReadOnly, "only with maxShares above 1"))
+		}
+		if p.DiskMBpsReadOnly != nil {
+			faults = append(faults, paramtable.Fault("diskMBpsReadOnly", *p.DiskMBpsReadOnly, "only with maxShares above 1"))
+		}
+		return faults
+	}
+	if p.CachingMode != "" && p.CachingMode != CachingNone {
+		faults = append(faults, paramtable.Fault("cachingMode", p.CachingMode, CachingNone+" with maxShares above 1"))
+	}
+	if p.EnableBursting {
+		faults = append(faults, paramtable.Fault("enableBursting", true, "false with maxShares above 1"))
+	}
+	if p.WriteAcceleratorEnabled {
+		faults = append(faults, paramtable.Fault("writeAcceleratorEnabled", true, "false with maxShares above 1"))
+	}
+	return faults
+}
+
+// CheckZone returns an InvalidArgument for a disk that cannot be where it is to be: one of a SKU that exists
+// in zones only, outside of the zones of a region that has some. offered are the zones in which the region offers the SKU.
+func (p *Parameters) CheckZone(zone string, offered []string) error {
+	zonal := provisioned(p.SKU())
+	switch {
+	case zonal && zone == "" && len(offered) > 0:
+		return paramtable.Invalid([]string{paramtable.Fault("skuName", p.SKU(), fmt.Sprintf(
+			"in an availability zone only, and the disk would be in none; let the StorageClass have volumeBindingMode WaitForFirstConsumer or allowedTopologies with one of the zones %s",
+			strings.Join(offered, ", ")))})
+	case zone != "" && len(offered) == 0 && zonal:
+		return paramtable.Invalid([]string{paramtable.Fault("skuName", p.SKU(), "another SKU: no zone of the region offers this one")})
+	}
+	return nil
+}
