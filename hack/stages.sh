@@ -1,6 +1,9 @@
 # Sourced by the scripts that run long steps one after the other: run_stages NAME ... calls
 # stage_NAME for each, shows what is going on while it runs, and stops at the first that fails.
 
+# As in the Makefile.
+export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
+
 require_linux_root() {
   local missing=()
   [ "$(uname -s)" = Linux ] || missing+=("this needs Linux (this is $(uname -s))")

@@ -86,7 +86,7 @@ func writeParameters(path string) error {
 func write(p program, bin, path string) error {
 	executable := filepath.Join(bin, p.name)
 	build := exec.Command("go", "build", "-o", executable, "./cmd/"+p.name)
-	build.Dir = p.module
+	build.Dir = p.module // with the flags of make, by which Go has most of it in its cache
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
 	}

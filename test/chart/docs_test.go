@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
 // documented is a value with the comment over it.
@@ -38,7 +40,7 @@ func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
 		fmt.Fprintf(&page, "| `%s` | `%s` | %s |\n", name, compact(t, lookUp(t, values, value.path)), strings.ReplaceAll(value.meaning, "|", "\\|"))
 	}
 	checkCovered(t, values, nil, covered)
-	compareOrUpdate(t, filepath.Join(root(), "docs", "reference", "chart-values.md"), page.String())
+	compareOrUpdate(t, filepath.Join(tree.Root(), "docs", "reference", "chart-values.md"), page.String())
 }
 
 // readComments pairs each comment that begins with "# --" with the key in the line under it.

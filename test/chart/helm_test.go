@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
 const (
@@ -40,13 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(apiserver.Run(m))
 }
 
-// root is the folder of the project.
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
-}
-
-func chartDir() string { return filepath.Join(root(), "charts", "azuredisk") }
+func chartDir() string { return filepath.Join(tree.Root(), "charts", "azuredisk") }
 
 // program returns the path of a pinned program.
 func program(t testing.TB, name string) string {

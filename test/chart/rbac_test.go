@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
 // markers are where the code of each part of the driver says what it needs.
@@ -54,7 +56,7 @@ func markedRights(t *testing.T, paths []string) map[string]bool {
 	t.Helper()
 	rights := map[string]bool{}
 	for _, path := range paths {
-		err := filepath.WalkDir(filepath.Join(root(), path), func(file string, entry os.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(tree.Root(), path), func(file string, entry os.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") {
 				return err
 			}

@@ -24,6 +24,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
 
@@ -46,9 +47,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	program = filepath.Join(dir, "azuredisk")
-	build := exec.Command("go", "build", "-o", program, "github.com/azuredisk-csi/azuredisk/cmd/azuredisk")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build azuredisk: %v\n%s", err, out)
+	if err := tree.Build(dir, "azuredisk"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return apiserver.Run(m)

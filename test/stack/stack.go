@@ -8,9 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
 // What the simulated Azure and the cluster are called.
@@ -125,7 +124,7 @@ func newStack(t *testing.T) *Stack {
 	}
 	s := &Stack{
 		Dir: dir, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
-		bin: filepath.Join(root(), "bin"), logs: filepath.Join(root(), "out", "test", t.Name()),
+		bin: filepath.Join(tree.Root(), "bin"), logs: filepath.Join(tree.Root(), "out", "test", t.Name()),
 	}
 	t.Cleanup(func() { s.sweep(t) })
 	if err := os.RemoveAll(s.logs); err != nil {
@@ -134,23 +133,14 @@ func newStack(t *testing.T) *Stack {
 	if err := os.MkdirAll(s.logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s.buildPrograms(t)
+	if err := tree.Build(s.bin, "azuredisk", "azuresim"); err != nil {
+		t.Fatal(err)
+	}
 	s.kubeconfig = filepath.Join(dir, "kubeconfig")
 	if err := writeKubeconfig(apiserver.Config(t), s.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// buildPrograms builds what the stack runs, so that a test never runs yesterday's driver.
-func (s *Stack) buildPrograms(t *testing.T) {
-	t.Helper()
-	build := exec.Command("go", "build", "-o", s.bin+"/", "./cmd/azuredisk", "./cmd/azuresim")
-	build.Dir = root()
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
 }
 
 func (s *Stack) startAzure(t *testing.T) {
@@ -343,11 +333,6 @@ func freeAddress(t *testing.T) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
-}
-
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
 func writeKubeconfig(config *rest.Config, path string) error {

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +26,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
 // config of the server that Run started.
@@ -46,7 +46,7 @@ func Run(m *testing.M) int {
 	}
 	environment := &envtest.Environment{
 		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{filepath.Join(root(), "charts", "azuredisk", "files", "crds")},
+		CRDDirectoryPaths:     []string{filepath.Join(tree.Root(), "charts", "azuredisk", "files", "crds")},
 		ErrorIfCRDPathMissing: true,
 	}
 	config, err = environment.Start()
@@ -74,11 +74,6 @@ func collect(into string) error {
 		}
 	}
 	return nil
-}
-
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
 // Config returns a copy of the configuration for the server, with all rights.
