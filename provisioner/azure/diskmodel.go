@@ -27,13 +27,18 @@ func viewOfDisk(d *armcompute.Disk) diskView {
 	if p.DiskSizeBytes != nil {
 		seen.SizeBytes = *p.DiskSizeBytes
 	}
+	seen.DiskTuning = tuningOf(p)
 	if p.MaxShares != nil {
 		seen.MaxShares = max(*p.MaxShares, 1)
 	}
 	if p.CreationData != nil {
 		seen.SourceID = value(p.CreationData.SourceResourceID)
 	}
-	seen.Ready = seen.state == stateSucceeded && (p.CompletionPercent == nil || *p.CompletionPercent >= 100)
+	seen.CompletionPercent = 100
+	if p.CompletionPercent != nil {
+		seen.CompletionPercent = float64(*p.CompletionPercent)
+	}
+	seen.Ready = seen.state == stateSucceeded && seen.CompletionPercent >= 100
 	return seen
 }
 
@@ -62,25 +67,15 @@ func attachedTo(d *armcompute.Disk) []string {
 func newDisk(spec provisioner.DiskSpec) armcompute.Disk {
 	name, size := armcompute.DiskStorageAccountTypes(spec.SKUName), int32(spec.SizeBytes/gib)
 	create := armcompute.DiskCreateOptionEmpty
-	creation := &armcompute.CreationData{CreateOption: &create, LogicalSectorSize: spec.LogicalSectorSize, PerformancePlus: spec.PerformancePlus}
+	creation := &armcompute.CreationData{CreateOption: &create}
 	if spec.SourceID != "" {
 		create = armcompute.DiskCreateOptionCopy
 		creation.SourceResourceID = &spec.SourceID
 	}
-	p := &armcompute.DiskProperties{
-		CreationData: creation, DiskSizeGB: &size, DiskIOPSReadWrite: spec.IOPSReadWrite, DiskMBpsReadWrite: spec.MBpsReadWrite,
-		BurstingEnabled: spec.Bursting, OptimizedForFrequentAttach: spec.OptimizedForFrequentAttach,
-		DiskAccessID:        optional(spec.DiskAccessID),
-		NetworkAccessPolicy: optional(armcompute.NetworkAccessPolicy(spec.NetworkAccessPolicy)),
-		PublicNetworkAccess: optional(armcompute.PublicNetworkAccess(spec.PublicNetworkAccess)),
-	}
+	p := &armcompute.DiskProperties{CreationData: creation, DiskSizeGB: &size}
+	tune(p, spec.DiskTuning)
 	if spec.MaxShares > 1 {
 		p.MaxShares = &spec.MaxShares
-	}
-	if spec.EncryptionSetID != "" || spec.EncryptionType != "" {
-		p.Encryption = &armcompute.Encryption{
-			DiskEncryptionSetID: optional(spec.EncryptionSetID), Type: optional(armcompute.EncryptionType(spec.EncryptionType)),
-		}
 	}
 	d := armcompute.Disk{Location: &spec.Location, Tags: pointers(spec.Tags), SKU: &armcompute.DiskSKU{Name: &name}, Properties: p}
 	if spec.Zone != "" {

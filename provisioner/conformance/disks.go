@@ -24,6 +24,7 @@ func diskTests() []test {
 				r.Fatalf("got %+v for %+v", d, spec)
 			}
 		}},
+		{"a disk reads back all of its tuning", func(r *run) { r.readsBackTuning() }},
 		{"creating the same disk again, in any case, is a success", func(r *run) {
 			spec := r.spec()
 			op, err := r.Cloud.Disks().Create(r.ctx, spec)

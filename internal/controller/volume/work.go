@@ -142,6 +142,7 @@ func diskSpec(v *apiv1.AzVolume) provisioner.DiskSpec {
 		MaxShares: p.MaxShares, Tags: tags,
 		DiskTuning: provisioner.DiskTuning{
 			IOPSReadWrite: p.DiskIOPSReadWrite, MBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
+			IOPSReadOnly: p.DiskIOPSReadOnly, MBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, ActionOnDiskDelay: p.AvailabilityPolicy,
 			NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID,
 			EncryptionSetID: p.DiskEncryptionSetID, EncryptionType: p.DiskEncryptionType,
 			Bursting: on(p.EnableBursting), PerformancePlus: on(p.EnablePerformancePlus), OptimizedForFrequentAttach: on(p.OptimizedForFrequentAttach),
