@@ -55,7 +55,8 @@ type Disks interface {
 // Snapshots creates, reads and deletes snapshots.
 type Snapshots interface {
 	// Create asks for a snapshot; idempotent by ID as Disks.Create is, AlreadyExists
-	// for another source. Errors: NotFound (source), InvalidArgument, Conflict.
+	// for another source. Its operation ends when the content is fixed; what is copied in the background shows in Get.
+	// Errors: NotFound (source), InvalidArgument, Conflict (a source that is not complete, or busy).
 	Create(ctx context.Context, spec SnapshotSpec) (Operation, error)
 	// Get reads a snapshot. Errors: NotFound.
 	Get(ctx context.Context, id string) (Snapshot, error)
@@ -102,13 +103,18 @@ type Instances interface {
 	Get(ctx context.Context, vmID string) (Instance, error)
 }
 
-// SKUs reads what the platform offers in a region. Answers may be cached for a day.
+// SKUs reads what the platform offers in a region, and what of it the subscription may have. Answers about offers may be
+// cached for a day, those about quotas for a minute.
 type SKUs interface {
-	// MaxDataDisks returns the largest number of data disks for a VM size. Errors: NotFound for an unknown size.
-	MaxDataDisks(ctx context.Context, location, vmSize string) (int32, error)
+	// VM returns what a VM size can take. Errors: NotFound for a size that the region does not list.
+	VM(ctx context.Context, location, vmSize string) (VMLimits, error)
 	// Disk returns what a disk of a SKU and size may have. Errors: NotFound for a
 	// SKU that the region does not offer, InvalidArgument for a size out of its range.
 	Disk(ctx context.Context, location, skuName string, sizeBytes int64) (DiskLimits, error)
+	// Quota returns how much of a disk SKU a subscription may still create in a region; the driver's own subscription if
+	// subscriptionID is "". Quotas are of the region; no zone has one of its own. Errors: NotFound for a SKU that has none, Unauthorized if the credentials do not
+	// allow to read quotas, and the general ones.
+	Quota(ctx context.Context, subscriptionID, location, skuName string) (DiskQuota, error)
 }
 
 // Scope is a resource group of a subscription.
@@ -236,8 +242,12 @@ type Snapshot struct {
 	Incremental bool
 	// CompletionPercent of the background copy; 100 where there is none.
 	CompletionPercent float64
+	// Cut says that its content is fixed, although a background copy may still be on its way.
+	Cut bool
 	// Ready says that a disk can be created from it.
 	Ready bool
+	// CopyFailure is why the background copy has failed for good; "" unless it has.
+	CopyFailure string
 }
 
 // AttachRequest asks for a disk on a VM.
@@ -293,9 +303,33 @@ type Instance struct {
 
 // DiskLimits is what a disk of one SKU and size may have.
 type DiskLimits struct {
+	// MinSizeBytes and MaxSizeBytes are of the SKU, whatever the size that was asked about.
 	MinSizeBytes int64
 	MaxSizeBytes int64
-	MaxShares    int32
-	// Zones in which the SKU is offered.
+	// MaxShares of a disk of the size.
+	MaxShares int32
+	// Zones in which the SKU is offered; none for a region without zones.
 	Zones []string
+}
+
+// VMLimits is what a VM of one size can take.
+type VMLimits struct {
+	// MaxDataDisks is the largest number of data disks; the OS disk does not count.
+	MaxDataDisks int32
+	// PremiumIO says that disks of the Premium SKUs can be attached.
+	PremiumIO bool
+	// UltraZones are the zones in which Ultra disks can be attached to the size, and UltraRegional says whether they can be outside of the
+	// zones. The VM has to have been made with Ultra disks enabled besides.
+	UltraZones    []string
+	UltraRegional bool
+}
+
+// Unlimited is a figure of a DiskQuota that has no limit.
+const Unlimited int64 = -1
+
+// DiskQuota is what a subscription may still create of a disk SKU in a region.
+type DiskQuota struct {
+	// Disks is the number of disks, SizeBytes their size together; Unlimited where there is no limit.
+	Disks     int64
+	SizeBytes int64
 }

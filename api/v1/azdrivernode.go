@@ -126,7 +126,8 @@ type AzDriverNodeStatus struct {
 // NodeCapacity is how many disks the VM can take. The driver has MaxDataDisks less ForeignDisks. Replicas
 // are not taken off: they give way (law 8).
 type NodeCapacity struct {
-	// MaxDataDisks is the largest number of data disks for the VM's size.
+	// MaxDataDisks is the largest number of data disks for the VM's size; 0 for a size that Azure does not list, and then
+	// Azure decides on each attach.
 	MaxDataDisks int32 `json:"maxDataDisks"`
 	// VMSize for which it was looked up.
 	VMSize string `json:"vmSize"`

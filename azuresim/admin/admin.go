@@ -1,4 +1,4 @@
-// Package admin is the API for whoever runs the simulator: faults, latencies, power and network of VMs, the record of calls, and reset. It is served on a listener of its own and never
+// Package admin is the API for whoever runs the simulator: faults, latencies, power and network of VMs, the record of calls, quotas, and reset. It is served on a listener of its own and never
 // on the one that clients of Azure see.
 package admin
 
@@ -47,6 +47,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /admin/events", a.Events.stream)
 	mux.HandleFunc("GET /admin/latency", func(w http.ResponseWriter, _ *http.Request) { write(w, a.Latency.Profile()) })
 	mux.HandleFunc("PUT /admin/latency", a.setLatency)
+	mux.HandleFunc("PUT /admin/quotas/{name}", a.setQuota)
 	mux.HandleFunc("POST /admin/reset", a.reset)
 	mux.HandleFunc("POST /admin/reconcile", a.reconcile)
 	mux.HandleFunc("GET /admin/check", a.check)

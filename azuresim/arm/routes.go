@@ -42,6 +42,7 @@ func (s *Server) table() []route {
 	s.addVMs(add)
 	s.addScaleSets(add)
 	add("GET", sub+provider+"skus", "ResourceSKUs.List", "skus", "", s.listSKUs)
+	add("GET", sub+provider+"locations/{location}/usages", "Usage.List", "usages", "", s.listUsages)
 	add("GET", sub+provider+"locations/{location}/operations/{operation}", "Operations.Get", "operations", throttle.GetOperation, s.getOperation)
 	add("GET", sub+provider+"locations/{location}/DiskOperations/{operation}", "DiskOperations.Get", "operations", "", s.getOperation)
 	add("GET", "subscriptions", "Subscriptions.List", "subscriptions", "", s.listSubscriptions)

@@ -52,6 +52,9 @@ func checkDiskZones(d *Disk, sku skus.Disk) error {
 	case len(d.Zones) == 1 && !slices.Contains(location.Zones, d.Zones[0]):
 		return armerror.BadRequest("InvalidAvailabilityZone", "The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
 			d.Zones[0], d.ID, location.Name, strings.Join(location.Zones, ","))
+	case len(d.Zones) == 1 && !slices.Contains(location.ZonesOf(sku.Name), d.Zones[0]):
+		return armerror.New(409, "SkuNotAvailable", "The requested disk SKU '%s' for resource '%s' is currently not available in location '%s' zones '%s'. "+
+			"Please try another zone or SKU.", sku.Name, d.ID, location.Name, d.Zones[0])
 	case len(d.Zones) == 0 && sku.Provisioned && len(location.Zones) > 0:
 		return armerror.InvalidParameter("zones", "A disk of SKU '%s' must be in an availability zone in location '%s'.", sku.Name, location.Name)
 	case sku.ZoneRedundant && len(location.Zones) == 0:

@@ -37,7 +37,9 @@ type SourceInput struct {
 	Option      string
 	ResourceID  string
 	UploadBytes int64
-	Other       Properties
+	// InstantMinutes is how long a snapshot of a provisioned disk is usable before its background copy has ended; nil for not.
+	InstantMinutes *int64
+	Other          Properties
 }
 
 // Accepted is a write that was accepted: the resource as it is shown now, and the operation that goes on.
@@ -106,11 +108,12 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 		ID: id, UID: uuid.NewString(), Location: skus.NormalizeLocation(*in.Location), Zones: in.Zones,
 		Created: c.Clock.Now().UTC(), Provisioning: Creating, Spec: DiskSpec{SKU: skus.StandardLRS, MaxShares: 1},
 	}
-	sourceGB, err := c.resolveSource(tx, d, in.Source)
+	wanted := merged(d.Spec, in)
+	sourceGB, err := c.resolveSource(tx, d, wanted.SKU, in.Source)
 	if err != nil {
 		return none, err
 	}
-	d.Spec = merged(d.Spec, in)
+	d.Spec = wanted
 	switch {
 	case d.Spec.SizeGB == 0 && sourceGB == 0:
 		return none, missing("disk.diskSizeGB")
@@ -121,6 +124,9 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 	}
 	defaultPerformance(&d.Spec)
 	if err := checkDisk(d); err != nil {
+		return none, err
+	}
+	if err := checkQuota(tx, d, nil); err != nil {
 		return none, err
 	}
 	if d.Spec.Bursting {
@@ -192,6 +198,9 @@ func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskVi
 		return none, err
 	}
 	if err := checkDisk(&want); err != nil {
+		return none, err
+	}
+	if err := checkQuota(tx, &want, &d.Spec); err != nil {
 		return none, err
 	}
 	d.Provisioning = Updating

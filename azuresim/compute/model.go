@@ -111,6 +111,7 @@ type Snapshot struct {
 	Access       *Access           `json:"access,omitempty"`
 	CopyStarted  time.Time         `json:"copyStarted"`
 	CopyDone     time.Time         `json:"copyDone"`
+	InstantUntil time.Time         `json:"instantUntil"` // zero: there is no instant access
 	Other        Properties        `json:"other,omitempty"`
 }
 
@@ -191,9 +192,10 @@ var (
 	vmTable       = store.Table[VM]{Name: "vms"}
 	planeTable    = store.Table[string]{Name: "planeKeys"} // data-plane key -> VM ID key
 	scaleSetTable = store.Table[ScaleSet]{Name: "scaleSets"}
+	quotaTable    = store.Table[int64]{Name: "quotas"} // by counter; only those that somebody has set
 )
 
 // Tables are the tables that the model needs in its store.
 var Tables = []string{
-	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name,
+	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, quotaTable.Name,
 }

@@ -30,6 +30,7 @@ func NewCommand() *cobra.Command {
 	f.StringSliceVar(&o.Subscriptions, "subscription", o.Subscriptions, "subscription that exists; repeatable")
 	f.StringSliceVar(&o.ResourceGroups, "resource-group", o.ResourceGroups, "resource group to make at start in every subscription; repeatable")
 	f.StringVar(&o.Location, "location", o.Location, "location of those resource groups")
+	f.StringSliceVar(&o.Quotas, "quota", o.Quotas, "limit of a counter of the usages list, as in PremiumDiskCount=10; repeatable; Azure's defaults for the others")
 	f.IntVar(&o.PageSize, "page-size", o.PageSize, "how many entries a page of a list holds")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate file; with --tls-key the Azure endpoint speaks HTTPS")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "key file of the certificate")

@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
 )
@@ -28,6 +31,7 @@ type Options struct {
 	Subscriptions  []string
 	ResourceGroups []string // made in every subscription at start
 	Location       string   // of those resource groups
+	Quotas         []string // NAME=LIMIT pairs: counters whose limit is not Azure's default
 	PageSize       int
 	TLSCert        string
 	TLSKey         string
@@ -48,13 +52,14 @@ type settings struct {
 	Options
 	profile *latency.Profile
 	clients map[string]string
+	quotas  map[string]int64
 	tls     *tls.Config
 	level   slog.Level
 }
 
 // resolve checks every option and reports every fault.
 func (o Options) resolve() (settings, error) {
-	s := settings{Options: o, clients: map[string]string{}}
+	s := settings{Options: o, clients: map[string]string{}, quotas: map[string]int64{}}
 	var faults []error
 	fault := func(flag string, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
@@ -94,6 +99,14 @@ func (o Options) resolve() (settings, error) {
 			fault("client", "must be <client ID>=<secret>")
 		}
 		s.clients[id] = secret
+	}
+	for _, pair := range o.Quotas {
+		name, text, _ := strings.Cut(pair, "=")
+		limit, err := strconv.ParseInt(text, 10, 64)
+		if !slices.Contains(compute.QuotaNames(), name) || err != nil || limit < 0 {
+			fault("quota", "%q must be <counter>=<limit>, where the limit is 0 or more and the counter one of %s", pair, strings.Join(compute.QuotaNames(), ", "))
+		}
+		s.quotas[name] = limit
 	}
 	if err := s.level.UnmarshalText([]byte(o.LogLevel)); err != nil {
 		fault("log-level", "%q must be debug, info, warn or error", o.LogLevel)

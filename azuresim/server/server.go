@@ -84,6 +84,11 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			}
 		}
 	}
+	for name, limit := range s.quotas {
+		if err := cloud.SetQuota(name, &limit); err != nil {
+			return nil, fmt.Errorf("set quota %s: %w", name, err)
+		}
+	}
 	key, err := auth.LoadKey(filepath.Join(s.StateDir, "token.key"))
 	if err != nil {
 		return nil, err

@@ -87,8 +87,13 @@ func (s Size) entry(l Location) Entry {
 		{"AcceleratedNetworkingEnabled", "True"},
 		{"MaxNetworkInterfaces", "4"},
 	}
-	if s.Ultra && len(l.Zones) > 0 {
-		e.LocationInfo[0].ZoneDetails = []ZoneDetails{{Name: l.Zones, Capabilities: []Capability{{"UltraSSDAvailable", "True"}}}}
+	ultra := Capability{"UltraSSDAvailable", "True"}
+	switch {
+	case !s.Ultra:
+	case len(l.Zones) > 0:
+		e.LocationInfo[0].ZoneDetails = []ZoneDetails{{Name: l.ZonesOf(UltraSSDLRS), Capabilities: []Capability{ultra}}}
+	default:
+		e.Capabilities = append(e.Capabilities, ultra)
 	}
 	return e
 }
@@ -101,6 +106,7 @@ func (d Disk) entries(l Location) []Entry {
 	minSize := int64(1)
 	for _, t := range d.Tiers {
 		e := newEntry(l, "disks", d.Name)
+		e.LocationInfo[0].Zones = l.ZonesOf(d.Name)
 		e.Tier, e.Size = d.ResourceTier, t.Name
 		e.Capabilities = d.capabilities(t, minSize)
 		minSize = t.MaxSizeGB

@@ -1,6 +1,9 @@
 package skus
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Size is a VM size.
 type Size struct {
@@ -76,6 +79,17 @@ var Locations = []Location{
 	{"northeurope", threeZones}, {"westeurope", threeZones}, {"germanywestcentral", threeZones}, {"swedencentral", threeZones}, {"uksouth", threeZones},
 	{"japaneast", threeZones}, {"southeastasia", threeZones},
 	{"westus", nil}, {"northcentralus", nil}, {"ukwest", nil},
+}
+
+// lacking are the disk SKUs that a zone of a location does not have, as not every zone of Azure has all of them.
+var lacking = map[string]map[string][]string{
+	"southeastasia": {"3": {PremiumV2LRS, UltraSSDLRS}},
+	"uksouth":       {"1": {PremiumV2LRS}, "2": {UltraSSDLRS}},
+}
+
+// ZonesOf returns the zones of a location that have a disk SKU.
+func (l Location) ZonesOf(diskSKU string) []string {
+	return slices.DeleteFunc(slices.Clone(l.Zones), func(zone string) bool { return slices.Contains(lacking[l.Name][zone], diskSKU) })
 }
 
 // LocationByName finds a region. Display names such as "East US" are understood, as Azure does.

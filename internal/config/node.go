@@ -36,7 +36,7 @@ type Node struct {
 	ReservedSlots int64
 	// CapacityWait is how long the registration waits for the controller.
 	CapacityWait time.Duration
-	// DefaultMaxVolumes is taken where the controller does not say.
+	// DefaultMaxVolumes is taken where the controller does not say, or Azure does not list the VM's size.
 	DefaultMaxVolumes int64
 	// Expansion declares that volumes can be expanded while they are in use.
 	Expansion bool
@@ -63,7 +63,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&n.MaxVolumes, "max-volumes", 0, "volumes that the node takes; 0 for the number of data disks that Azure allows the VM")
 	flags.Int64Var(&n.ReservedSlots, "reserved-volume-slots", 0, "data disks of the VM that are left to others than this driver")
 	flags.DurationVar(&n.CapacityWait, "capacity-wait", 10*time.Second, "how long the registration waits for the controller to find out what Azure allows")
-	flags.Int64Var(&n.DefaultMaxVolumes, "default-max-volumes", 16, "volumes that the node takes where the controller does not find out in time")
+	flags.Int64Var(&n.DefaultMaxVolumes, "default-max-volumes", 16, "data disks of a VM whose size Azure does not list, and where the controller does not find out in time")
 	flags.BoolVar(&n.Expansion, "enable-expansion", false, "grow volumes while they are in use, when the controller has grown the disk")
 	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")

@@ -36,6 +36,7 @@ type simulator struct {
 	vms        *armcompute.VirtualMachinesClient
 	sets       *armcompute.VirtualMachineScaleSetsClient
 	instances  *armcompute.VirtualMachineScaleSetVMsClient
+	usages     *armcompute.UsageClient
 	serial     atomic.Int64
 }
 
@@ -79,6 +80,7 @@ func startSimulator(t *testing.T) *simulator {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.usages = factory.NewUsageClient()
 	s.vms, s.sets, s.instances = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient(), factory.NewVirtualMachineScaleSetVMsClient()
 	return s
 }
@@ -319,6 +321,28 @@ func (s *simulator) setInstancePower(t *testing.T, set, instance string, power p
 	}
 }
 
+// quotaCounters are the counters of the SKUs that the tests limit.
+var quotaCounters = map[string]string{"StandardSSD_ZRS": "StandardSSDZRSDiskCount", "Premium_LRS": "PremiumDiskCount", "UltraSSD_LRS": "UltraSSDDiskSizeInGB"}
+
+// quota allows n more of a SKU than there are.
+func (s *simulator) quota(t *testing.T, sku string, n int64) (release func()) {
+	t.Helper()
+	used := int64(0)
+	for pager := s.usages.NewListPager("eastus", nil); pager.More(); {
+		page, err := pager.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range page.Value {
+			if *u.Name.Value == quotaCounters[sku] {
+				used = int64(*u.CurrentValue)
+			}
+		}
+	}
+	s.call(t, "PUT", "/admin/quotas/"+quotaCounters[sku], map[string]any{"limit": used + n}, nil)
+	return func() { s.call(t, "PUT", "/admin/quotas/"+quotaCounters[sku], map[string]any{"limit": nil}, nil) }
+}
+
 func (s *simulator) harness(t *testing.T) conformance.Harness {
 	cloud, closeIt := s.open(t)
 	t.Cleanup(closeIt)
@@ -345,6 +369,9 @@ func (s *simulator) harness(t *testing.T) conformance.Harness {
 				"RateLimited":  {"status": 429, "code": "TooManyRequests", "retryAfter": "1s"},
 				"Unavailable":  {"status": 503, "code": "ServerBusy"},
 			}[string(kind)])
+		},
+		SetQuota: func(t *testing.T, sku string, n int64) func() {
+			return s.quota(t, sku, n)
 		},
 		PollInterval: 50 * time.Millisecond,
 	}

@@ -286,7 +286,7 @@ func TestTheEndOfTheProcessFreesEverybody(t *testing.T) {
 func TestTheSKUListIsReadOnce(t *testing.T) {
 	b := newBed(t, 0)
 	b.together(20, func(int) error {
-		_, err := b.cloud.SKUs().MaxDataDisks(t.Context(), "East US", "Standard_D2s_v3")
+		_, err := b.cloud.SKUs().VM(t.Context(), "East US", "Standard_D2s_v3")
 		return err
 	})
 	n := count(b.calls(), func(c seenCall) bool { return strings.HasSuffix(strings.ToLower(c.Path), "/skus") })

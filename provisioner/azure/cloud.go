@@ -24,9 +24,9 @@ import (
 
 // Options of New.
 type Options struct {
-	// Credential for Azure Resource Manager; Config.Credential makes one.
+	// Credential for Azure Resource Manager; OpenCredentials makes one.
 	Credential azcore.TokenCredential
-	// Cloud with the endpoint; Config.CloudConfiguration makes one. An endpoint over plain http is
+	// Cloud with the endpoint; Credentials.Cloud makes one. An endpoint over plain http is
 	// taken, and gets bearer tokens too: it is meant for a simulator.
 	Cloud cloud.Configuration
 	// SubscriptionID for what has no resource ID of its own, which is the SKU list.
@@ -43,6 +43,8 @@ type Options struct {
 	Logger logr.Logger
 	// UserAgent is put in front of the SDK's own, at most 24 characters.
 	UserAgent string
+	// UserAgentPrefix and UserAgentSuffix are what somebody wants to see besides, before and after all the rest.
+	UserAgentPrefix, UserAgentSuffix string
 }
 
 // Cloud is Azure Compute.
@@ -74,6 +76,7 @@ type clients struct {
 	vms       *armcompute.VirtualMachinesClient
 	scaleSets *armcompute.VirtualMachineScaleSetVMsClient
 	skus      *armcompute.ResourceSKUsClient
+	usages    *armcompute.UsageClient
 }
 
 // New makes a client of Azure. Calls in flight and their polling go on after the caller who
@@ -112,7 +115,7 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 	}
 	c.options = c.clientOptions(options, endpoint)
 	c.attach = newEngine(c)
-	c.skus = &skuCache{cloud: c}
+	c.skus = &skuCache{cloud: c, usages: &usageCache{cloud: c}}
 	return c, nil
 }
 
@@ -125,10 +128,18 @@ func (c *Cloud) clientOptions(options Options, endpoint *url.URL) *arm.ClientOpt
 			Telemetry:                       policy.TelemetryOptions{ApplicationID: options.UserAgent},
 			Retry:                           retryOptions(),
 			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
-			PerCallPolicies:                 []policy.Policy{hostPolicy{host: endpoint.Host}},
+			PerCallPolicies:                 []policy.Policy{hostPolicy{host: endpoint.Host}, agentPolicy{prefix: options.UserAgentPrefix, suffix: options.UserAgentSuffix}},
 			PerRetryPolicies:                []policy.Policy{quotaPolicy{cloud: c}},
 		},
 	}
+}
+
+// Renew lets go of the tokens that were got so far: later calls ask the credential anew. Operations in flight go on with theirs. It is for
+// Credentials.OnRenewal.
+func (c *Cloud) Renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clients = map[string]*clients{}
 }
 
 // in returns the clients for a subscription.
@@ -145,7 +156,8 @@ func (c *Cloud) in(subscription string) (*clients, error) {
 	}
 	made := &clients{
 		disks: factory.NewDisksClient(), snapshots: factory.NewSnapshotsClient(), skus: factory.NewResourceSKUsClient(),
-		vms: factory.NewVirtualMachinesClient(), scaleSets: factory.NewVirtualMachineScaleSetVMsClient(),
+		usages: factory.NewUsageClient(),
+		vms:    factory.NewVirtualMachinesClient(), scaleSets: factory.NewVirtualMachineScaleSetVMsClient(),
 	}
 	c.clients[name] = made
 	return made, nil
@@ -163,7 +175,7 @@ func (c *Cloud) Attachments() provisioner.Attachments { return c.attach }
 // Instances returns VMs and instances of uniform scale sets.
 func (c *Cloud) Instances() provisioner.Instances { return instances{c} }
 
-// SKUs returns the resource SKUs, which are read again once a day.
+// SKUs returns the resource SKUs, which are read again once a day, and quotas, which are read at most once a minute.
 func (c *Cloud) SKUs() provisioner.SKUs { return c.skus }
 
 // resource is a parsed resource ID.

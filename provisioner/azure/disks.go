@@ -89,7 +89,8 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 		return nil, err
 	}
 	p, err := wrap(r.disks.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, newDisk(spec), nil))
-	return d.cloud.begun(kindCreateDisk, spec.ID, p, err)
+	op, err := d.cloud.begun(kindCreateDisk, spec.ID, p, err)
+	return op, d.cloud.overQuota(ctx, r.SubscriptionID, spec, err)
 }
 
 func fits(d provisioner.Disk, spec provisioner.DiskSpec) bool {

@@ -237,12 +237,12 @@ func (e *engine) awaitQuota(t turn) error {
 
 // slotsOf returns how many data disks the VM can have, 0 if that is not known; then the platform's refusal counts.
 func (e *engine) slotsOf(seen view) int {
-	n, err := e.cloud.skus.MaxDataDisks(e.cloud.ctx, seen.Location, seen.Size)
+	limits, err := e.cloud.skus.VM(e.cloud.ctx, seen.Location, seen.Size)
 	if err != nil {
 		e.cloud.log.V(1).Info("the number of data disks is not known", "vm", seen.ID, "size", seen.Size, "reason", err.Error())
 		return 0
 	}
-	return int(n)
+	return int(limits.MaxDataDisks)
 }
 
 // take fills a departure. A forced one supersedes earlier attaches of the same disks: those that wait end here; those

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +18,8 @@ const skuAge = 24 * time.Hour
 
 // skuCache keeps the resource SKUs of regions. It implements provisioner.SKUs.
 type skuCache struct {
-	cloud *Cloud
+	cloud  *Cloud
+	usages *usageCache
 
 	mu      sync.Mutex
 	regions map[string]*region
@@ -27,8 +29,8 @@ type skuCache struct {
 type region struct {
 	reading chan struct{} // holds a token while nobody reads
 	read    time.Time
-	sizes   map[string]int32  // VM size in lower case -> data disks
-	tiers   map[string][]tier // disk SKU in lower case
+	sizes   map[string]provisioner.VMLimits // by VM size in lower case
+	tiers   map[string][]tier               // by disk SKU in lower case
 }
 
 // tier is one size range of a disk SKU.
@@ -38,17 +40,18 @@ type tier struct {
 	zones          []string
 }
 
-// MaxDataDisks implements provisioner.SKUs.
-func (s *skuCache) MaxDataDisks(ctx context.Context, location, vmSize string) (int32, error) {
+// VM implements provisioner.SKUs.
+func (s *skuCache) VM(ctx context.Context, location, vmSize string) (provisioner.VMLimits, error) {
 	r, err := s.region(ctx, location)
 	if err != nil {
-		return 0, err
+		return provisioner.VMLimits{}, err
 	}
-	n, ok := r.sizes[strings.ToLower(vmSize)]
+	limits, ok := r.sizes[strings.ToLower(vmSize)]
 	if !ok {
-		return 0, provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered in %s", vmSize, location)
+		return provisioner.VMLimits{}, provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered in %s", vmSize, location)
 	}
-	return n, nil
+	limits.UltraZones = slices.Clone(limits.UltraZones)
+	return limits, nil
 }
 
 // known returns the number of data disks of a VM size without waiting, 0 if it is not at hand; then the list is being read when it returns.
@@ -60,7 +63,7 @@ func (s *skuCache) known(location, vmSize string) int {
 	default:
 		return 0
 	}
-	n, old := r.sizes[strings.ToLower(vmSize)], r.read.IsZero() || s.cloud.clock.Since(r.read) >= skuAge
+	n, old := r.sizes[strings.ToLower(vmSize)].MaxDataDisks, r.read.IsZero() || s.cloud.clock.Since(r.read) >= skuAge
 	r.reading <- struct{}{}
 	if old {
 		go func() {
@@ -138,55 +141,105 @@ func (s *skuCache) entry(location string) *region {
 	return r
 }
 
-func (s *skuCache) list(ctx context.Context, location string) (map[string]int32, map[string][]tier, error) {
+func (s *skuCache) list(ctx context.Context, location string) (map[string]provisioner.VMLimits, map[string][]tier, error) {
 	in, err := s.cloud.in(s.cloud.subscription)
 	if err != nil {
 		return nil, nil, err
 	}
 	filter := "location eq '" + strings.ReplaceAll(location, "'", "''") + "'"
-	sizes, tiers := map[string]int32{}, map[string][]tier{}
+	sizes, tiers := map[string]provisioner.VMLimits{}, map[string][]tier{}
 	for pager := in.skus.NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: &filter}); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
 			return nil, nil, translate(err, s.cloud.clock.Now(), "list the SKUs of %s", location)
 		}
 		for _, sku := range page.Value {
-			name, has := strings.ToLower(value(sku.Name)), capabilitiesOf(sku)
+			name, has := strings.ToLower(value(sku.Name)), capabilitiesOf(sku.Capabilities)
 			switch value(sku.ResourceType) {
 			case "virtualMachines":
-				if n, ok := has["MaxDataDiskCount"]; ok {
-					sizes[name] = int32(n)
+				// Restrictions are for new VMs; this one is there.
+				if _, ok := has["MaxDataDiskCount"]; ok {
+					sizes[name] = limitsOf(sku, location)
 				}
 			case "disks":
-				tiers[name] = append(tiers[name], tier{
-					minGiB: has["MinSizeGiB"], maxGiB: has["MaxSizeGiB"], maxShares: int32(max(has["MaxValueOfMaxShares"], 1)), zones: zonesOf(sku, location),
-				})
+				if zones, offered := offerOf(sku, location); offered {
+					tiers[name] = append(tiers[name], tier{
+						minGiB: number(has, "MinSizeGiB"), maxGiB: number(has, "MaxSizeGiB"), maxShares: int32(max(number(has, "MaxValueOfMaxShares"), 1)), zones: zones,
+					})
+				}
 			}
 		}
 	}
 	return sizes, tiers, nil
 }
 
-// capabilitiesOf returns the capabilities that are whole numbers.
-func capabilitiesOf(sku *armcompute.ResourceSKU) map[string]int64 {
-	has := map[string]int64{}
-	for _, c := range sku.Capabilities {
-		if n, err := strconv.ParseInt(value(c.Value), 10, 32); err == nil {
-			has[value(c.Name)] = n
+func capabilitiesOf(list []*armcompute.ResourceSKUCapabilities) map[string]string {
+	has := map[string]string{}
+	for _, c := range list {
+		if c != nil {
+			has[value(c.Name)] = value(c.Value)
 		}
 	}
 	return has
 }
 
-func zonesOf(sku *armcompute.ResourceSKU, location string) []string {
-	var zones []string
+// number is a capability that is a whole number; 0 if it is none.
+func number(has map[string]string, name string) int64 {
+	n, err := strconv.ParseInt(has[name], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// limitsOf reads what a VM size can take.
+func limitsOf(sku *armcompute.ResourceSKU, location string) provisioner.VMLimits {
+	const ultra = "UltraSSDAvailable"
+	has := capabilitiesOf(sku.Capabilities)
+	limits := provisioner.VMLimits{
+		MaxDataDisks: int32(number(has, "MaxDataDiskCount")), PremiumIO: strings.EqualFold(has["PremiumIO"], "True"),
+		UltraRegional: strings.EqualFold(has[ultra], "True"),
+	}
 	for _, info := range sku.LocationInfo {
-		if normalLocation(value(info.Location)) != location {
+		if info == nil || normalLocation(value(info.Location)) != location {
 			continue
 		}
-		for _, z := range info.Zones {
-			zones = append(zones, value(z))
+		for _, details := range info.ZoneDetails {
+			if details != nil && strings.EqualFold(capabilitiesOf(details.Capabilities)[ultra], "True") {
+				limits.UltraZones = append(limits.UltraZones, texts(details.Name)...)
+			}
 		}
 	}
-	return zones
+	return limits
+}
+
+// offerOf returns the zones in which a disk SKU is offered to the subscription; offered is false if it is not offered in the region.
+func offerOf(sku *armcompute.ResourceSKU, location string) (zones []string, offered bool) {
+	for _, info := range sku.LocationInfo {
+		if info != nil && normalLocation(value(info.Location)) == location {
+			zones = append(zones, texts(info.Zones)...)
+		}
+	}
+	had := len(zones) > 0
+	for _, r := range sku.Restrictions {
+		if r == nil || r.Type == nil {
+			continue
+		}
+		switch {
+		case *r.Type == armcompute.ResourceSKURestrictionsTypeLocation:
+			return nil, false
+		case *r.Type == armcompute.ResourceSKURestrictionsTypeZone && r.RestrictionInfo != nil:
+			not := texts(r.RestrictionInfo.Zones)
+			zones = slices.DeleteFunc(zones, func(z string) bool { return slices.Contains(not, z) })
+		}
+	}
+	return zones, !had || len(zones) > 0
+}
+
+func texts(list []*string) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, value(s))
+	}
+	return out
 }

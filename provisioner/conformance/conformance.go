@@ -31,6 +31,8 @@ type Harness struct {
 	Scope provisioner.Scope
 	// Location of the VMs.
 	Location string
+	// OtherLocation is another region of the platform.
+	OtherLocation string
 	// SmallSize is a VM size with SmallSlots data disks, SmallSlots at most 8. LargeSize has at least 16.
 	SmallSize, LargeSize string
 	SmallSlots           int32
@@ -47,6 +49,8 @@ type Harness struct {
 	// Refuse makes the platform refuse the next call of any kind as an error of the kind
 	// Unauthorized, RateLimited or Unavailable, until release is called.
 	Refuse func(t *testing.T, kind provisioner.Kind) (release func())
+	// SetQuota allows n more disks of a SKU in Location, until release is called.
+	SetQuota func(t *testing.T, skuName string, n int64) (release func())
 	// PollInterval is how often tests look for a condition.
 	PollInterval time.Duration
 }

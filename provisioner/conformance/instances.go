@@ -35,12 +35,36 @@ func instanceTests() []test {
 				r.refused(provisioner.NotFound, nil, err)
 			}
 		}},
-		{"the largest number of data disks", func(r *run) {
-			n, err := r.Cloud.SKUs().MaxDataDisks(r.ctx, r.Location, strings.ToUpper(r.SmallSize))
-			if err != nil || n != r.SmallSlots {
-				r.Fatalf("%d, %v", n, err)
+		{"what a VM size takes", func(r *run) {
+			limits, err := r.Cloud.SKUs().VM(r.ctx, r.Location, strings.ToUpper(r.SmallSize))
+			if err != nil || limits.MaxDataDisks != r.SmallSlots || !limits.PremiumIO || !slices.Contains(limits.UltraZones, "1") || limits.UltraRegional {
+				r.Fatalf("%+v, %v", limits, err)
 			}
-			_, err = r.Cloud.SKUs().MaxDataDisks(r.ctx, r.Location, "Standard_Imaginary")
+			_, err = r.Cloud.SKUs().VM(r.ctx, r.Location, "Standard_Imaginary")
+			r.refused(provisioner.NotFound, nil, err)
+		}},
+		{"the quota of a disk SKU", func(r *run) {
+			release := r.SetQuota(r.T, "StandardSSD_ZRS", 1)
+			defer release()
+			left, err := r.Cloud.SKUs().Quota(r.ctx, r.Scope.SubscriptionID, strings.ToUpper(r.Location), "StandardSSD_ZRS")
+			if err != nil || left.Disks != 1 || left.SizeBytes != provisioner.Unlimited {
+				r.Fatalf("%+v, %v", left, err)
+			}
+			zoneRedundant := func(spec *provisioner.DiskSpec) { spec.SKUName = "StandardSSD_ZRS" }
+			id := r.disk(zoneRedundant)
+			spec := r.spec()
+			zoneRedundant(&spec)
+			op, err := r.Cloud.Disks().Create(r.ctx, spec)
+			r.fails(provisioner.InsufficientCapacity, op, err)
+			// The same disk once more is no further disk.
+			spec.ID = id
+			op, err = r.Cloud.Disks().Create(r.ctx, spec)
+			r.done(op, err)
+			left, err = r.Reopen().SKUs().Quota(r.ctx, "", r.Location, "StandardSSD_ZRS")
+			if err != nil || left.Disks != 0 {
+				r.Fatalf("%+v, %v", left, err)
+			}
+			_, err = r.Cloud.SKUs().Quota(r.ctx, "", r.Location, "Golden_LRS")
 			r.refused(provisioner.NotFound, nil, err)
 		}},
 		{"what a disk may have", func(r *run) {

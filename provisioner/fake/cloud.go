@@ -33,6 +33,9 @@ type Latency struct {
 	CreateDisk, UpdateDisk, DeleteDisk time.Duration
 	CreateSnapshot, DeleteSnapshot     time.Duration
 	Attach, Detach, ForceDetach        time.Duration
+	// BackgroundCopy is how long the content of a copy takes to arrive after its creation has ended: of a snapshot of a snapshot,
+	// of a snapshot of an Ultra or Premium v2 disk, and of such a disk made from a snapshot.
+	BackgroundCopy time.Duration
 }
 
 // DefaultSizes are the VM sizes that a platform offers if Options name none.
@@ -65,6 +68,8 @@ func New(options Options) *Cloud {
 		snapshots:  map[string]*snapshot{},
 		vms:        map[string]*vm{},
 		operations: map[string]*operation{},
+		quotas:     map[string]provisioner.DiskQuota{},
+		withdrawn:  map[string][]string{},
 	}}
 }
 
@@ -98,6 +103,8 @@ type platform struct {
 	inFlight   []*operation          // in the order of their begin
 	faults     []*fault
 	calls      []Call
+	quotas     map[string]provisioner.DiskQuota // limits by disk SKU
+	withdrawn  map[string][]string              // zones by disk SKU that does not come there any more
 	serial     int
 }
 
@@ -105,12 +112,16 @@ type disk struct {
 	provisioner.Disk
 	op       *operation // create, update or delete in flight
 	deleting bool
+	copy     backgroundCopy
 }
 
 type snapshot struct {
 	provisioner.Snapshot
+	spec     provisioner.SnapshotSpec
+	clock    clock.PassiveClock
 	op       *operation
 	deleting bool
+	copy     backgroundCopy
 }
 
 type vm struct {

@@ -52,18 +52,24 @@ func (p *platform) createDisk(spec provisioner.DiskSpec, plan effect) (*operatio
 	if err := p.checkSource(spec); err != nil {
 		return nil, err
 	}
-	if p.options.MaxDisks > 0 && len(p.disks) >= p.options.MaxDisks {
-		return nil, provisioner.Errorf(provisioner.InsufficientCapacity, "the quota of %d disks is used up", p.options.MaxDisks)
+	if err := p.checkQuota(spec); err != nil {
+		return nil, err
 	}
 	p.serial++
 	made := &disk{Disk: provisioner.Disk{
 		ID: spec.ID, UniqueID: fmt.Sprintf("fake-disk-%d", p.serial), Location: spec.Location, Zone: spec.Zone,
 		SKUName: spec.SKUName, SizeBytes: spec.SizeBytes, MaxShares: spec.MaxShares, SourceID: spec.SourceID,
-		Tags: maps.Clone(spec.Tags),
+		Tags: maps.Clone(spec.Tags), DiskTuning: spec.DiskTuning,
 	}}
 	p.disks[key(spec.ID)] = made
 	op := p.begin(p.options.Latency.CreateDisk, plan,
-		func() error { made.Ready, made.op = true, nil; return nil },
+		func() error {
+			made.Ready, made.op = true, nil
+			if from, ok := p.sourceOf(spec.SourceID); ok && from.snapshot && provisioned(spec.SKUName) {
+				made.copy = p.beginCopy()
+			}
+			return nil
+		},
 		func() { delete(p.disks, key(spec.ID)) })
 	if !op.ended {
 		made.op = op
@@ -104,17 +110,25 @@ func (p *platform) checkSource(spec provisioner.DiskSpec) error {
 	return nil
 }
 
+// source is a disk or snapshot that something is made from.
 type source struct {
-	ready     bool
-	sizeBytes int64
+	ready             bool
+	sizeBytes         int64
+	location, skuName string
+	// snapshot, and what is known of one; instant says that it is ready before it is complete.
+	snapshot, incremental, instant bool
 }
 
 func (p *platform) sourceOf(id string) (source, bool) {
 	if d, ok := p.disks[key(id)]; ok {
-		return source{ready: d.Ready && !d.deleting, sizeBytes: d.SizeBytes}, true
+		return source{ready: d.Ready && !d.deleting && d.copy.percent() >= 100, sizeBytes: d.SizeBytes, location: d.Location, skuName: d.SKUName}, true
 	}
 	if s, ok := p.snapshots[key(id)]; ok {
-		return source{ready: s.Ready && !s.deleting, sizeBytes: s.SizeBytes}, true
+		seen := s.seen()
+		return source{
+			ready: seen.Ready, sizeBytes: s.SizeBytes, location: s.Location, snapshot: true, incremental: s.Incremental,
+			instant: seen.Ready && seen.CompletionPercent < 100,
+		}, true
 	}
 	return source{}, false
 }
@@ -144,6 +158,8 @@ func noDisk(id string) error {
 func (d *disk) seen() provisioner.Disk {
 	seen := d.Disk
 	seen.Tags, seen.AttachedTo = maps.Clone(d.Tags), slices.Clone(d.AttachedTo)
+	seen.CompletionPercent = d.copy.percent()
+	seen.Ready = d.Ready && seen.CompletionPercent >= 100
 	return seen
 }
 

@@ -63,6 +63,12 @@ func harness(latency fake.Latency) conformance.Harness {
 				}
 			}
 		},
+		SetQuota: func(_ *testing.T, sku string, n int64) func() {
+			cloud.SetQuota(sku, provisioner.DiskQuota{Disks: n, SizeBytes: provisioner.Unlimited})
+			return func() {
+				cloud.SetQuota(sku, provisioner.DiskQuota{Disks: provisioner.Unlimited, SizeBytes: provisioner.Unlimited})
+			}
+		},
 		Refuse: func(_ *testing.T, kind provisioner.Kind) func() {
 			return cloud.Inject(fake.Fault{Err: &provisioner.Error{Kind: kind, Message: "as asked for", RetryAfter: time.Second}})
 		},

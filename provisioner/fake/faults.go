@@ -28,8 +28,9 @@ const (
 	AttachmentsList        Method = "Attachments.List"
 	AttachmentsResume      Method = "Attachments.Resume"
 	InstancesGet           Method = "Instances.Get"
-	SKUsMaxDataDisks       Method = "SKUs.MaxDataDisks"
+	SKUsVM                 Method = "SKUs.VM"
 	SKUsDisk               Method = "SKUs.Disk"
+	SKUsQuota              Method = "SKUs.Quota"
 )
 
 // Fault is something that goes wrong with calls that match it. Several faults may match

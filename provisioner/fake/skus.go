@@ -63,17 +63,17 @@ func limits(skuName string, sizeBytes int64) (provisioner.DiskLimits, error) {
 
 type skus struct{ p *platform }
 
-// MaxDataDisks implements provisioner.SKUs.
-func (s skus) MaxDataDisks(ctx context.Context, _, vmSize string) (int32, error) {
-	_, err := s.p.enter(ctx, SKUsMaxDataDisks, vmSize, "")
+// VM implements provisioner.SKUs. Every size takes Premium disks, and Ultra disks in every zone.
+func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, error) {
+	_, err := s.p.enter(ctx, SKUsVM, vmSize, "")
 	if err != nil {
-		return 0, s.p.leave(SKUsMaxDataDisks, vmSize, "", err)
+		return provisioner.VMLimits{}, s.p.leave(SKUsVM, vmSize, "", err)
 	}
 	n, ok := s.p.maxDataDisks(vmSize)
 	if !ok {
-		err = provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered", vmSize)
+		return provisioner.VMLimits{}, s.p.leave(SKUsVM, vmSize, "", provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered", vmSize))
 	}
-	return n, s.p.leave(SKUsMaxDataDisks, vmSize, "", err)
+	return provisioner.VMLimits{MaxDataDisks: n, PremiumIO: true, UltraZones: zones()}, s.p.leave(SKUsVM, vmSize, "", nil)
 }
 
 // Disk implements provisioner.SKUs.
@@ -83,7 +83,85 @@ func (s skus) Disk(ctx context.Context, _, skuName string, sizeBytes int64) (pro
 		return provisioner.DiskLimits{}, s.p.leave(SKUsDisk, skuName, "", err)
 	}
 	found, err := limits(skuName, sizeBytes)
+	if err == nil {
+		if found.Zones = s.p.offeredIn(skuName); len(found.Zones) == 0 {
+			found, err = provisioner.DiskLimits{}, provisioner.Errorf(provisioner.NotFound, "disk SKU %q is not offered", skuName)
+		}
+	}
 	return found, s.p.leave(SKUsDisk, skuName, "", err)
+}
+
+// Quota implements provisioner.SKUs.
+func (s skus) Quota(ctx context.Context, _, location, skuName string) (provisioner.DiskQuota, error) {
+	if _, err := s.p.enter(ctx, SKUsQuota, skuName, ""); err != nil {
+		return provisioner.DiskQuota{}, s.p.leave(SKUsQuota, skuName, "", err)
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if _, ok := offers()[skuName]; !ok {
+		return provisioner.DiskQuota{}, s.p.logLocked(SKUsQuota, skuName, "", provisioner.Errorf(provisioner.NotFound, "disk SKU %q is not offered", skuName))
+	}
+	return s.p.quotaLeft(location, skuName), s.p.logLocked(SKUsQuota, skuName, "", nil)
+}
+
+// SetQuota limits how many disks of a SKU, and of which size together, there may be in a region; provisioner.Unlimited for no limit.
+func (c *Cloud) SetQuota(skuName string, limit provisioner.DiskQuota) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.p.quotas[skuName] = limit
+}
+
+// Withdraw ends the offer of a disk SKU in zones, for new disks; a SKU that is offered in none is not offered at all.
+func (c *Cloud) Withdraw(skuName string, zones ...string) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.p.withdrawn[skuName] = append(c.p.withdrawn[skuName], zones...)
+}
+
+func (p *platform) offeredIn(skuName string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.offeredInLocked(skuName)
+}
+
+func (p *platform) offeredInLocked(skuName string) []string {
+	return slices.DeleteFunc(zones(), func(z string) bool { return slices.Contains(p.withdrawn[skuName], z) })
+}
+
+// quotaLeft is what may still be created in a region. The caller holds mu.
+func (p *platform) quotaLeft(location, skuName string) provisioner.DiskQuota {
+	left := provisioner.DiskQuota{Disks: provisioner.Unlimited, SizeBytes: provisioner.Unlimited}
+	if limit, ok := p.quotas[skuName]; ok {
+		left = limit
+	}
+	if n := p.options.MaxDisks; n > 0 && left.Disks == provisioner.Unlimited {
+		left.Disks = max(0, int64(n-len(p.disks)))
+	}
+	limit, ok := p.quotas[skuName]
+	for _, d := range p.disks {
+		if !ok || d.SKUName != skuName || !strings.EqualFold(d.Location, location) {
+			continue
+		}
+		if limit.Disks != provisioner.Unlimited {
+			left.Disks = max(0, left.Disks-1)
+		}
+		if limit.SizeBytes != provisioner.Unlimited {
+			left.SizeBytes = max(0, left.SizeBytes-d.SizeBytes)
+		}
+	}
+	return left
+}
+
+// checkQuota says why a new disk cannot be had here and now. The caller holds mu.
+func (p *platform) checkQuota(spec provisioner.DiskSpec) error {
+	if offered := p.offeredInLocked(spec.SKUName); len(offered) == 0 || (spec.Zone != "" && !slices.Contains(offered, spec.Zone)) {
+		return provisioner.Errorf(provisioner.InsufficientCapacity, "disk SKU %q is not offered in zone %q", spec.SKUName, spec.Zone)
+	}
+	left := p.quotaLeft(spec.Location, spec.SKUName)
+	if left.Disks == 0 || (left.SizeBytes != provisioner.Unlimited && left.SizeBytes < spec.SizeBytes) {
+		return provisioner.Errorf(provisioner.InsufficientCapacity, "the quota of %s disks is used up: %d disks and %d bytes are left", spec.SKUName, left.Disks, left.SizeBytes)
+	}
+	return nil
 }
 
 func (p *platform) maxDataDisks(vmSize string) (int32, bool) {

@@ -111,9 +111,14 @@ type skus struct {
 	m    *meters
 }
 
-// MaxDataDisks implements provisioner.SKUs.
-func (s skus) MaxDataDisks(ctx context.Context, location, vmSize string) (int32, error) {
-	return measure(s.m, "SKUs.MaxDataDisks", func() (int32, error) { return s.next.MaxDataDisks(ctx, location, vmSize) })
+// VM implements provisioner.SKUs.
+func (s skus) VM(ctx context.Context, location, vmSize string) (provisioner.VMLimits, error) {
+	return measure(s.m, "SKUs.VM", func() (provisioner.VMLimits, error) { return s.next.VM(ctx, location, vmSize) })
+}
+
+// Quota implements provisioner.SKUs.
+func (s skus) Quota(ctx context.Context, subscriptionID, location, skuName string) (provisioner.DiskQuota, error) {
+	return measure(s.m, "SKUs.Quota", func() (provisioner.DiskQuota, error) { return s.next.Quota(ctx, subscriptionID, location, skuName) })
 }
 
 // Disk implements provisioner.SKUs.

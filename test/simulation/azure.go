@@ -241,8 +241,14 @@ func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instanc
 	return ask(ctx, i.azureClient, request{method: fake.InstancesGet, vm: vm}, func() (provisioner.Instance, error) { return i.Cloud.Instances().Get(ctx, vm) })
 }
 
-func (s azureSKUs) MaxDataDisks(ctx context.Context, location, size string) (int32, error) {
-	return ask(ctx, s.azureClient, request{method: fake.SKUsMaxDataDisks, vm: size}, func() (int32, error) { return s.Cloud.SKUs().MaxDataDisks(ctx, location, size) })
+func (s azureSKUs) VM(ctx context.Context, location, size string) (provisioner.VMLimits, error) {
+	return ask(ctx, s.azureClient, request{method: fake.SKUsVM, vm: size}, func() (provisioner.VMLimits, error) { return s.Cloud.SKUs().VM(ctx, location, size) })
+}
+
+func (s azureSKUs) Quota(ctx context.Context, subscriptionID, location, sku string) (provisioner.DiskQuota, error) {
+	return ask(ctx, s.azureClient, request{method: fake.SKUsQuota, disk: sku}, func() (provisioner.DiskQuota, error) {
+		return s.Cloud.SKUs().Quota(ctx, subscriptionID, location, sku)
+	})
 }
 
 func (s azureSKUs) Disk(ctx context.Context, location, sku string, size int64) (provisioner.DiskLimits, error) {

@@ -141,17 +141,13 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, fo
 	if d.Status.Capacity != nil {
 		capacity = *d.Status.Capacity
 	}
-	if capacity.VMSize != d.Spec.VMSize {
-		most, err := r.Cloud.SKUs().MaxDataDisks(ctx, d.Spec.Location, d.Spec.VMSize)
-		if errors.Is(err, provisioner.NotFound) {
-			// Azure does not list the size, so Azure decides on each attach.
-			ctrl.LoggerFrom(ctx).Info("VM size is not known", "node", d.Name, "vmSize", d.Spec.VMSize)
-			return nil
-		}
-		if err != nil {
+	if capacity.VMSize != d.Spec.VMSize || capacity.MaxDataDisks == 0 {
+		limits, err := r.Cloud.SKUs().VM(ctx, d.Spec.Location, d.Spec.VMSize)
+		// Where Azure does not list the size, the node takes its fallback, and Azure decides on each attach.
+		if err != nil && !errors.Is(err, provisioner.NotFound) {
 			return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 		}
-		capacity.MaxDataDisks, capacity.VMSize = most, d.Spec.VMSize
+		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
 	}
 	if foreign != nil {
 		capacity.ForeignDisks = *foreign

@@ -369,6 +369,7 @@ func TestTheVolumeLimitIsWhatTheControllerFoundOutLessWhatOthersTake(t *testing.
 		"never 0, which means no limit":                                          {&apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: size, ForeignDisks: 4}, 0, 1},
 		"what was looked up for the size that the VM had before counts no more":  {&apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: "Standard_D64s_v5"}, 0, 16},
 		"a size of which Azure does not say how many disks it takes is no limit": {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
+		"less the disks from outside the driver from the fallback, too":          {&apiv1.NodeCapacity{VMSize: size, ForeignDisks: 3}, 0, 13},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
