@@ -79,25 +79,30 @@ func skuTier(sku string) string {
 }
 
 func renderSnapshot(s *compute.SnapshotView) any {
+	properties := object(s.Other, map[string]any{
+		"creationData": object(s.Source.Other, map[string]any{
+			"createOption": s.Source.Option, "sourceResourceId": s.Source.ResourceID, "sourceUniqueId": s.Source.UID,
+			"instantAccessDurationMinutes": instantMinutes(s),
+		}),
+		"diskSizeGB": s.SizeGB, "diskSizeBytes": s.SizeGB << 30, "timeCreated": stamp(s.Created), "provisioningState": shown(s.Provisioning),
+		"diskState": s.State, "uniqueId": s.UID, "incremental": s.Incremental, "incrementalSnapshotFamilyId": orNil(s.FamilyID),
+		"completionPercent": s.CompletionPercent, "snapshotAccessState": s.AccessState,
+		"encryption": map[string]string{"type": "EncryptionAtRestWithPlatformKey"},
+	})
+	for name, value := range map[string]string{"networkAccessPolicy": "AllowAll", "publicNetworkAccess": "Enabled"} {
+		if properties[name] == nil {
+			properties[name] = value
+		}
+	}
 	return object(nil, map[string]any{
 		"id": s.ID.String(), "name": s.ID.Name, "type": "Microsoft.Compute/snapshots", "location": s.Location, "tags": s.Tags,
-		"sku": map[string]string{"name": s.SKU, "tier": skuTier(s.SKU)},
-		"properties": object(s.Other, map[string]any{
-			"creationData": object(s.Source.Other, map[string]any{
-				"createOption": s.Source.Option, "sourceResourceId": s.Source.ResourceID, "sourceUniqueId": s.Source.UID,
-			}),
-			"diskSizeGB": s.SizeGB, "diskSizeBytes": s.SizeGB << 30, "timeCreated": stamp(s.Created), "provisioningState": shown(s.Provisioning),
-			"diskState": s.State, "uniqueId": s.UID, "incremental": s.Incremental, "incrementalSnapshotFamilyId": orNil(s.FamilyID),
-			"completionPercent": s.CompletionPercent, "snapshotAccessState": accessState(s),
-			"encryption": map[string]string{"type": "EncryptionAtRestWithPlatformKey"},
-		}),
+		"sku": map[string]string{"name": s.SKU, "tier": skuTier(s.SKU)}, "properties": properties,
 	})
 }
 
-// accessState says whether disks can be made from the snapshot yet.
-func accessState(s *compute.SnapshotView) string {
-	if s.Provisioning == compute.Creating || s.CompletionPercent != nil && *s.CompletionPercent < 100 {
-		return "Pending"
+func instantMinutes(s *compute.SnapshotView) any {
+	if s.InstantUntil.IsZero() {
+		return nil
 	}
-	return "Available"
+	return int64(s.InstantUntil.Sub(s.Created) / time.Minute)
 }

@@ -35,6 +35,7 @@ type creationBody struct {
 	URI      string  `json:"sourceUri"`
 	Upload   int64   `json:"uploadSizeBytes"`
 	SourceID *string `json:"sourceUniqueId"` // read only
+	Instant  *int64  `json:"instantAccessDurationMinutes"`
 }
 
 type diskBody struct {
@@ -86,7 +87,7 @@ func decodeCreation(raw json.RawMessage) (*compute.SourceInput, error) {
 	if source == "" {
 		source = c.URI // older clients give a resource ID here
 	}
-	return &compute.SourceInput{Option: c.Option, ResourceID: source, UploadBytes: c.Upload, Other: rest}, nil
+	return &compute.SourceInput{Option: c.Option, ResourceID: source, UploadBytes: c.Upload, InstantMinutes: c.Instant, Other: rest}, nil
 }
 
 func (s *Server) diskHandlers() handlers {

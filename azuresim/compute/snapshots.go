@@ -2,6 +2,7 @@ package compute
 
 import (
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -26,6 +27,7 @@ type SnapshotInput struct {
 type SnapshotView struct {
 	Snapshot
 	State             string   // Unattached or ActiveSAS
+	AccessState       string   // what can be made from it
 	CompletionPercent *float64 // of the background copy, if there is one
 }
 
@@ -35,8 +37,27 @@ func (c *Cloud) snapshotView(s *Snapshot) *SnapshotView {
 	if s.Access != nil && s.Access.Expires.After(now) {
 		v.State = StateActiveSAS
 	}
+	complete, instant := !s.CopyDone.After(now), s.InstantUntil.After(now)
+	switch {
+	case s.Provisioning == Creating || !complete && !instant:
+		v.AccessState = AccessPending
+	case !complete:
+		v.AccessState = AccessInstant
+	case instant:
+		v.AccessState = AccessAvailableWithInstant
+	default:
+		v.AccessState = AccessAvailable
+	}
 	return v
 }
+
+// What can be made from a snapshot: nothing, disks, or disks and copies.
+const (
+	AccessPending              = "Pending"
+	AccessInstant              = "InstantAccess"
+	AccessAvailable            = "Available"
+	AccessAvailableWithInstant = "AvailableWithInstantAccess"
+)
 
 // PutSnapshot makes a snapshot or updates it.
 func (c *Cloud) PutSnapshot(id ID, in SnapshotInput) (Accepted[SnapshotView], error) {
@@ -148,6 +169,8 @@ func (c *Cloud) snapshotSource(tx *store.Tx, s *Snapshot, in *SourceInput) error
 		return armerror.BadRequest("BadRequest", "CopyStart makes an incremental snapshot from an incremental snapshot.")
 	case !start && src.location != s.Location:
 		return armerror.BadRequest("BadRequest", "The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location, s.Location)
+	case start && src.instant:
+		return armerror.NotAllowed("The source '%s' is not ready: it is in state InstantAccess and cannot be copied before its background copy has finished.", src.id)
 	case !start && copiesInBackground(src.sku) && !s.Incremental:
 		return armerror.BadRequest("BadRequest", "Snapshots of a disk of SKU '%s' must be incremental.", src.sku)
 	}
@@ -165,6 +188,21 @@ func (c *Cloud) snapshotSource(tx *store.Tx, s *Snapshot, in *SourceInput) error
 	if start || copiesInBackground(src.sku) {
 		s.CopyStarted, s.CopyDone = c.copyTimes()
 	}
+	return c.grantInstantAccess(s, in, !start && copiesInBackground(src.sku))
+}
+
+// grantInstantAccess lets disks be made from a snapshot of a provisioned disk for a while before its background copy has ended.
+func (c *Cloud) grantInstantAccess(s *Snapshot, in *SourceInput, possible bool) error {
+	const parameter = "snapshot.creationData.instantAccessDurationMinutes"
+	switch {
+	case in.InstantMinutes == nil:
+		return nil
+	case !possible:
+		return armerror.InvalidParameter(parameter, "Parameter '%s' can be set for snapshots of disks of SKU '%s' and '%s' only.", parameter, skus.UltraSSDLRS, skus.PremiumV2LRS)
+	case *in.InstantMinutes < 60 || *in.InstantMinutes > 300:
+		return outOfRange(parameter, *in.InstantMinutes, 60, 300)
+	}
+	s.InstantUntil = s.Created.Add(time.Duration(*in.InstantMinutes) * time.Minute)
 	return nil
 }
 
@@ -210,6 +248,9 @@ func (c *Cloud) DeleteSnapshot(id ID) (*operations.Operation, error) {
 			return nil, armerror.NotAllowed("There is an active shared access signature outstanding for snapshot %s. Call EndGetAccess before deleting the snapshot.", s.ID.Name)
 		}
 		if err := c.notASource(tx, s.UID); err != nil {
+			return nil, err
+		}
+		if err := c.copiedBySnapshot(tx, id, s.UID); err != nil {
 			return nil, err
 		}
 		s.Provisioning = Deleting

@@ -18,7 +18,8 @@ type sourceInfo struct {
 	sku      string
 	sizeGB   int64
 	family   string
-	ready    bool // its content is all there
+	ready    bool // disks can be made from it
+	instant  bool // it is ready before its content is all there, so that it cannot be copied
 }
 
 // findSource looks up a disk or snapshot by resource ID.
@@ -40,8 +41,11 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 		if err != nil || s == nil {
 			return sourceInfo{}, orNotFound(err, id)
 		}
-		ready := s.Provisioning == Succeeded && !s.CopyDone.After(c.Clock.Now())
-		return sourceInfo{id: s.ID, uid: s.UID, location: s.Location, sku: s.SKU, sizeGB: s.SizeGB, family: s.FamilyID, ready: ready}, goneIf(s.Provisioning, id)
+		seen := c.snapshotView(s)
+		ready := s.Provisioning == Succeeded && seen.AccessState != AccessPending
+		return sourceInfo{
+			id: s.ID, uid: s.UID, location: s.Location, sku: s.SKU, sizeGB: s.SizeGB, family: s.FamilyID, ready: ready, instant: seen.AccessState == AccessInstant,
+		}, goneIf(s.Provisioning, id)
 	}
 	return sourceInfo{}, armerror.InvalidParameter(parameter, "Parameter '%s' must be the ID of a disk or snapshot; '%s' is not.", parameter, resourceID)
 }
@@ -60,8 +64,8 @@ func goneIf(provisioning string, id ID) error {
 	return nil
 }
 
-// resolveSource fills in what a new disk is made from and returns the size of its source, 0 if there is none.
-func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, in *SourceInput) (sizeGB int64, err error) {
+// resolveSource fills in what a new disk of the SKU is made from and returns the size of its source, 0 if there is none.
+func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, sku string, in *SourceInput) (sizeGB int64, err error) {
 	d.Source = Source{Option: in.Option, Other: in.Other}
 	switch strings.ToLower(in.Option) {
 	case "empty":
@@ -94,6 +98,8 @@ func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, in *SourceInput) (sizeGB in
 	d.Source.ResourceID, d.Source.UID, d.Source.Option = src.id.String(), src.uid, "Copy"
 	if strings.EqualFold(in.Option, "CopyStart") {
 		d.Source.Option = "CopyStart"
+	}
+	if d.Source.Option == "CopyStart" || src.id.Kind == KindSnapshot && copiesInBackground(sku) {
 		d.CopyStarted, d.CopyDone = c.copyTimes()
 	}
 	return src.sizeGB, nil
@@ -132,7 +138,21 @@ func (c *Cloud) notASource(tx *store.Tx, uid string) error {
 	return nil
 }
 
-// copiesInBackground: snapshots of provisioned disks fill up after they are made.
+// copiedBySnapshot refuses while the background copy of a snapshot reads from the source of that uid.
+func (c *Cloud) copiedBySnapshot(tx *store.Tx, id ID, uid string) error {
+	now := c.Clock.Now()
+	for r, err := range snapshotTable.Scan(tx, "", "") {
+		if err != nil {
+			return err
+		}
+		if s := r.Value; s.Source.UID == uid && s.Source.Option == "CopyStart" && s.CopyDone.After(now) {
+			return armerror.NotAllowed("Snapshot '%s' cannot be deleted while it is being copied to '%s'.", id.Name, s.ID)
+		}
+	}
+	return nil
+}
+
+// copiesInBackground: snapshots of provisioned disks, and such disks made from snapshots, fill up after they are made.
 func copiesInBackground(sku string) bool {
 	s, ok := skus.DiskByName(sku)
 	return ok && s.Provisioned
