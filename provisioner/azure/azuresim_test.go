@@ -354,7 +354,7 @@ func (s *simulator) harness(t *testing.T) conformance.Harness {
 			return other
 		},
 		Scope:    provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group},
-		Location: "eastus", SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
+		Location: "eastus", OtherLocation: "westus2", SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
 		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, NewFlexibleVM: s.newFlexibleVM, DeleteVM: s.deleteVM, SetPower: s.setPower,
 		Slow: func(t *testing.T, operation conformance.Operation) func() {
 			kinds := map[conformance.Operation]string{

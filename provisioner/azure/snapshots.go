@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
@@ -43,14 +44,21 @@ func viewOfSnapshot(s *armcompute.Snapshot) snapshotView {
 	if p.CreationData != nil {
 		seen.SourceID = value(p.CreationData.SourceResourceID)
 	}
-	copied := p.CompletionPercent == nil || *p.CompletionPercent >= 100
-	if p.SnapshotAccessState != nil {
-		instant := *p.SnapshotAccessState == armcompute.SnapshotAccessStateInstantAccess ||
-			*p.SnapshotAccessState == armcompute.SnapshotAccessStateAvailableWithInstantAccess
-		copied = copied || instant
+	seen.Incremental, seen.CompletionPercent = value(p.Incremental), 100
+	if p.CompletionPercent != nil {
+		seen.CompletionPercent = float64(*p.CompletionPercent)
 	}
-	seen.Ready = seen.state == stateSucceeded && copied
+	if e := p.CopyCompletionError; e != nil {
+		seen.CopyFailure = string(value(e.ErrorCode)) + ": " + value(e.ErrorMessage)
+	}
+	seen.Cut = seen.state == stateSucceeded // one that is being made is shown as being updated
+	seen.Ready = seen.Cut && seen.CopyFailure == "" && (seen.CompletionPercent >= 100 || instant(p.SnapshotAccessState))
 	return seen
+}
+
+// instant says that disks can be made from a snapshot whose background copy goes on.
+func instant(state *armcompute.SnapshotAccessState) bool {
+	return state != nil && (*state == armcompute.SnapshotAccessStateInstantAccess || *state == armcompute.SnapshotAccessStateAvailableWithInstantAccess)
 }
 
 // Get implements provisioner.Snapshots.
@@ -84,7 +92,8 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cloud.parse(spec.SourceID, typeDisk); err != nil {
+	source, err := s.cloud.parse(spec.SourceID, typeDisk, typeSnapshot)
+	if err != nil {
 		return nil, err
 	}
 	found, err := s.cloud.readSnapshot(ctx, spec.ID)
@@ -100,14 +109,39 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 	case err != nil && !errors.Is(err, provisioner.NotFound):
 		return nil, err
 	}
+	body := newSnapshot(spec)
+	if strings.EqualFold(source.ResourceType.String(), typeSnapshot) {
+		option := armcompute.DiskCreateOptionCopyStart
+		body.Properties.CreationData.CreateOption = &option
+	}
+	p, err := wrap(r.snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
+	return s.cloud.begun(kindCreateSnapshot, spec.ID, p, err)
+}
+
+// newSnapshot translates a snapshot of a disk that is to be made into Azure's words.
+func newSnapshot(spec provisioner.SnapshotSpec) armcompute.Snapshot {
 	option := armcompute.DiskCreateOptionCopy
-	p, err := wrap(r.snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, armcompute.Snapshot{
+	return armcompute.Snapshot{
 		Location: &spec.Location, Tags: pointers(spec.Tags),
 		Properties: &armcompute.SnapshotProperties{
-			CreationData: &armcompute.CreationData{CreateOption: &option, SourceResourceID: &spec.SourceID}, Incremental: &spec.Incremental,
+			CreationData: &armcompute.CreationData{
+				CreateOption: &option, SourceResourceID: &spec.SourceID, InstantAccessDurationMinutes: positive(spec.InstantAccessMinutes),
+			},
+			Incremental:         &spec.Incremental,
+			DiskAccessID:        optional(spec.DiskAccessID),
+			NetworkAccessPolicy: optional(armcompute.NetworkAccessPolicy(spec.NetworkAccessPolicy)),
+			PublicNetworkAccess: optional(armcompute.PublicNetworkAccess(spec.PublicNetworkAccess)),
+			DataAccessAuthMode:  optional(armcompute.DataAccessAuthMode(spec.DataAccessAuthMode)),
 		},
-	}, nil))
-	return s.cloud.begun(kindCreateSnapshot, spec.ID, p, err)
+	}
+}
+
+// positive is a pointer to n, or nil unless it is above 0.
+func positive(n int64) *int64 {
+	if n <= 0 {
+		return nil
+	}
+	return &n
 }
 
 // Delete implements provisioner.Snapshots.

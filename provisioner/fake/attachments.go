@@ -171,7 +171,7 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 		return nil, nil, noDisk(request.DiskID)
 	}
 	switch {
-	case d.op != nil || !d.Ready:
+	case d.op != nil || !d.Ready || d.copy.percent() < 100:
 		return nil, nil, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", d.ID)
 	case !slices.Contains([]string{"", "None", "ReadOnly", "ReadWrite"}, request.CachingMode):
 		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %q does not exist", request.CachingMode)

@@ -26,7 +26,7 @@ func TestFakeConformsWithLatency(t *testing.T) {
 	conformance.Run(t, func(*testing.T) conformance.Harness {
 		return harness(fake.Latency{
 			CreateDisk: ms, UpdateDisk: ms, DeleteDisk: ms, CreateSnapshot: ms, DeleteSnapshot: ms,
-			Attach: 3 * ms, Detach: 2 * ms, ForceDetach: ms,
+			Attach: 3 * ms, Detach: 2 * ms, ForceDetach: ms, BackgroundCopy: 10 * ms,
 		})
 	})
 }
@@ -42,10 +42,10 @@ func harness(latency fake.Latency) conformance.Harness {
 		}
 	}
 	return conformance.Harness{
-		Cloud:     cloud,
-		Reopen:    func() provisioner.Cloud { return cloud.Reopen() },
-		Scope:     provisioner.Scope{SubscriptionID: "s", ResourceGroup: "group"},
-		Location:  "eastus",
+		Cloud:    cloud,
+		Reopen:   func() provisioner.Cloud { return cloud.Reopen() },
+		Scope:    provisioner.Scope{SubscriptionID: "s", ResourceGroup: "group"},
+		Location: "eastus", OtherLocation: "westus2",
 		SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
 		NewVM: newVM("virtualMachines/vm"), NewScaleSetVM: newVM("virtualMachineScaleSets/set/virtualMachines/"),
 		NewFlexibleVM: newVM("virtualMachines/flex_"),
