@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/utils/clock"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/unixsocket"
 )
 
@@ -63,9 +64,14 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	legacy, err := v1metrics.New(options.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	// Outermost first: what a panic becomes is logged and counted like any error.
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
 		measure(calls, options.Clock),
+		legacy.Interceptor(options.Clock),
 		logCalls(options.Log, options.Clock),
 		recoverPanics(),
 	))

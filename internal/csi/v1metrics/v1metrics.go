@@ -1,0 +1,139 @@
+// Package v1metrics counts CSI calls under the names that the V1 driver gave its metrics, so that dashboards and alerts which
+// were made for it go on working:
+//
+//	azuredisk_csi_driver_operations_total{operation,success}
+//	azuredisk_csi_driver_operation_duration_seconds{operation,success}
+//	azuredisk_csi_driver_operation_duration_seconds_labeled{operation,success,storage_account_type}
+//
+// The driver's own histogram of calls, azuredisk_csi_call_duration_seconds, has the gRPC codes, too. Unlike V1, a call that did
+// what it was asked for counts as a success whatever the volume is: V1 counted each staging of a raw block volume as a failure.
+//
+// Whoever serves a call may say more of it with VariantOf and SKUOf; the rest is the interceptor's.
+package v1metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+)
+
+// operations are V1's names of the calls that it counted.
+var operations = map[string]string{
+	"CreateVolume": "controller_create_volume", "DeleteVolume": "controller_delete_volume", "ControllerModifyVolume": "controller_modify_volume",
+	"ControllerPublishVolume": "controller_publish_volume", "ControllerUnpublishVolume": "controller_unpublish_volume",
+	"ControllerExpandVolume": "controller_expand_volume", "CreateSnapshot": "controller_create_snapshot", "DeleteSnapshot": "controller_delete_snapshot",
+	"NodeStageVolume": "node_stage_volume", "NodeUnstageVolume": "node_unstage_volume", "NodePublishVolume": "node_publish_volume",
+	"NodeUnpublishVolume": "node_unpublish_volume", "NodeExpandVolume": "node_expand_volume",
+}
+
+// Variants of a call that V1 counted apart.
+const (
+	FromSnapshot = "_from_snapshot"
+	FromVolume   = "_from_volume"
+	CrossRegion  = "_cross_region"
+)
+
+// Metrics are the counters.
+type Metrics struct {
+	total             *prometheus.CounterVec
+	duration, labeled *prometheus.HistogramVec
+}
+
+// New makes Metrics and registers them; registerer may be nil. A process that calls it twice, for two servers, has them once.
+func New(registerer prometheus.Registerer) (*Metrics, error) {
+	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300}
+	m := &Metrics{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_csi_driver_operations_total", Help: "CSI calls by operation and success, as the V1 driver counted them.",
+		}, []string{"operation", "success"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "azuredisk_csi_driver_operation_duration_seconds", Help: "Duration of CSI calls by operation and success, as the V1 driver measured them.", Buckets: buckets,
+		}, []string{"operation", "success"}),
+		labeled: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "azuredisk_csi_driver_operation_duration_seconds_labeled", Help: "Duration of CSI calls by operation, success and SKU of the disk, as the V1 driver measured them.", Buckets: buckets,
+		}, []string{"operation", "success", "storage_account_type"}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	var err error
+	if m.total, err = registered(registerer, m.total); err != nil {
+		return nil, err
+	}
+	if m.duration, err = registered(registerer, m.duration); err != nil {
+		return nil, err
+	}
+	m.labeled, err = registered(registerer, m.labeled)
+	return m, err
+}
+
+// registered registers c, or returns the one of its kind that is registered.
+func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (C, error) {
+	err := registerer.Register(c)
+	var twice prometheus.AlreadyRegisteredError
+	if errors.As(err, &twice) {
+		if existing, ok := twice.ExistingCollector.(C); ok {
+			return existing, nil
+		}
+	}
+	if err != nil {
+		return c, fmt.Errorf("register the V1 driver's metrics: %w", err)
+	}
+	return c, nil
+}
+
+// details are what is said of a call while it is served.
+type details struct {
+	mu           sync.Mutex
+	variant, sku string
+}
+
+type detailsKey struct{}
+
+// VariantOf says that the call of ctx is one that V1 counted apart.
+func VariantOf(ctx context.Context, variant string) {
+	if d, ok := ctx.Value(detailsKey{}).(*details); ok {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.variant = variant
+	}
+}
+
+// SKUOf says of which SKU the disk of the call of ctx is, as in "Premium_LRS".
+func SKUOf(ctx context.Context, sku string) {
+	if d, ok := ctx.Value(detailsKey{}).(*details); ok {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.sku = sku
+	}
+}
+
+// Interceptor counts calls.
+func (m *Metrics) Interceptor(c clock.PassiveClock) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		operation, counted := operations[path.Base(info.FullMethod)]
+		if !counted {
+			return handle(ctx, request)
+		}
+		d := &details{}
+		start := c.Now()
+		response, err := handle(context.WithValue(ctx, detailsKey{}, d), request)
+		took, success := c.Since(start).Seconds(), strconv.FormatBool(err == nil)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		operation += d.variant
+		m.total.WithLabelValues(operation, success).Inc()
+		m.duration.WithLabelValues(operation, success).Observe(took)
+		if d.sku != "" {
+			m.labeled.WithLabelValues(operation, success, d.sku).Observe(took)
+		}
+		return response, err
+	}
+}
