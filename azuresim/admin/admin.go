@@ -27,6 +27,7 @@ type Options struct {
 	Audit     *audit.Log
 	Limiter   *throttle.Limiter
 	Authority *auth.Authority
+	Directory *auth.Directory
 	Events    *Events
 	Latency   *latency.Sampler
 }
@@ -52,6 +53,11 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("POST /admin/reconcile", a.reconcile)
 	mux.HandleFunc("GET /admin/check", a.check)
 	mux.HandleFunc("POST /admin/tokens", a.token)
+	mux.HandleFunc("GET /admin/applications", a.listApplications)
+	mux.HandleFunc("PUT /admin/applications/{client}", a.putApplication)
+	mux.HandleFunc("DELETE /admin/applications/{client}", a.deleteApplication)
+	mux.HandleFunc("PUT /admin/roles/{client}", a.putRole)
+	mux.HandleFunc("DELETE /admin/roles/{client}", a.deleteRole)
 	return mux
 }
 
@@ -261,5 +267,5 @@ func (a *api) token(w http.ResponseWriter, r *http.Request) {
 		refuse(w, armerror.From(err))
 		return
 	}
-	write(w, arm.TokenDocument(token, in.Resource, expires))
+	write(w, arm.TokenDocument(token, in.Resource, expires, a.Authority.Lifetime))
 }

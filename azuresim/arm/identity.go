@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 )
 
 // Tenant is the one tenant of the simulated directory. Tokens are issued under any tenant that a client names.
@@ -65,18 +64,19 @@ func (s *Server) openID(c *call) (reply, error) {
 	}}, nil
 }
 
-// token answers a client-credentials grant, by secret or by assertion. An assertion is not checked.
+// token answers a client-credentials grant, by secret or by assertion.
 func (s *Server) token(c *call) (reply, error) {
 	form, err := url.ParseQuery(string(c.body))
 	if err != nil {
 		return reply{}, armerror.BadRequest("invalid_request", "The request body must be a form.")
 	}
-	if form.Get("grant_type") != "client_credentials" {
-		return oauthError("unsupported_grant_type", "AADSTS70003: The grant type is not supported; client_credentials is."), nil
-	}
-	client := form.Get("client_id")
-	if secret, known := s.Clients[client]; len(s.Clients) > 0 && (!known || form.Get("client_assertion") == "" && form.Get("client_secret") != secret) {
-		return oauthError("invalid_client", "AADSTS7000215: Invalid client ID or client secret provided."), nil
+	endpoint := baseURL(c.Request) + c.URL.Path
+	client, refusal := s.Directory.Grant(form, endpoint, s.Clock)
+	c.claims.Client = form.Get("client_id")
+	if refusal != nil {
+		return reply{status: http.StatusUnauthorized, body: map[string]any{
+			"error": refusal.Code, "error_description": refusal.Error(), "error_codes": []int{refusal.Number},
+		}}, nil
 	}
 	audience := strings.TrimSuffix(form.Get("scope"), "/.default")
 	if audience == "" {
@@ -86,18 +86,14 @@ func (s *Server) token(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{status: http.StatusOK, body: TokenDocument(token, audience, expires)}, nil
+	return reply{status: http.StatusOK, body: TokenDocument(token, audience, expires, s.Authority.Lifetime)}, nil
 }
 
 // TokenDocument is the answer that carries a token.
-func TokenDocument(token, audience string, expires time.Time) any {
-	seconds := int(auth.Lifetime / time.Second)
+func TokenDocument(token, audience string, expires time.Time, lifetime time.Duration) any {
+	seconds := int(lifetime / time.Second)
 	return map[string]any{
 		"token_type": "Bearer", "access_token": token, "resource": audience,
 		"expires_in": seconds, "ext_expires_in": seconds, "expires_on": strconv.FormatInt(expires.Unix(), 10),
 	}
-}
-
-func oauthError(code, message string) reply {
-	return reply{status: http.StatusUnauthorized, body: map[string]any{"error": code, "error_description": message, "error_codes": []int{}}}
 }

@@ -37,7 +37,7 @@ type Options struct {
 	Audit       *audit.Log
 	Authority   *auth.Authority
 	CheckTokens bool              // refuse calls without a good token
-	Clients     map[string]string // client ID -> secret that may ask for tokens; empty: everybody may
+	Directory   *auth.Directory   // who may ask for tokens and what they may do; nil: everybody everything
 	Limiter     *throttle.Limiter // nil: no quotas
 	PageSize    int               // of lists
 }
@@ -61,6 +61,7 @@ type call struct {
 	route  *route
 	params map[string]string
 	body   []byte
+	claims auth.Claims // of the token, where tokens are checked
 }
 
 // reply is what a handler answers. With an operation, the asynchronous headers are added.
@@ -108,6 +109,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, rec *audit.Recor
 		return true
 	}
 	refusal := s.admit(w, c)
+	rec.Client = c.claims.Client
 	if refusal == nil {
 		refusal = before.Err
 	}
@@ -139,12 +141,17 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, rec *audit.Recor
 
 var apiVersion = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(-preview)?$`)
 
-// admit checks token, api-version, subscription and quota, and reads the body.
+// admit checks token, role, api-version, subscription and quota, and reads the body.
 func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 	if !c.route.open {
 		if s.CheckTokens {
-			if e := s.Authority.Check(c.Header.Get("Authorization")); e != nil {
+			claims, e := s.Authority.Check(c.Header.Get("Authorization"))
+			if e != nil {
 				w.Header().Set("WWW-Authenticate", `Bearer authorization_uri="https://login.windows.net/common", error="invalid_token"`)
+				return e
+			}
+			c.claims = claims
+			if e := s.authorize(c); e != nil {
 				return e
 			}
 		}
@@ -174,6 +181,9 @@ func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 		return armerror.BadRequest("InvalidRequestContent", "The request content could not be read: %s", err)
 	}
 	c.body = body
+	if !c.route.open && s.CheckTokens {
+		return s.authorizeLinked(c)
+	}
 	return nil
 }
 

@@ -23,6 +23,7 @@ type Record struct {
 	Code      string    `json:"code,omitempty"`
 	Operation string    `json:"operation,omitempty"` // ID of the operation that it started
 	UserAgent string    `json:"userAgent,omitempty"`
+	Client    string    `json:"client,omitempty"` // whose token the call had; of a token request, who asked
 }
 
 // IsWrite says whether the call was meant to change something.

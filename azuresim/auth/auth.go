@@ -19,13 +19,16 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 )
 
-// Lifetime is how long a token is good for.
+// Lifetime is how long a token is good for, unless an authority says otherwise.
 const Lifetime = time.Hour
 
 const keyBytes = 32
 
 // Authority issues and checks tokens under one key.
 type Authority struct {
+	// Lifetime of the tokens that it issues. New sets it; it is not changed while the authority is in use.
+	Lifetime time.Duration
+
 	key   []byte
 	clock clock.PassiveClock
 }
@@ -55,7 +58,9 @@ func LoadKey(path string) ([]byte, error) {
 }
 
 // New returns an authority. Tokens of another authority with the same key are good here, too.
-func New(key []byte, c clock.PassiveClock) *Authority { return &Authority{key, c} }
+func New(key []byte, c clock.PassiveClock) *Authority {
+	return &Authority{Lifetime: Lifetime, key: key, clock: c}
+}
 
 // Claims are what a token says.
 type Claims struct {
@@ -63,6 +68,7 @@ type Claims struct {
 	Issuer   string `json:"iss"`
 	Tenant   string `json:"tid"`
 	Client   string `json:"appid"`
+	Object   string `json:"oid,omitempty"`
 	Subject  string `json:"sub"`
 	Issued   int64  `json:"iat"`
 	From     int64  `json:"nbf"`
@@ -74,7 +80,7 @@ var encoding = base64.RawURLEncoding
 // Issue returns a token for the client and when it expires.
 func (a *Authority) Issue(tenant, client, audience string) (token string, expires time.Time, err error) {
 	now := a.clock.Now()
-	expires = now.Add(Lifetime)
+	expires = now.Add(a.Lifetime)
 	body, err := json.Marshal(Claims{
 		Audience: audience, Issuer: "https://sts.windows.net/" + tenant + "/", Tenant: tenant, Client: client, Subject: client,
 		Issued: now.Unix(), From: now.Unix(), Expires: expires.Unix(),
@@ -92,27 +98,27 @@ func (a *Authority) sign(s string) []byte {
 	return mac.Sum(nil)
 }
 
-// Check judges the Authorization header of a request.
-func (a *Authority) Check(header string) *armerror.Error {
+// Check judges the Authorization header of a request, and says whose token it is.
+func (a *Authority) Check(header string) (Claims, *armerror.Error) {
+	var c Claims
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return armerror.New(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+		return c, armerror.New(401, "AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
 	}
 	dot := strings.LastIndexByte(token, '.')
 	if dot < 0 {
-		return armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
+		return c, armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
 	}
 	signature, err := encoding.DecodeString(token[dot+1:])
 	if err != nil || subtle.ConstantTimeCompare(signature, a.sign(token[:dot])) != 1 {
-		return armerror.New(401, "InvalidAuthenticationToken", "The access token validation failure: signature is invalid.")
+		return c, armerror.New(401, "InvalidAuthenticationToken", "The access token validation failure: signature is invalid.")
 	}
-	var c Claims
 	_, middle, _ := strings.Cut(token[:dot], ".")
 	if raw, err := encoding.DecodeString(middle); err != nil || json.Unmarshal(raw, &c) != nil {
-		return armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
+		return Claims{}, armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
 	}
 	if a.clock.Now().Unix() >= c.Expires {
-		return armerror.New(401, "ExpiredAuthenticationToken", "The access token expiry UTC time '%s' is earlier than current UTC time.", time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
+		return c, armerror.New(401, "ExpiredAuthenticationToken", "The access token expiry UTC time '%s' is earlier than current UTC time.", time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
 	}
-	return nil
+	return c, nil
 }

@@ -3,6 +3,7 @@ package server
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
@@ -27,7 +30,10 @@ type Options struct {
 	Throttle       string   // on or off
 	Auth           string   // on or off
 	Clients        []string // client-id=secret pairs that may ask for tokens; none: everybody may
-	Hypervisor     string   // unix socket of the data plane; empty: none
+	Applications   []string // client-id=path pairs; the files hold applications with credentials of all kinds
+	Roles          []string // client-id=path pairs; the files hold role definitions; none: everybody may do everything
+	TokenLifetime  time.Duration
+	Hypervisor     string // unix socket of the data plane; empty: none
 	Subscriptions  []string
 	ResourceGroups []string // made in every subscription at start
 	Location       string   // of those resource groups
@@ -43,7 +49,7 @@ func Defaults() Options {
 	return Options{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", StateDir: "azuresim-state", Latency: "realistic", Seed: 1,
 		Throttle: "on", Auth: "off", Subscriptions: []string{"00000000-0000-0000-0000-000000000001"}, ResourceGroups: []string{"default"},
-		Location: "eastus", PageSize: 100, LogLevel: "info",
+		Location: "eastus", PageSize: 100, LogLevel: "info", TokenLifetime: auth.Lifetime,
 	}
 }
 
@@ -51,15 +57,17 @@ func Defaults() Options {
 type settings struct {
 	Options
 	profile *latency.Profile
-	clients map[string]string
-	quotas  map[string]int64
-	tls     *tls.Config
-	level   slog.Level
+	// applications and roles by client ID.
+	applications map[string]auth.Application
+	roles        map[string]auth.Role
+	quotas       map[string]int64
+	tls          *tls.Config
+	level        slog.Level
 }
 
 // resolve checks every option and reports every fault.
 func (o Options) resolve() (settings, error) {
-	s := settings{Options: o, clients: map[string]string{}, quotas: map[string]int64{}}
+	s := settings{Options: o, applications: map[string]auth.Application{}, roles: map[string]auth.Role{}, quotas: map[string]int64{}}
 	var faults []error
 	fault := func(flag string, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
@@ -93,13 +101,10 @@ func (o Options) resolve() (settings, error) {
 	if o.PageSize < 1 {
 		fault("page-size", "%d must be at least 1", o.PageSize)
 	}
-	for _, pair := range o.Clients {
-		id, secret, ok := strings.Cut(pair, "=")
-		if !ok || id == "" || secret == "" {
-			fault("client", "must be <client ID>=<secret>")
-		}
-		s.clients[id] = secret
+	if o.TokenLifetime < time.Second {
+		fault("token-lifetime", "%s must be at least 1s", o.TokenLifetime)
 	}
+	s.loadDirectory(fault)
 	for _, pair := range o.Quotas {
 		name, text, _ := strings.Cut(pair, "=")
 		limit, err := strconv.ParseInt(text, 10, 64)
@@ -114,6 +119,54 @@ func (o Options) resolve() (settings, error) {
 	s.loadTLS(fault)
 	s.loadProfile(fault)
 	return s, errors.Join(faults...)
+}
+
+func (s *settings) loadDirectory(fault func(flag, format string, args ...any)) {
+	for _, pair := range s.Clients {
+		id, secret, ok := strings.Cut(pair, "=")
+		if !ok || id == "" || secret == "" {
+			fault("client", "must be <client ID>=<secret>")
+			continue
+		}
+		app := s.applications[id]
+		app.Secrets = append(app.Secrets, secret)
+		s.applications[id] = app
+	}
+	for _, pair := range s.Applications {
+		var app auth.Application
+		if id, err := readPair(pair, &app); err != nil {
+			fault("application", "%s", err)
+		} else {
+			s.applications[id] = app
+		}
+	}
+	for _, pair := range s.Roles {
+		var role auth.Role
+		if id, err := readPair(pair, &role); err != nil {
+			fault("role", "%s", err)
+		} else {
+			s.roles[id] = role
+		}
+	}
+}
+
+// readPair reads what <client ID>=<file> names.
+func readPair(pair string, into interface{ Validate() error }) (id string, err error) {
+	id, path, ok := strings.Cut(pair, "=")
+	if !ok || id == "" || path == "" {
+		return "", errors.New("must be <client ID>=<file>")
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if err := into.Validate(); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return id, nil
 }
 
 func checkAddress(flag, address string, fault func(flag, format string, args ...any)) {

@@ -13,14 +13,14 @@ func TestDefaultsAreGood(t *testing.T) {
 
 func TestEveryFaultOfTheOptionsIsNamed(t *testing.T) {
 	o := Options{
-		Listen: "nowhere", AdminListen: "nowhere", Latency: "/does/not/exist", Throttle: "maybe", Auth: "perhaps", Clients: []string{"half"},
+		Listen: "nowhere", AdminListen: "nowhere", Latency: "/does/not/exist", Throttle: "maybe", Auth: "perhaps", Clients: []string{"half"}, Applications: []string{"a=/does/not/exist"}, Roles: []string{"half"},
 		Subscriptions: []string{"a/b"}, Location: "atlantis", PageSize: 0, Quotas: []string{"PremiumDiskCount=many"}, TLSCert: "only.pem", LogLevel: "loud",
 	}
 	_, err := o.resolve()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, flag := range []string{"listen", "admin-listen", "state-dir", "latency", "throttle", "auth", "client", "subscription", "location", "page-size", "quota", "tls-cert", "log-level"} {
+	for _, flag := range []string{"listen", "admin-listen", "state-dir", "latency", "throttle", "auth", "client", "application", "role", "token-lifetime", "subscription", "location", "page-size", "quota", "tls-cert", "log-level"} {
 		if !strings.Contains(err.Error(), "--"+flag+":") {
 			t.Errorf("--%s is not named in\n%v", flag, err)
 		}

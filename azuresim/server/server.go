@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,7 +46,7 @@ func Run(ctx context.Context, o Options, out, logs io.Writer) error {
 	if err := os.MkdirAll(s.StateDir, 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
-	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait, append(compute.Tables, operations.Tables...)...)
+	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait, slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
 	if err != nil {
 		return err
 	}
@@ -94,6 +95,11 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		return nil, err
 	}
 	authority := auth.New(key, realClock)
+	authority.Lifetime = s.TokenLifetime
+	directory, err := auth.NewDirectory(db, s.applications, s.roles)
+	if err != nil {
+		return nil, err
+	}
 	var limiter *throttle.Limiter
 	if s.Throttle == "on" {
 		limiter = throttle.New(realClock)
@@ -102,7 +108,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		cloud: cloud, log: log,
 		arm: arm.New(arm.Options{
 			Cloud: cloud, Clock: realClock, Log: log, Latency: sampler, Faults: rules, Audit: calls, Authority: authority,
-			CheckTokens: s.Auth == "on", Clients: s.clients, Limiter: limiter, PageSize: s.PageSize,
+			CheckTokens: s.Auth == "on", Directory: directory, Limiter: limiter, PageSize: s.PageSize,
 		}),
 		admin: admin.New(admin.Options{Cloud: cloud, Faults: rules, Audit: calls, Limiter: limiter, Authority: authority, Events: events, Latency: sampler}),
 	}, nil
