@@ -25,6 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -166,12 +167,19 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err != nil {
 		return err
 	}
-	for _, r := range []interface {
+	reconcilers := []interface {
 		SetUp(ctrl.Manager, string) error
 	}{
 		volumes, attachments, driverNodeReconciler, failovers,
 		inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers}),
-	} {
+	}
+	if settings.RemoveNotReadyTaint {
+		reconcilers = append(reconcilers, startuptaint.New(startuptaint.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-startuptaint"),
+			DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+		}))
+	}
+	for _, r := range reconcilers {
 		if err := r.SetUp(mgr, settings.Namespace); err != nil {
 			return err
 		}
@@ -222,7 +230,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		return err
 	}
 	controllerServer, err := csicontroller.New(csicontroller.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
 		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
 		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
 	})

@@ -91,7 +91,9 @@ func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (
 	if err != nil {
 		return nil, p, err
 	}
-	where, err := s.choose(request.GetAccessibilityRequirements(), p.Location)
+	where, err := s.choose(ctx, request.GetAccessibilityRequirements(), need{
+		volume: request.GetName(), skuName: p.SKU(), sizeBytes: size, location: p.Location,
+	})
 	if err != nil {
 		return nil, p, err
 	}

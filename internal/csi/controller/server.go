@@ -42,6 +42,8 @@ type Options struct {
 	Watch *Watch
 	// Disks finds out whether a disk without an AzVolume exists.
 	Disks provisioner.Disks
+	// SKUs tells where disks can be had.
+	SKUs  provisioner.SKUs
 	Clock clock.PassiveClock
 	// Namespace of the custom resources.
 	Namespace string
