@@ -27,6 +27,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
+	"github.com/azuredisk-csi/azuredisk/internal/departure"
 	"github.com/azuredisk-csi/azuredisk/internal/imds"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/registrar"
@@ -35,6 +36,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;watch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;create;update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=get;update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get
@@ -58,7 +60,13 @@ staged volumes to its own AzDriverNode, and registers itself with the kubelet. I
 needs root on the node and holds no Azure credential.
 
 /healthz says that the process runs, /readyz that the node's mounts have been
-compared with the report and that the kubelet has registered the plug-in.
+compared with the report and that the kubelet has registered the plug-in. The plug-in
+registers once more when the Node's CSINode does not list the driver any more.
+
+On SIGTERM the plug-in stops at once where the node stays, since mounts do not need
+it. Where the node is drained or shut down (cordoned, tainted by an autoscaler, its
+kubelet not ready, or gone) it serves until no volume is in use any more, for at
+most --drain-timeout.
 
 Every flag can also be given in the file named by --config, or as an
 environment variable: --node-name is AZUREDISK_NODE_NAME.`,
@@ -118,7 +126,24 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	if err != nil {
 		return err
 	}
-	return runNodeManager(ctx, kube, settings, report, calls)
+	// The parts outlast the order to stop by the wait for the volumes of a node that is leaving.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		select {
+		case <-ctx.Done():
+			departure.Await(serving, departure.Options{Client: api, NodeName: settings.NodeName, Empty: report.AwaitEmpty, Patience: settings.DrainTimeout})
+			stop()
+		case <-serving.Done():
+		}
+	}()
+	if err := runNodeManager(serving, kube, settings, api, report, calls); err != nil {
+		return err
+	}
+	if err := report.Leave(context.WithoutCancel(ctx)); err != nil {
+		log.Error(err, "the stop could not be reported")
+	}
+	return nil
 }
 
 func newNodeServer(settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter, log logr.Logger) (*server.Server, error) {
@@ -139,7 +164,7 @@ func newNodeServer(settings *config.Node, nodes csi.NodeServer, report *noderepo
 }
 
 // runNodeManager runs the parts side by side until ctx ends or one of them fails.
-func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, report *nodereport.Reporter, calls *server.Server) error {
+func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, report *nodereport.Reporter, calls *server.Server) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(), Logger: ctrl.Log,
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress},
@@ -162,6 +187,11 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		})
 		checks["registration"] = mgr.AddReadyzCheck("registration", func(*http.Request) error { return registration.Registered() })
 		checks["registrar"] = mgr.Add(registration)
+		checks["presence"] = mgr.Add(registrar.NewPresence(registrar.PresenceOptions{
+			Client: api, NodeName: settings.NodeName, DriverName: settings.DriverName,
+			Registered: registration.Registered, Again: registration.Again,
+			Missing: func(message string) { report.SetReady(false, "NotInCSINode", message) },
+		}))
 	} else {
 		report.SetReady(true, "Serving", "the plug-in serves without the kubelet")
 	}

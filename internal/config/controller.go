@@ -47,6 +47,8 @@ type Controller struct {
 	FailoverMassLossThreshold int
 	// FailoverOutOfServiceTaint taints nodes whose VM is proved down.
 	FailoverOutOfServiceTaint bool
+	// RemoveNotReadyTaint lets the controller remove the start-up taint of nodes whose plug-in is ready.
+	RemoveNotReadyTaint bool
 	// ReplicaReservedSlots of each node are left to primaries.
 	ReplicaReservedSlots int32
 	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
@@ -78,6 +80,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet, "second sign that a node is lost: kubelet (its port does not answer) or off (its lease ran out, which takes a minute)")
 	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45, "percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
 	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true, "taint nodes whose VM is proved down as out of service, so that Kubernetes moves all of their pods")
+	flags.BoolVar(&c.RemoveNotReadyTaint, "remove-not-ready-taint", true, "remove the taint "+DriverName+"/agent-not-ready from nodes whose node plug-in is ready")
 	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1, "attach slots of each node that replicas leave free for primaries")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute, "how long a node may be cordoned before its replicas are replaced")
 	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")

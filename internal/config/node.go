@@ -40,6 +40,8 @@ type Node struct {
 	DefaultMaxVolumes int64
 	// Expansion declares that volumes can be expanded while they are in use.
 	Expansion bool
+	// DrainTimeout bounds how long a plug-in that is told to stop waits for the volumes of a node that is leaving.
+	DrainTimeout time.Duration
 	// DeviceLinks is where udev puts the links that tell the LUNs of disks.
 	DeviceLinks string
 	// RescanInterval is how often the bus is rescanned while a device is awaited.
@@ -65,6 +67,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&n.CapacityWait, "capacity-wait", 10*time.Second, "how long the registration waits for the controller to find out what Azure allows")
 	flags.Int64Var(&n.DefaultMaxVolumes, "default-max-volumes", 16, "data disks of a VM whose size Azure does not list, and where the controller does not find out in time")
 	flags.BoolVar(&n.Expansion, "enable-expansion", false, "grow volumes while they are in use, when the controller has grown the disk")
+	flags.DurationVar(&n.DrainTimeout, "drain-timeout", 25*time.Second, "how long a plug-in that is told to stop waits for the volumes of a node that is drained or shut down; less than the pod's grace period. 0s for not at all")
 	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
 	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
@@ -105,6 +108,9 @@ func (n *Node) validateIntervals() error {
 	}
 	if n.CapacityWait < 0 || n.CapacityWait > time.Minute {
 		faults = append(faults, fmt.Errorf("capacity-wait: %s must be 0s to 1m, within the kubelet's own patience", n.CapacityWait))
+	}
+	if n.DrainTimeout < 0 {
+		faults = append(faults, fmt.Errorf("drain-timeout: %s must not be negative", n.DrainTimeout))
 	}
 	if n.RescanInterval < 100*time.Millisecond {
 		faults = append(faults, fmt.Errorf("device-rescan-interval: %s must be at least 100ms", n.RescanInterval))

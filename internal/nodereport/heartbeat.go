@@ -72,6 +72,19 @@ func (r *Reporter) SetReady(ready bool, reason, message string) {
 	r.wakeUp()
 }
 
+// Leave writes that the plug-in has stopped, as its last word: volumes here stay mounted, and nobody can stage another.
+// It is for a plug-in that stops in peace, after Start has returned.
+func (r *Reporter) Leave(ctx context.Context) error {
+	select {
+	case <-r.written:
+	default:
+		return nil // it has never said that it was ready
+	}
+	r.SetReady(false, "Stopped", "the node plug-in has stopped")
+	_, err := r.beat(ctx)
+	return err
+}
+
 // Observe tells the reporter of an AzVolume that was read anyway.
 func (r *Reporter) Observe(volume *apiv1.AzVolume) {
 	r.mu.Lock()

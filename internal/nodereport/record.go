@@ -25,6 +25,8 @@ type Record struct {
 	// Device path then; it may mean another device later.
 	Device string `json:"device"`
 	LUN    int32  `json:"lun"`
+	// Partition of the disk that is the volume; 0 for the whole disk.
+	Partition int `json:"partition,omitempty"`
 	// SizeBytes of the device.
 	SizeBytes int64 `json:"sizeBytes"`
 	// Block says that the volume is staged as a raw block device: nothing is mounted.

@@ -48,7 +48,9 @@ type Reporter struct {
 	object   types.UID
 	// staged are the entries as they were last known, to make the object again.
 	staged []apiv1.StagedVolume
-	wake   chan struct{}
+	// changed is closed by the next write, and then another one.
+	changed chan struct{}
+	wake    chan struct{}
 	// written is closed by the first write.
 	written chan struct{}
 
@@ -65,6 +67,7 @@ func New(options Options) *Reporter {
 	r := &Reporter{
 		options:    options,
 		writing:    make(chan struct{}, 1),
+		changed:    make(chan struct{}),
 		wake:       make(chan struct{}, 1),
 		written:    make(chan struct{}),
 		replicated: map[string]replication{},
@@ -75,6 +78,28 @@ func New(options Options) *Reporter {
 
 // Scanned is closed once the report of this process has been compared with the node's mounts and written.
 func (r *Reporter) Scanned() <-chan struct{} { return r.written }
+
+// AwaitEmpty returns when no volume is in the report, which is true too before the first write, or with the
+// context's error when ctx ends.
+func (r *Reporter) AwaitEmpty(ctx context.Context) error {
+	for {
+		select {
+		case r.writing <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		left, changed := len(r.staged), r.changed
+		<-r.writing
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%d volumes are still in use: %w", left, ctx.Err())
+		}
+	}
+}
 
 // Capacity returns how many disks the VM can take, as the controller found out, or nil while it has not looked the VM's
 // size up. It reads at the API server.
@@ -147,6 +172,8 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode) (done bo
 	}
 	r.compared, r.object = true, next.UID
 	r.staged = next.DeepCopy().Status.StagedVolumes
+	close(r.changed)
+	r.changed = make(chan struct{})
 	return true, nil
 }
 

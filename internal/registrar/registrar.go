@@ -4,7 +4,8 @@
 // The kubelet watches a directory for sockets. At ours it asks what is behind it
 // (GetInfo), calls the plug-in's NodeGetInfo, and tells how that went
 // (NotifyRegistrationStatus). The socket is there exactly while the plug-in can serve: it appears when Options.Await has returned,
-// comes back when somebody wipes the directory, and goes with the process.
+// comes back when somebody wipes the directory, and goes with the process. A new socket is also the only way to have the kubelet
+// register the plug-in once more (Again), which Presence does when the CSINode does not list the driver any more.
 package registrar
 
 import (
@@ -53,6 +54,8 @@ type Registrar struct {
 	options Options
 	// refused holds what the kubelet said when it did not register the plug-in.
 	refused chan string
+	// again asks for a new socket.
+	again chan struct{}
 
 	mu         sync.Mutex
 	registered bool
@@ -63,7 +66,7 @@ func New(options Options) *Registrar {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Registrar{options: options, refused: make(chan string, 1)}
+	return &Registrar{options: options, refused: make(chan string, 1), again: make(chan struct{}, 1)}
 }
 
 // SocketPath is where the registration socket is.
@@ -79,6 +82,18 @@ func (r *Registrar) Registered() error {
 		return errors.New("the kubelet has not registered the plug-in yet")
 	}
 	return nil
+}
+
+// Again makes a new socket, upon which the kubelet unregisters the plug-in and registers it anew. It does not
+// wait; mounted volumes do not notice. Until the kubelet has answered, Registered fails.
+func (r *Registrar) Again() {
+	r.mu.Lock()
+	r.registered = false
+	r.mu.Unlock()
+	select {
+	case r.again <- struct{}{}:
+	default: // on its way already
+	}
 }
 
 // NeedLeaderElection tells the manager that every node registers.
@@ -118,7 +133,7 @@ func (r *Registrar) serve(ctx context.Context) error {
 	go func() { served <- server.Serve(listener) }()
 	log.Info("waiting for the kubelet", "socket", r.SocketPath())
 	// The watch starts before the first look at the socket, so that its removal is seen either way.
-	events, stopWatch := watch(r.options.Dir)
+	events, stopWatch := watchDir(r.options.Dir)
 	defer stopWatch()
 	ticker := r.options.Clock.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -132,6 +147,10 @@ func (r *Registrar) serve(ctx context.Context) error {
 			return fmt.Errorf("the kubelet refused the plug-in: %s", message)
 		case err := <-served:
 			return fmt.Errorf("serve registration: %w", err)
+		case <-r.again:
+			log.Info("registering once more")
+			server.Stop()
+			return <-served
 		case <-events:
 		case <-ticker.C():
 		}
@@ -146,9 +165,9 @@ func (r *Registrar) inPlace(ours os.FileInfo) bool {
 	return err == nil && os.SameFile(info, ours)
 }
 
-// watch returns a channel that tells of changes in dir, also of its own removal. Without
+// watchDir returns a channel that tells of changes in dir, also of its own removal. Without
 // inotify the caller's ticker has to do.
-func watch(dir string) (events <-chan fsnotify.Event, stop func()) {
+func watchDir(dir string) (events <-chan fsnotify.Event, stop func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, func() {}

@@ -1,0 +1,156 @@
+// Package startuptaint removes the taint with which clusters keep pods off a new node until its storage works:
+// <driver>/agent-not-ready, with any effect. Whoever makes nodes sets it (a node pool's or an autoscaler's template); the
+// controller takes it away once the node's plug-in is registered with the kubelet of this very Node. The node
+// plug-in could not: it may not write Nodes (law 7).
+//
+// The leader runs it. Nothing is kept in memory: a tainted Node is looked at again whenever its AzDriverNode or CSINode changes.
+package startuptaint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+)
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
+
+// Key returns the key of the taint; for the default driver name it is the V1 driver's.
+func Key(driverName string) string { return driverName + "/agent-not-ready" }
+
+// ReasonRemoved of the event on the Node.
+const ReasonRemoved = "StartupTaintRemoved"
+
+// Options of a Reconciler.
+type Options struct {
+	// Client reads from the cache; Reader from the API server.
+	Client client.Client
+	Reader client.Reader
+	Events events.EventRecorder
+	// DriverName makes the taint's key.
+	DriverName string
+	// Workers is how many nodes are reconciled at once.
+	Workers int
+}
+
+// Reconciler removes the taint.
+type Reconciler struct {
+	Options
+	namespace string
+}
+
+// New makes a Reconciler.
+func New(options Options) *Reconciler { return &Reconciler{Options: options} }
+
+// Reconcile removes the taint from one Node, if it has it and its plug-in is ready.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cached := &corev1.Node{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: request.Name}, cached); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !r.tainted(cached) {
+		return reconcile.Result{}, nil
+	}
+	if waits, err := r.waitsFor(ctx, cached); err != nil || waits != "" {
+		ctrl.LoggerFrom(ctx).V(1).Info("the start-up taint stays", "node", cached.Name, "reason", waits)
+		return reconcile.Result{}, err
+	}
+	// A patch of a list replaces it, so it needs the list as it is now, and fails if that changes meanwhile.
+	node := &corev1.Node{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), node); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if node.UID != cached.UID || !r.tainted(node) {
+		return reconcile.Result{}, nil
+	}
+	before := node.DeepCopy()
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, r.ours)
+	err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("removed the start-up taint", "node", node.Name, "taint", Key(r.DriverName))
+	r.Events.Eventf(node, nil, corev1.EventTypeNormal, ReasonRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s", r.DriverName, Key(r.DriverName))
+	return reconcile.Result{}, nil
+}
+
+func (r *Reconciler) ours(taint corev1.Taint) bool { return taint.Key == Key(r.DriverName) }
+
+func (r *Reconciler) tainted(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, r.ours)
+}
+
+// waitsFor says what a node's driver is still missing; "" for nothing. A machine that was made anew under an old
+// name may still have the AzDriverNode of the old one, so the CSINode, which belongs to the Node, must list the driver too, with the
+// number of volumes that the scheduler is to count to.
+func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, error) {
+	csiNode := &storagev1.CSINode{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: node.Name}, csiNode); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("get CSINode: %w", err)
+	}
+	for _, owner := range csiNode.OwnerReferences {
+		if owner.Kind == "Node" && owner.UID != node.UID {
+			return "the CSINode is of an earlier Node of that name", nil
+		}
+	}
+	listed := slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+		return d.Name == r.DriverName && d.Allocatable != nil && d.Allocatable.Count != nil
+	})
+	if !listed {
+		return "the kubelet has not registered the driver yet", nil
+	}
+	d := &apiv1.AzDriverNode{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: node.Name}, d); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("get AzDriverNode: %w", err)
+	}
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady) {
+		return "the node plug-in has not said that it is ready", nil
+	}
+	return "", nil
+}
+
+// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
+	r.namespace = namespace
+	sameName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetName()}}}
+	})
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("startuptaint").
+		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			node, ok := o.(*corev1.Node)
+			return ok && r.tainted(node)
+		}))).
+		Watches(&storagev1.CSINode{}, sameName).
+		Watches(&apiv1.AzDriverNode{}, sameName, builder.WithPredicates(view.Changed(func(d *apiv1.AzDriverNode) any {
+			return meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady)
+		}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the reconciler of start-up taints: %w", err)
+	}
+	return nil
+}
