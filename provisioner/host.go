@@ -5,6 +5,7 @@ import "context"
 // Host is the node side of the platform: what an attached disk becomes.
 type Host interface {
 	Devices() Devices
+	Tuner() Tuner
 	Filesystems() Filesystems
 	Mounts() Mounts
 }
@@ -28,6 +29,30 @@ type Devices interface {
 	// Read reads a block of the device past every cache: whether the disk still answers this node. Errors: NotFound
 	// when the device is gone; Unavailable when the read fails, or ctx ends first.
 	Read(ctx context.Context, path string) error
+}
+
+// Tuner finds the parts of a disk, and changes the kernel's settings for it. It is apart from Devices because
+// most volumes need neither.
+type Tuner interface {
+	// Partition returns the partition of the disk with the number; the first is 1. Errors: FailedPrecondition for a disk that
+	// has none of that number; Unavailable when the disk cannot be opened.
+	Partition(ctx context.Context, disk string, number int) (Device, error)
+	// Tune writes settings of the kernel for a disk, in their order, and stops at the first that fails. Repeating it changes
+	// nothing. Errors: InvalidArgument for a path that leads out of the disk's own settings, one that the disk does not have, and a value
+	// that the kernel refuses; Unavailable when it cannot be written for another reason.
+	Tune(ctx context.Context, disk string, settings []DeviceSetting) error
+}
+
+// DeviceSetting is a value for one of the kernel's settings of a disk.
+type DeviceSetting struct {
+	// Path below the disk's directory in sysfs, as in "queue/scheduler".
+	Path  string
+	Value string
+	// Optional settings are left out for a disk that does not have them.
+	Optional bool
+	// Ceiling is the path of the setting that says how large a number the disk takes here; a larger Value is cut down to
+	// it. "" for none.
+	Ceiling string
 }
 
 // Device is a block device on this node.
@@ -60,6 +85,12 @@ type Filesystems interface {
 	// that Make that the device was blank, and knows that nobody has used it since, may call
 	// it. Errors: FailedPrecondition for a device that carries anything but fs or the remains of it.
 	Unmake(ctx context.Context, device string, fs Filesystem) error
+	// Renew gives the filesystem fs on a device that nothing uses another UUID, so that a copy of a disk can be mounted beside the
+	// disk that it was made from. It replays the journal first, and changes nothing else of the content. Cut short at any
+	// moment it leaves fs with the one or the other UUID, and can be called again; a filesystem that has the new UUID already is a success.
+	// Errors: FailedPrecondition for a device that carries anything else, or a filesystem that needs somebody's
+	// decision; Conflict while anything holds the device; InvalidArgument for a type that cannot be made.
+	Renew(ctx context.Context, device string, fs Filesystem, uuid string) error
 	// Check replays the journal and repairs what can be repaired without questions.
 	// Errors: FailedPrecondition when the filesystem needs somebody's decision.
 	Check(ctx context.Context, device string, fs Filesystem) error

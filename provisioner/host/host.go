@@ -72,6 +72,9 @@ func New(options Options) *Host {
 // Devices implements provisioner.Host.
 func (h *Host) Devices() provisioner.Devices { return devices{h} }
 
+// Tuner implements provisioner.Host.
+func (h *Host) Tuner() provisioner.Tuner { return tuner{devices{h}} }
+
 // Filesystems implements provisioner.Host.
 func (h *Host) Filesystems() provisioner.Filesystems { return filesystems{h} }
 

@@ -208,6 +208,7 @@ type kernel struct {
 }
 
 func (k kernel) Devices() provisioner.Devices         { return devices{k} }
+func (k kernel) Tuner() provisioner.Tuner             { return tuner{k} }
 func (k kernel) Filesystems() provisioner.Filesystems { return filesystems{k} }
 func (k kernel) Mounts() provisioner.Mounts           { return mounts{k} }
 
@@ -295,6 +296,16 @@ func (k devices) Read(_ context.Context, path string) error {
 	_, err := k.device(path)
 	return err
 }
+
+type tuner struct{ kernel }
+
+// Partition implements provisioner.Tuner; the disks have none.
+func (k tuner) Partition(_ context.Context, disk string, number int) (provisioner.Device, error) {
+	return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk, number)
+}
+
+// Tune implements provisioner.Tuner.
+func (k tuner) Tune(context.Context, string, []provisioner.DeviceSetting) error { return nil }
 
 type filesystems struct{ kernel }
 

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -21,6 +22,8 @@ type memoryHost struct {
 	protected bool
 	broken    error
 	formats   int
+	// tuned are the settings that were written last.
+	tuned []provisioner.DeviceSetting
 }
 
 // content of the disk: blank, garbage, or a filesystem.
@@ -38,6 +41,7 @@ func newMemoryHost() *memoryHost {
 }
 
 func (h *memoryHost) Devices() provisioner.Devices         { return memoryDevices{h} }
+func (h *memoryHost) Tuner() provisioner.Tuner             { return memoryTuner{h} }
 func (h *memoryHost) Filesystems() provisioner.Filesystems { return memoryFilesystems{h} }
 func (h *memoryHost) Mounts() provisioner.Mounts           { return memoryMounts{h} }
 
@@ -156,4 +160,23 @@ func (h memoryMounts) List(context.Context) ([]provisioner.MountPoint, error) {
 		points = append(points, mount)
 	}
 	return points, nil
+}
+
+type memoryTuner struct{ *memoryHost }
+
+// Partition calls the device's partitions as the kernel does; the disk has two.
+func (h memoryTuner) Partition(_ context.Context, disk string, number int) (provisioner.Device, error) {
+	if disk != memoryDevice || number > 2 {
+		return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk, number)
+	}
+	return provisioner.Device{Path: fmt.Sprintf("%s%d", disk, number), SizeBytes: h.size / 2}, nil
+}
+
+func (h memoryTuner) Tune(_ context.Context, _ string, settings []provisioner.DeviceSetting) error {
+	h.hook("before tuning")
+	h.mu.Lock()
+	h.tuned = settings
+	h.mu.Unlock()
+	h.hook("after tuning")
+	return nil
 }

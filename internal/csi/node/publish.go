@@ -103,6 +103,9 @@ func (s *Server) stagedBlockDevice(ctx context.Context, name string) (string, er
 	if err != nil {
 		return "", fmt.Errorf("find device of volume %s: %w", name, err)
 	}
+	if device, err = s.part(ctx, device, record.Partition); err != nil {
+		return "", err
+	}
 	if device.Path != record.Device {
 		return "", refuse("volume %s was staged as %s and is now %s: it must be staged again", name, record.Device, device.Path)
 	}

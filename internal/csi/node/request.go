@@ -8,10 +8,14 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
 // fsTypeKey in the volume context, in any case; it goes before the capability's, as with the V1 driver.
 const fsTypeKey = "fstype"
+
+// partitionKey in the volume context, in any case, names the partition that is the volume.
+const partitionKey = "partition"
 
 // usage is how a caller wants to use a volume.
 type usage struct {
@@ -27,6 +31,9 @@ type usage struct {
 	sealed bool
 	// exclusive says that there may be one target path only.
 	exclusive bool
+	// partition of the disk that is the volume; 0 for the whole disk.
+	partition int
+	tuning    volumeparams.Tuning
 }
 
 func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext map[string]string) (usage, error) {
@@ -56,9 +63,25 @@ func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext 
 	if !u.block && u.multiNode {
 		return u, invalid("a volume of several nodes must be a raw block volume: no filesystem here can be mounted twice")
 	}
+	if err := u.readAttributes(volumeContext); err != nil {
+		return u, err
+	}
 	var err error
 	u.volume, err = volumeName(volumeID)
 	return u, err
+}
+
+// readAttributes reads what of the volume context concerns the device.
+func (u *usage) readAttributes(volumeContext map[string]string) (err error) {
+	for key, value := range volumeContext {
+		if strings.EqualFold(key, partitionKey) {
+			if u.partition, err = volumeparams.ParsePartition(value); err != nil {
+				return err
+			}
+		}
+	}
+	u.tuning, err = volumeparams.ParseTuning(volumeContext)
+	return err
 }
 
 func (u *usage) readMode(mode csi.VolumeCapability_AccessMode_Mode) error {

@@ -133,6 +133,12 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 	if err != nil {
 		return err
 	}
+	if err := s.tune(ctx, use, volume, device.Path); err != nil {
+		return err
+	}
+	if device, err = s.part(ctx, device, use.partition); err != nil {
+		return err
+	}
 	use.sealed = grant.ReadOnly
 	// Set either way: the device may be protected from an earlier use.
 	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.block && (use.sealed || use.readOnly)); err != nil {
@@ -141,7 +147,7 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 	label := use.label()
 	record := nodereport.Record{
 		VolumeName: use.volume, VolumeID: use.volumeID, Epoch: grant.Epoch, BootID: s.options.BootID,
-		StagingPath: path, Device: device.Path, LUN: grant.LUN, SizeBytes: device.SizeBytes, Block: use.block,
+		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.partition, SizeBytes: device.SizeBytes, Block: use.block,
 		ReadOnly: use.sealed || slices.Contains(use.flags, "ro"), SELinuxLabel: &label,
 	}
 	staged := apiv1.StagedVolume{
@@ -193,6 +199,14 @@ func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int
 	return device, nil
 }
 
+// part returns the partition of a disk that is the volume, or the disk itself for partition 0.
+func (s *Server) part(ctx context.Context, disk provisioner.Device, partition int) (provisioner.Device, error) {
+	if partition == 0 {
+		return disk, nil
+	}
+	return s.options.Host.Tuner().Partition(ctx, disk.Path, partition)
+}
+
 // undoFormat clears a device on which this node was making a filesystem when it was cut short, so that another
 // node finds it blank. It does so only while the node still has the claim under which
 // it began; otherwise others may have used the device since.
@@ -216,6 +230,9 @@ func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.
 		return nil
 	}
 	device, err := s.findDevice(ctx, volume, *attachment.Status.LUN)
+	if err == nil {
+		device, err = s.part(ctx, device, record.Partition)
+	}
 	if err == nil {
 		err = s.options.Host.Filesystems().Unmake(ctx, device.Path, *record.Formatting)
 	}
