@@ -21,35 +21,34 @@ type Freshness interface {
 
 // NewMetrics registers the metrics. ready and fresh are asked at each scrape.
 func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshness) *Metrics {
-	const subsystem = "scheduler_extender"
 	m := &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "azuredisk", Subsystem: subsystem, Name: "request_duration_seconds",
+			Name:    "azuredisk_scheduler_extender_request_duration_seconds",
 			Help:    "Time to answer a request of the scheduler, by verb and HTTP status code.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 15),
 		}, []string{"verb", "code"}),
 		filtered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "azuredisk", Subsystem: subsystem, Name: "nodes_filtered_total",
+			Name: "azuredisk_scheduler_extender_nodes_filtered_total",
 			Help: "Nodes that were filtered out for a pod with volumes of the driver, by fault.",
 		}, []string{"fault"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "azuredisk", Subsystem: subsystem, Name: "leader",
+			Name: "azuredisk_scheduler_extender_leader",
 			Help: "1 in the replica that holds the lease. Every replica answers requests.",
 		}),
 	}
 	registry.MustRegister(m.requests, m.filtered, m.leader,
-		truthGauge(subsystem, "ready", "1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
-		truthGauge(subsystem, "blind", "1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
+		truthGauge("azuredisk_scheduler_extender_ready", "1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
+		truthGauge("azuredisk_scheduler_extender_blind", "1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "azuredisk", Subsystem: subsystem, Name: "cache_silence_seconds",
+			Name: "azuredisk_scheduler_extender_cache_silence_seconds",
 			Help: "Time since the last heartbeat of any node came through. When it grows, the caches are stale.",
 		}, func() float64 { return fresh.Silence().Seconds() }),
 	)
 	return m
 }
 
-func truthGauge(subsystem, name, help string, truth func() bool) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "azuredisk", Subsystem: subsystem, Name: name, Help: help}, func() float64 {
+func truthGauge(name, help string, truth func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 		if truth() {
 			return 1
 		}
