@@ -41,8 +41,9 @@ unit: ## Run the unit tests with the race detector
 	@hack/test.sh unit
 
 .PHONY: sanity
-sanity: ## Run csi-sanity on the whole stack over azuresim with real devices
+sanity: ## Run all of csi-sanity on the whole stack over azuresim with real devices: filesystem, then raw block
 	@hack/test.sh sanity
+	@grep -a -E '^(Ran [0-9]+ of |SUCCESS! -- )' out/test/sanity.log
 
 .PHONY: chaos
 chaos: ## Kill the processes at random under load and check that nothing is lost or left over

@@ -128,8 +128,10 @@ func (s *Stack) AssertNothingLeft(t *testing.T) {
 			t.Errorf("node %s still reports %v", node.Name, node.Status.StagedVolumes)
 		}
 	}
-	if disks := s.disksAtAzure(t); len(disks) > 0 {
-		t.Errorf("disks are left at Azure: %v", disks)
+	for _, kind := range []string{"disks", "snapshots"} {
+		if left := s.atAzure(t, kind); len(left) > 0 {
+			t.Errorf("%s are left at Azure: %v", kind, left)
+		}
 	}
 	for _, device := range s.loopDevices(t) {
 		t.Errorf("loop device %s is left", device)
@@ -141,9 +143,10 @@ func (s *Stack) AssertNothingLeft(t *testing.T) {
 	}
 }
 
-func (s *Stack) disksAtAzure(t *testing.T) []string {
+// atAzure lists the names of disks or snapshots.
+func (s *Stack) atAzure(t *testing.T, kind string) []string {
 	t.Helper()
-	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks?api-version=%s", s.arm, Subscription, ResourceGroup, disksV)
+	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s?api-version=%s", s.arm, Subscription, ResourceGroup, kind, disksV)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -162,8 +165,8 @@ func (s *Stack) disksAtAzure(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	names := make([]string, 0, len(list.Value))
-	for _, disk := range list.Value {
-		names = append(names, disk.Name)
+	for _, item := range list.Value {
+		names = append(names, item.Name)
 	}
 	return names
 }

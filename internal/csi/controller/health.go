@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Reasons of what is wrong with a volume, beside those of internal/plan.
+const (
+	reasonDiskMissing      = "DiskMissing"
+	reasonAttachmentFailed = "AttachmentFailed"
+	reasonPrimaryNodeLost  = "PrimaryNodeLost"
+)
+
+// healthList is the kind of the list in its paging tokens.
+const healthList = "volume health"
+
+// ControllerGetVolumeHealth says what is wrong with a volume. It asks Azure whether the disk is there.
+func (s *Server) ControllerGetVolumeHealth(ctx context.Context, request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	if request.GetVolumeId() == "" {
+		return nil, invalidArgument("volume ID: missing")
+	}
+	handle, err := volumehandle.Parse(request.GetVolumeId())
+	if err != nil {
+		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	}
+	entries, err := s.healthOf(ctx, handle)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: request.GetVolumeId(), HealthStatuses: entries}}, nil
+}
+
+func (s *Server) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
+	v, err := s.volume(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Disks.Get(ctx, handle.String())
+	missing := errors.Is(err, provisioner.NotFound)
+	switch {
+	case err != nil && !missing:
+		return nil, fmt.Errorf("read disk: %w", err)
+	case missing && v == nil:
+		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)
+	case v == nil:
+		return nil, nil
+	}
+	entries, err := s.volumeFaults(ctx, v)
+	if missing && v.Status.DiskURI != "" && v.DeletionTimestamp == nil {
+		entries = append(entries, unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s is gone at Azure", handle)))
+	}
+	return entries, err
+}
+
+// ControllerListVolumeHealth lists the volumes with which something is wrong, by what the custom resources say; it asks Azure for nothing.
+func (s *Server) ControllerListVolumeHealth(ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	if request.GetMaxEntries() < 0 {
+		return nil, invalidArgument("max entries: %d must not be negative", request.GetMaxEntries())
+	}
+	var all apiv1.AzVolumeList
+	if err := s.Client.List(ctx, &all, client.InNamespace(s.Namespace)); err != nil {
+		return nil, statusOf(fmt.Errorf("list volumes: %w", err))
+	}
+	var unwell []*csi.VolumeHealth
+	for i := range all.Items {
+		entries, err := s.volumeFaults(ctx, &all.Items[i])
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		if len(entries) > 0 {
+			unwell = append(unwell, &csi.VolumeHealth{VolumeId: volumehandle.Of(all.Items[i].Spec.Disk).String(), HealthStatuses: entries})
+		}
+	}
+	page := pagetoken.Page{Of: healthList, StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
+	entries, next, err := pagetoken.Cut(page, unwell, (*csi.VolumeHealth).GetVolumeId)
+	if err != nil {
+		return nil, grpcstatus.Error(codes.Aborted, err.Error())
+	}
+	return &csi.ControllerListVolumeHealthResponse{Entries: entries, NextToken: next}, nil
+}
+
+// volumeFaults says what the custom resources know to be wrong with a volume.
+func (s *Server) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
+	var found []*csi.VolumeHealth_VolumeHealthEntry
+	if v.Status.State == apiv1.VolumeCreationFailed {
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, plan.ReasonCreationFailed, messageOf(v.Status.Error)))
+	}
+	if c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionReplicasAttached); c != nil && c.Reason == plan.ReasonReplicasMissing {
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
+	}
+	// That one of several nodes has no access leaves the others theirs.
+	kind := csi.VolumeHealthErrorType_INACCESSIBLE
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		kind = csi.VolumeHealthErrorType_DEGRADED
+	}
+	attachments, err := s.ofVolume(ctx, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, a := range attachments {
+		if a.Spec.Role != apiv1.RolePrimary {
+			continue
+		}
+		reason, message, err := s.primaryFault(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		// One entry for a reason.
+		if reason != "" && !seen[reason] {
+			seen[reason] = true
+			found = append(found, unhealthy(kind, reason, message))
+		}
+	}
+	return found, nil
+}
+
+// primaryFault says what keeps the node of a primary from the volume; "" for nothing.
+func (s *Server) primaryFault(ctx context.Context, a *apiv1.AzVolumeAttachment) (reason, message string, err error) {
+	if a.Status.State == apiv1.AttachmentFailed {
+		return reasonAttachmentFailed, fmt.Sprintf("node %s: %s", a.Spec.NodeName, messageOf(a.Status.Error)), nil
+	}
+	d := &apiv1.AzDriverNode{}
+	err = s.Client.Get(ctx, s.key(a.Spec.NodeName), d)
+	if apierrors.IsNotFound(err) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("get AzDriverNode: %w", err)
+	}
+	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+		return reasonPrimaryNodeLost, fmt.Sprintf("node %s: %s", d.Name, c.Message), nil
+	}
+	return "", "", nil
+}
+
+func messageOf(e *apiv1.Error) string {
+	if e == nil {
+		return ""
+	}
+	return e.Message
+}
+
+func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
+	return &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: message}
+}
