@@ -351,6 +351,22 @@ func (k filesystems) Unmake(ctx context.Context, path string, fs provisioner.Fil
 	return nil
 }
 
+// Renew implements provisioner.Filesystems.
+func (k filesystems) Renew(ctx context.Context, path string, fs provisioner.Filesystem, uuid string) error {
+	if err := k.enter(ctx, "renew "+fs.UUID+" on "+path, nil); err != nil {
+		return err
+	}
+	d, err := k.device(path)
+	if err != nil {
+		return err
+	}
+	if found := k.m.w.content[d.disk]; found != fs {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "%s carries %s", path, found.UUID)
+	}
+	k.m.w.content[d.disk] = provisioner.Filesystem{Type: fs.Type, UUID: uuid}
+	return nil
+}
+
 // Check implements provisioner.Filesystems.
 func (k filesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
 

@@ -115,6 +115,19 @@ func (h memoryFilesystems) Unmake(_ context.Context, _ string, fs provisioner.Fi
 	return nil
 }
 
+func (h memoryFilesystems) Renew(_ context.Context, _ string, fs provisioner.Filesystem, uuid string) error {
+	if len(h.mounts) > 0 {
+		return provisioner.Errorf(provisioner.Conflict, "in use")
+	}
+	if h.content.fs != fs && h.content.fs.UUID != uuid {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "something else is there")
+	}
+	h.hook("before renewal")
+	h.content = content{fs: provisioner.Filesystem{Type: fs.Type, UUID: uuid}}
+	h.hook("after renewal")
+	return nil
+}
+
 func (h memoryFilesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
 
 func (h memoryFilesystems) Grow(context.Context, string, string) error { return nil }

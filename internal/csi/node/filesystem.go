@@ -104,7 +104,7 @@ func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume,
 	if blank && use.sealed {
 		return provisioner.Filesystem{}, refuse("the device is blank, and volume %s was published for reading only: it is not formatted", use.volume)
 	}
-	action, err := planFormat(formatInput{volume: volume, wanted: use.wanted(volume), found: found, blank: blank, cutShort: cutShort})
+	action, err := planFormat(formatInput{volume: volume, wanted: use.wanted(volume), found: found, blank: blank, mounted: mounted, cutShort: cutShort})
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
@@ -117,10 +117,28 @@ func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume,
 		return s.format(ctx, use, volume, record)
 	case makeNew:
 		return s.format(ctx, use, volume, record)
+	case renew:
+		return s.renew(ctx, volume, record, found)
 	case keepContent:
 		return found, s.options.Records.Put(record)
 	}
 	return provisioner.Filesystem{}, fmt.Errorf("unknown action %q", action)
+}
+
+// renew gives the filesystem of a copy a UUID of its own, so that the copy can be mounted on the node of its source. Until
+// AzVolume.status.filesystem says which one it is, the device may carry either. It is done for a first use that only reads, too: a
+// UUID that changed between that and its record would make the device a stranger's.
+func (s *Server) renew(ctx context.Context, volume *apiv1.AzVolume, record nodereport.Record, found provisioner.Filesystem) (provisioner.Filesystem, error) {
+	if err := s.options.Records.Put(record); err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	fs := provisioner.Filesystem{Type: found.Type, UUID: copyUUID(volume)}
+	logr.FromContextOrDiscard(ctx).Info("giving the filesystem of a copy its own UUID", "volumeName", volume.Name, "device", record.Device,
+		"source", describeSource(volume.Spec.Source), "from", found.UUID, "to", fs.UUID)
+	if err := s.options.Host.Filesystems().Renew(ctx, record.Device, found, fs.UUID); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("change the UUID of a copy: %w", err)
+	}
+	return fs, nil
 }
 
 // format makes a filesystem on a blank device. The record says so from before until after, with the UUID that was chosen, so

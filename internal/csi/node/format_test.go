@@ -13,6 +13,7 @@ func TestLaw4NeverFormatTwice(t *testing.T) {
 	ext4 := provisioner.Filesystem{Type: "ext4", UUID: "u-1"}
 	record := &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
 	source := &apiv1.VolumeSource{SnapshotURI: "snapshot"}
+	ownUUID := provisioner.Filesystem{Type: "ext4", UUID: copyUUID(&apiv1.AzVolume{})}
 	tests := map[string]struct {
 		in     formatInput
 		record *apiv1.FilesystemRecord
@@ -22,7 +23,7 @@ func TestLaw4NeverFormatTwice(t *testing.T) {
 	}{
 		"blank, nothing recorded, no source":                {in: formatInput{blank: true, wanted: "ext4"}, want: makeNew},
 		"blank, and a filesystem is recorded":               {in: formatInput{blank: true}, record: record, names: []string{"blank", "ext4", "u-1"}},
-		"blank, and there is a source":                      {in: formatInput{blank: true}, source: source, names: []string{"source"}},
+		"blank, and there is a source":                      {in: formatInput{blank: true}, source: source, names: []string{"snapshot", "raw block"}},
 		"the filesystem that is recorded":                   {in: formatInput{found: ext4, wanted: "ext4"}, record: record, want: keepContent},
 		"another UUID than recorded":                        {in: formatInput{found: provisioner.Filesystem{Type: "ext4", UUID: "u-2"}}, record: record, names: []string{"u-1", "u-2"}},
 		"another type than recorded":                        {in: formatInput{found: provisioner.Filesystem{Type: "xfs", UUID: "u-1"}}, record: record, names: []string{"xfs", "ext4"}},
@@ -30,7 +31,11 @@ func TestLaw4NeverFormatTwice(t *testing.T) {
 		"a filesystem, nothing recorded":                    {in: formatInput{found: ext4, wanted: "ext4"}, want: keepContent},
 		"a filesystem, nothing recorded, nothing wanted":    {in: formatInput{found: ext4}, want: keepContent},
 		"a filesystem of another type than asked for":       {in: formatInput{found: ext4, wanted: "xfs"}, names: []string{"ext4", "xfs"}},
-		"a filesystem from a source":                        {in: formatInput{found: ext4, wanted: "ext4"}, source: source, want: keepContent},
+		"a filesystem from a source":                        {in: formatInput{found: ext4, wanted: "ext4"}, source: source, want: renew},
+		"the same with the copy's own UUID already":         {in: formatInput{found: ownUUID, wanted: "ext4"}, source: source, want: keepContent},
+		"the same, recorded with the source's UUID":         {in: formatInput{found: ext4, wanted: "ext4"}, source: source, record: record, want: keepContent},
+		"the same, mounted already":                         {in: formatInput{found: ext4, wanted: "ext4", mounted: true}, source: source, want: keepContent},
+		"a filesystem of another type from a source":        {in: formatInput{found: ext4, wanted: "xfs"}, source: source, names: []string{"ext4", "xfs"}},
 		"neither blank nor a filesystem":                    {in: formatInput{wanted: "ext4"}, names: []string{"not blank"}},
 		"something that cannot be mounted":                  {in: formatInput{found: provisioner.Filesystem{Type: "LVM2_member", UUID: "x"}}, names: []string{"LVM2_member"}},
 		"what this node left when it was cut short":         {in: formatInput{cutShort: &ext4, wanted: "ext4"}, want: makeAgain},

@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // killed is what a killed process panics with.
@@ -195,5 +197,67 @@ func TestLaw4AKillNeverLeadsToASecondFormat(t *testing.T) {
 		if n > 20 {
 			return
 		}
+	}
+}
+
+// A copy carries its source's UUID at first. Whatever is killed, and however late the record comes, the device carries the
+// source's UUID or the one that every stage comes to, and the record is of what the device carries.
+func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
+	source := provisioner.Filesystem{Type: "ext4", UUID: "11111111-1111-1111-1111-111111111111"}
+	for n := 1; ; n++ {
+		m, host, k := bench(t)
+		host.content = content{fs: source}
+		m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.UID, v.Spec.Source = "volume-1", &apiv1.VolumeSource{DiskURI: "source"}
+		})
+		s := m.start()
+		at, err := k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
+		if err != nil {
+			t.Fatalf("without a kill: %v", err)
+		}
+		if err := m.unstage(m.start()); err != nil {
+			t.Fatalf("after a kill at %q: %v", at, err)
+		}
+		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
+			t.Fatalf("after a kill at %q: %v", at, err)
+		}
+		made := host.content.fs
+		if made.Type != "ext4" || made.UUID == source.UUID || host.formats != 0 {
+			t.Fatalf("after a kill at %q the copy carries %+v (formatted %d times)", at, made, host.formats)
+		}
+		if entry := m.entry(); entry == nil || entry.Filesystem == nil || entry.Filesystem.UUID != made.UUID {
+			t.Fatalf("after a kill at %q the report says %+v, and the device carries %s", at, entry, made.UUID)
+		}
+		// The record is written from the first report after the second stage has begun.
+		m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Filesystem = &apiv1.FilesystemRecord{Type: made.Type, UUID: made.UUID}
+		})
+		if err := m.unstage(m.start()); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.stage(m.start(), mountCapability("ext4")); err != nil || host.content.fs != made {
+			t.Fatalf("after the record: %v; the device carries %+v", err, host.content.fs)
+		}
+		if at == "" {
+			return
+		}
+	}
+}
+
+func TestTwoCopiesOfOneVolumeGetDifferentUUIDs(t *testing.T) {
+	uuids := map[string]bool{}
+	for _, uid := range []types.UID{"volume-1", "volume-2"} {
+		m, host, _ := bench(t)
+		host.content = content{fs: provisioner.Filesystem{Type: "xfs", UUID: "11111111-1111-1111-1111-111111111111"}}
+		m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.UID, v.Spec.Source = uid, &apiv1.VolumeSource{SnapshotURI: "snapshot"}
+		})
+		if err := m.stage(m.start(), mountCapability("xfs")); err != nil {
+			t.Fatal(err)
+		}
+		uuids[host.content.fs.UUID] = true
+	}
+	if len(uuids) != 2 {
+		t.Errorf("the UUIDs are %v", uuids)
 	}
 }
