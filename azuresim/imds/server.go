@@ -134,7 +134,11 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	identity, ok := instance.identity(query)
-	if !ok {
+	switch {
+	case !ok && len(instance.Identities) > 1 && !selects(query):
+		refuseToken(w, http.StatusBadRequest, "Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request")
+		return
+	case !ok:
 		refuseToken(w, http.StatusBadRequest, "Identity not found")
 		return
 	}
@@ -156,14 +160,25 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// selectors are the variables of a token request that name an identity.
+var selectors = map[string]func(Identity) string{
+	"client_id":  func(id Identity) string { return id.ClientID },
+	"object_id":  func(id Identity) string { return id.ObjectID },
+	"msi_res_id": func(id Identity) string { return id.ResourceID },
+	"mi_res_id":  func(id Identity) string { return id.ResourceID },
+}
+
+func selects(query map[string][]string) bool {
+	for name := range selectors {
+		if len(query[name]) > 0 && query[name][0] != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // identity picks the identity that a token request asks for. Without a selector it is the system-assigned one, or the only one.
 func (i Instance) identity(query map[string][]string) (Identity, bool) {
-	selectors := map[string]func(Identity) string{
-		"client_id":  func(id Identity) string { return id.ClientID },
-		"object_id":  func(id Identity) string { return id.ObjectID },
-		"msi_res_id": func(id Identity) string { return id.ResourceID },
-		"mi_res_id":  func(id Identity) string { return id.ResourceID },
-	}
 	for name, field := range selectors {
 		if len(query[name]) == 0 || query[name][0] == "" {
 			continue

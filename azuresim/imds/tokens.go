@@ -19,6 +19,9 @@ const keyBytes = 32
 
 // Signer makes tokens as Entra ID makes them. With the front end's key (HMAC, SHA-256) they are good there; who believes in real tokens does not believe in these.
 type Signer struct {
+	// Life of the tokens. NewSigner sets Azure's; it is not changed while the signer is in use.
+	Life time.Duration
+
 	key   []byte
 	clock clock.PassiveClock
 }
@@ -34,7 +37,7 @@ func NewSigner(key []byte, c clock.PassiveClock) (*Signer, error) {
 	if len(key) < keyBytes {
 		return nil, fmt.Errorf("token key has %d bytes, at least %d are needed", len(key), keyBytes)
 	}
-	return &Signer{key: key, clock: c}, nil
+	return &Signer{Life: tokenLife, key: key, clock: c}, nil
 }
 
 // token is a signed access token and when it begins and ends.
@@ -46,7 +49,7 @@ type token struct {
 // sign makes a token of the identity for the resource.
 func (s *Signer) sign(identity Identity, vmID, resource string) (token, error) {
 	now := s.clock.Now().Truncate(time.Second)
-	t := token{issued: now, expiry: now.Add(tokenLife)}
+	t := token{issued: now, expiry: now.Add(s.Life)}
 	mirid := identity.ResourceID
 	if mirid == "" {
 		mirid = vmID

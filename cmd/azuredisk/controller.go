@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/spf13/cobra"
@@ -35,7 +34,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=get;list;watch;create;update;patch;delete
@@ -53,42 +51,16 @@ func newControllerCommand() *cobra.Command {
 			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
 				return err
 			}
-			cloud, err := newAzure(cmd.Context(), settings)
+			setCredentialFile(cmd, &settings.Cloud)
+			cloud, credentials, err := newAzure(cmd.Context(), settings)
 			if err != nil {
 				return err
 			}
-			return runController(cmd.Context(), settings, cloud)
+			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
 		},
 	}
 	settings.AddFlags(cmd.Flags())
 	return cmd
-}
-
-// newAzure makes the client of Azure, and fills settings from azure.json where the flags are silent.
-func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, error) {
-	raw, err := os.ReadFile(settings.CloudConfig)
-	if err != nil {
-		return nil, fmt.Errorf("read cloud configuration: %w", err)
-	}
-	file, err := azure.LoadConfig(raw, config.Environment)
-	if err != nil {
-		return nil, fmt.Errorf("bad configuration: cloud-config %s: %w", settings.CloudConfig, err)
-	}
-	credential, err := file.Credential()
-	if err != nil {
-		return nil, fmt.Errorf("make credential: %w", err)
-	}
-	for setting, value := range map[*string]string{
-		&settings.SubscriptionID: file.SubscriptionID, &settings.ResourceGroup: file.ResourceGroup, &settings.Location: file.Location,
-	} {
-		if *setting == "" {
-			*setting = value
-		}
-	}
-	return azure.New(ctx, azure.Options{
-		Credential: credential, Cloud: file.CloudConfiguration(), SubscriptionID: settings.SubscriptionID,
-		Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("azure"), UserAgent: "azuredisk/" + version.Version,
-	})
 }
 
 func newScheme() *runtime.Scheme {
@@ -125,8 +97,8 @@ func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-// runController wires the controller plug-in and runs it until ctx ends.
-func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud) error {
+// runController wires the controller plug-in, with what else is to run in it, and runs it until ctx ends.
+func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud, besides ...func(ctrl.Manager) error) error {
 	mgr, err := newControllerManager(settings)
 	if err != nil {
 		return err
@@ -186,6 +158,11 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	}
 	if err := addControllerServer(ctx, mgr, settings, cloud); err != nil {
 		return err
+	}
+	for _, add := range besides {
+		if err := add(mgr); err != nil {
+			return err
+		}
 	}
 	return mgr.Start(ctx)
 }

@@ -17,14 +17,9 @@ const (
 // Controller are the settings of `azuredisk controller`.
 type Controller struct {
 	Common
+	Cloud
 	// Endpoint is the CSI socket.
 	Endpoint string
-	// CloudConfig is the path of azure.json.
-	CloudConfig string
-	// SubscriptionID, ResourceGroup and Location win over those of azure.json.
-	SubscriptionID string
-	ResourceGroup  string
-	Location       string
 	// LeaderElection lets one of several replicas reconcile.
 	LeaderElection bool
 	// LeaderElectionNamespace holds the lease; "" for the pod's own.
@@ -60,11 +55,8 @@ type Controller struct {
 // AddFlags registers the settings with their defaults.
 func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	c.Common.AddFlags(flags)
+	c.Cloud.AddFlags(flags)
 	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
-	flags.StringVar(&c.CloudConfig, "cloud-config", "/etc/kubernetes/azure.json", "`path` of azure.json")
-	flags.StringVar(&c.SubscriptionID, "subscription-id", "", "subscription of new disks; empty for azure.json's")
-	flags.StringVar(&c.ResourceGroup, "resource-group", "", "resource group of new disks; empty for azure.json's")
-	flags.StringVar(&c.Location, "location", "", "region of new disks; empty for azure.json's")
 	flags.BoolVar(&c.LeaderElection, "leader-election", true, "let one of several replicas reconcile; every replica answers CSI calls")
 	flags.StringVar(&c.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; empty for the pod's own")
 	flags.DurationVar(&c.LeaseDuration, "lease-duration", 15*time.Second, "how long a leader that does not renew keeps others waiting")
@@ -88,12 +80,9 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all faults.
 func (c *Controller) Validate() error {
-	faults := []error{c.Common.Validate()}
+	faults := []error{c.Common.Validate(), c.Cloud.Validate()}
 	if c.Endpoint == "" {
 		faults = append(faults, errors.New("endpoint: must not be empty"))
-	}
-	if c.CloudConfig == "" {
-		faults = append(faults, errors.New("cloud-config: must not be empty"))
 	}
 	for name, n := range map[string]int{
 		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers, "cloud-operations": c.CloudOperations,

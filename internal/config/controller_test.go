@@ -42,7 +42,7 @@ func TestFailoverCanBeSwitchedOffPartByPart(t *testing.T) {
 }
 
 func TestControllerValidateListsAllFaults(t *testing.T) {
-	err := controllerSettings(t, "--endpoint=", "--cloud-config=", "--volume-workers=0", "--attachment-workers=0", "--node-workers=0", "--cloud-operations=0",
+	err := controllerSettings(t, "--endpoint=", "--cloud-config=azure.json", "--volume-workers=0", "--attachment-workers=0", "--node-workers=0", "--cloud-operations=0",
 		"--gc-delay=-1s", "--heartbeat-stale-after=0s", "--wait-timeout=0s", "--replica-reserved-slots=-1", "--retry-period=0s",
 		"--failover-probe=ping", "--failover-mass-loss-threshold=101").Validate()
 	if err == nil {

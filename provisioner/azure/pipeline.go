@@ -25,6 +25,16 @@ func (p hostPolicy) Do(req *policy.Request) (*http.Response, error) {
 	return req.Next()
 }
 
+// agentPolicy adds to what the SDK says of its user. It comes after the SDK has said it.
+type agentPolicy struct{ prefix, suffix string }
+
+// Do implements policy.Policy.
+func (p agentPolicy) Do(req *policy.Request) (*http.Response, error) {
+	agent := strings.TrimSpace(p.prefix + " " + req.Raw().Header.Get("User-Agent") + " " + p.suffix)
+	req.Raw().Header.Set("User-Agent", agent)
+	return req.Next()
+}
+
 // operationOf marks a context whose requests poll the operation of that token. Azure counts the polls of each operation for themselves.
 type operationOf struct{}
 

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/version"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+)
+
+// Reasons of the events that tell of changed credentials.
+const (
+	reasonCredentialsTaken   = "CredentialsTaken"
+	reasonCredentialsRefused = "CredentialsRefused"
+)
+
+// setCredentialFile takes the path that AZURE_CREDENTIAL_FILE names, where no setting names one.
+func setCredentialFile(cmd *cobra.Command, settings *config.Cloud) {
+	if path, ok := config.Environment("AZURE_CREDENTIAL_FILE"); ok && path != "" && !cmd.Flags().Changed("cloud-config") {
+		settings.CloudConfig = path
+	}
+}
+
+// newAzure makes the client of Azure and the credentials that it signs in with, and fills settings from azure.json where the flags are silent.
+func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, *azure.Credentials, error) {
+	source, err := cloudSource(settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	credentials, err := azure.OpenCredentials(ctx, azure.CredentialsOptions{
+		Source: source, Interval: settings.CloudConfigReloadInterval, Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("credentials"),
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("bad configuration: cloud-config: %w", err)
+	}
+	file := credentials.Config()
+	settings.SubscriptionID, settings.ResourceGroup, settings.Location = file.SubscriptionID, file.ResourceGroup, file.Location
+	prefix := settings.CustomUserAgent
+	if prefix == "" {
+		prefix = file.UserAgent
+	}
+	cloud, err := azure.New(ctx, azure.Options{
+		Credential: credentials, Transport: credentials, Cloud: credentials.Cloud(), SubscriptionID: settings.SubscriptionID,
+		Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("azure"),
+		UserAgent: "azuredisk/" + version.Version, UserAgentPrefix: prefix, UserAgentSuffix: settings.UserAgentSuffix,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	credentials.OnRenewal(cloud.Renew)
+	return cloud, credentials, nil
+}
+
+// cloudSource is where azure.json is: in a Secret, in a file where there is no Secret, or nowhere.
+func cloudSource(settings *config.Controller) (azure.Source, error) {
+	source := azure.Source{}
+	if settings.CloudConfig != "" {
+		source = azure.FileSource(settings.CloudConfig, config.Environment)
+	}
+	source.Env, source.CAFile = config.Environment, settings.CloudCAFile
+	source.SubscriptionID, source.ResourceGroup, source.Location = settings.SubscriptionID, settings.ResourceGroup, settings.Location
+	if settings.CloudConfigSecretName == "" {
+		return source, nil
+	}
+	kube, err := restConfig(&settings.Common)
+	if err != nil {
+		return azure.Source{}, err
+	}
+	client, err := kubernetes.NewForConfig(kube)
+	if err != nil {
+		return azure.Source{}, fmt.Errorf("make a client for the Secret with the cloud configuration: %w", err)
+	}
+	name := "Secret " + settings.CloudConfigSecretNamespace + "/" + settings.CloudConfigSecretName
+	source.Name = name
+	source.Read = func(ctx context.Context) ([]byte, error) {
+		secret, err := client.CoreV1().Secrets(settings.CloudConfigSecretNamespace).Get(ctx, settings.CloudConfigSecretName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) && settings.CloudConfig != "":
+			return os.ReadFile(settings.CloudConfig)
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		data, ok := secret.Data[settings.CloudConfigSecretKey]
+		if !ok {
+			return nil, fmt.Errorf("%s has no key %q", name, settings.CloudConfigSecretKey)
+		}
+		return data, nil
+	}
+	return source, nil
+}
+
+// followCredentials has changed credentials taken up while the manager runs, and tells of them with events on this pod.
+func followCredentials(credentials *azure.Credentials) func(ctrl.Manager) error {
+	return func(mgr ctrl.Manager) error {
+		namespace, _ := config.Environment("POD_NAMESPACE")
+		name, _ := config.Environment("POD_NAME")
+		if namespace != "" && name != "" {
+			recorder := mgr.GetEventRecorder("azuredisk-credentials")
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+			credentials.OnChange(func(change azure.CredentialChange) {
+				kind, reason := corev1.EventTypeNormal, reasonCredentialsTaken
+				if change.Refused {
+					kind, reason = corev1.EventTypeWarning, reasonCredentialsRefused
+				}
+				recorder.Eventf(pod, nil, kind, reason, "SignIn", "%s", short(change.Message))
+			})
+		}
+		if err := mgr.Add(credentials); err != nil {
+			return fmt.Errorf("add the credentials: %w", err)
+		}
+		return nil
+	}
+}
+
+// maxNote is how long an event's note may be.
+const maxNote = 1000
+
+func short(text string) string {
+	if len(text) <= maxNote {
+		return text
+	}
+	return text[:maxNote] + "..."
+}
