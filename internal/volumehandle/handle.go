@@ -18,20 +18,26 @@ type Handle struct {
 
 // Parse reads a handle.
 func Parse(s string) (Handle, error) {
-	parts := strings.Split(s, "/")
-	if len(parts) != 9 || parts[0] != "" || !strings.EqualFold(parts[1], "subscriptions") || !strings.EqualFold(parts[3], "resourceGroups") ||
-		!strings.EqualFold(parts[5], "providers") || !strings.EqualFold(parts[6], "Microsoft.Compute") || !strings.EqualFold(parts[7], "disks") {
-		return Handle{}, malformed(s)
+	subscription, group, name, ok := split(s, "disks")
+	if !ok {
+		return Handle{}, malformed("volume", s, "disks")
 	}
-	h := Handle{SubscriptionID: parts[2], ResourceGroup: parts[4], DiskName: parts[8]}
-	if h.SubscriptionID == "" || h.ResourceGroup == "" || h.DiskName == "" {
-		return Handle{}, malformed(s)
-	}
-	return h, nil
+	return Handle{SubscriptionID: subscription, ResourceGroup: group, DiskName: name}, nil
 }
 
-func malformed(s string) error {
-	return fmt.Errorf("volume handle %q is not of the form /subscriptions/{s}/resourceGroups/{rg}/providers/Microsoft.Compute/disks/{name}", s)
+// split takes the resource ID of something of Microsoft.Compute apart.
+func split(s, kind string) (subscription, group, name string, ok bool) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 9 || parts[0] != "" || !strings.EqualFold(parts[1], "subscriptions") || !strings.EqualFold(parts[3], "resourceGroups") ||
+		!strings.EqualFold(parts[5], "providers") || !strings.EqualFold(parts[6], "Microsoft.Compute") || !strings.EqualFold(parts[7], kind) {
+		return "", "", "", false
+	}
+	subscription, group, name = parts[2], parts[4], parts[8]
+	return subscription, group, name, subscription != "" && group != "" && name != ""
+}
+
+func malformed(what, s, kind string) error {
+	return fmt.Errorf("%s handle %q is not of the form /subscriptions/{s}/resourceGroups/{rg}/providers/Microsoft.Compute/%s/{name}", what, s, kind)
 }
 
 // Of returns the handle of a disk with the given parameters.
