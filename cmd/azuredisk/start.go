@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/tracing"
+	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
 // prepare fills the flags of a subcommand from file and environment and
@@ -45,6 +48,14 @@ func setLogger(common *config.Common) error {
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 	return nil
+}
+
+// startTracing starts to send traces as the name says, if the settings ask for it.
+func startTracing(ctx context.Context, common *config.Common, name string) (*tracing.Tracing, error) {
+	if !common.OTelTracing {
+		return nil, nil
+	}
+	return tracing.Start(ctx, name, version.Version)
 }
 
 func restConfig(common *config.Common) (*rest.Config, error) {

@@ -30,6 +30,8 @@ type Common struct {
 	LogFormat string
 	// MetricsAddress serves /metrics; "0" turns it off.
 	MetricsAddress string
+	// OTelTracing sends traces of the CSI calls.
+	OTelTracing bool
 	// HealthAddress serves /healthz and /readyz; "0" turns it off.
 	HealthAddress string
 }
@@ -45,6 +47,7 @@ func (c *Common) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", "0", "`address` that serves /metrics; 0 turns it off")
+	flags.BoolVar(&c.OTelTracing, "enable-otel-tracing", false, "send OpenTelemetry traces of the CSI calls to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, by OTLP over gRPC")
 	flags.StringVar(&c.HealthAddress, "health-address", "0", "`address` that serves /healthz and /readyz; 0 turns it off")
 }
 

@@ -18,10 +18,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/tracing"
 	"github.com/azuredisk-csi/azuredisk/internal/unixsocket"
 )
 
-const defaultStopTimeout = 10 * time.Second
+const (
+	defaultStopTimeout = 10 * time.Second
+	// traceTimeout bounds the sending of the last traces.
+	traceTimeout = 2 * time.Second
+)
 
 // Options of a Server.
 type Options struct {
@@ -33,6 +38,8 @@ type Options struct {
 	Log logr.Logger
 	// Metrics is where the durations of the calls are registered; nil for nowhere.
 	Metrics prometheus.Registerer
+	// Tracing traces the calls, and is stopped with the server; nil for none.
+	Tracing *tracing.Tracing
 	// Clock measures durations and the time to stop; nil for the real one.
 	Clock clock.WithTicker
 	// StopTimeout is how long calls in flight may go on after the stop: 10 s if
@@ -69,12 +76,12 @@ func New(options Options) (*Server, error) {
 		return nil, err
 	}
 	// Outermost first: what a panic becomes is logged and counted like any error.
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
+	server := grpc.NewServer(append(options.Tracing.ServerOptions(), grpc.ChainUnaryInterceptor(
 		measure(calls, options.Clock),
 		legacy.Interceptor(options.Clock),
 		logCalls(options.Log, options.Clock),
 		recoverPanics(),
-	))
+	))...)
 	options.Register(server)
 	return &Server{options: options, path: path, grpc: server, listening: make(chan struct{})}, nil
 }
@@ -96,6 +103,9 @@ func (s *Server) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.stop()
+	if err := s.endTraces(ctx); err != nil {
+		s.options.Log.Error(err, "traces are lost")
+	}
 	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve %s: %w", s.path, err)
 	}
@@ -122,4 +132,11 @@ func (s *Server) stop() {
 		s.grpc.Stop()
 		<-stopped
 	}
+}
+
+// endTraces sends the last traces, though ctx has ended.
+func (s *Server) endTraces(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceTimeout)
+	defer cancel()
+	return s.options.Tracing.Stop(ctx)
 }
