@@ -71,7 +71,7 @@ func diskKeys() []key {
 		paramtable.Text("diskName", "a name", "the volume's name", func(p *Parameters, v string) { p.DiskName = v }).
 			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced. "+
 				"A name that Azure does not take is mended and gets a hash of the original at its end.", "Cuts a long name off, and makes a random one of one with other characters."),
-		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 47", "", func(p *Parameters, v string) { p.tags = v }).
+		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 45", "", func(p *Parameters, v string) { p.tags = v }).
 			About("Tags of the disk. Values may hold `=` and the templates of diskName.", ""),
 		key{Name: "tagValueDelimiter", Allowed: "a text other than =", Default: ",", Check: paramtable.IsTagDelimiter,
 			Set: func(p *Parameters, v string) { p.tagDelimiter = v }}.
@@ -111,7 +111,7 @@ func performanceKeys() []key {
 		paramtable.Boolean("optimizedForFrequentAttach", func(p *Parameters, v bool) { p.OptimizedForFrequentAttach = v }).
 			About("Tells Azure that the disk moves more than five times a day.", "Unknown."),
 		paramtable.OneOf("availabilityPolicy", []string{"None", "AutomaticReattach"}, "Azure's", func(p *Parameters, v string) { p.AvailabilityPolicy = v }).
-			About("What Azure does when the disk does not answer: nothing, or detach and attach it again.", "Unknown."),
+			About("What Azure does when the disk is slow to answer: nothing, or detach and attach it again.", "Unknown."),
 		key{Name: profileKey, Allowed: anyCaseOf(profiles), Default: ProfileNone, Check: paramtable.AnyCase(profiles),
 			Set: func(p *Parameters, v string) { p.Tuning.Profile = strings.ToLower(v) }}.
 			About("The kernel's settings of the device: `basic` has the node compute them from the disk's IOPS and throughput, `advanced` takes them from "+deviceSettingPrefix+"… .",

@@ -62,6 +62,9 @@ func rankOfSize(sizeBytes int64) int {
 // BaselineTier returns the performance tier that a Premium SSD of the size has unless another was asked for.
 func BaselineTier(sizeBytes int64) string { return "P" + tiers[rankOfSize(sizeBytes)].number }
 
+// HasTiers says of a SKU that a performance tier can be chosen for its disks.
+func HasTiers(skuName string) bool { return premium(skuName) }
+
 // checkTier returns a fault for a tier that a disk of the size cannot have.
 func (p *Parameters) checkTier(sizeBytes int64) []string {
 	if p.Tier == "" {

@@ -97,18 +97,3 @@ func (p *Parameters) sharedContradictions() []string {
 	}
 	return faults
 }
-
-// CheckZone returns an InvalidArgument for a disk that cannot be where it is to be: one of a SKU that exists
-// in zones only, outside of the zones of a region that has some. offered are the zones in which the region offers the SKU.
-func (p *Parameters) CheckZone(zone string, offered []string) error {
-	zonal := provisioned(p.SKU())
-	switch {
-	case zonal && zone == "" && len(offered) > 0:
-		return paramtable.Invalid([]string{paramtable.Fault("skuName", p.SKU(), fmt.Sprintf(
-			"in an availability zone only, and the disk would be in none; let the StorageClass have volumeBindingMode WaitForFirstConsumer or allowedTopologies with one of the zones %s",
-			strings.Join(offered, ", ")))})
-	case zone != "" && len(offered) == 0 && zonal:
-		return paramtable.Invalid([]string{paramtable.Fault("skuName", p.SKU(), "another SKU: no zone of the region offers this one")})
-	}
-	return nil
-}

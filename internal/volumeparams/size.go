@@ -85,6 +85,10 @@ func roundUp(bytes int64) int64 { return (bytes + GiB - 1) / GiB * GiB }
 
 // CheckSize returns an InvalidArgument for parameters that a disk of the size cannot have.
 func (p *Parameters) CheckSize(sizeBytes int64) error {
+	return paramtable.Invalid(p.sizeContradictions(sizeBytes))
+}
+
+func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 	var faults []string
 	if allowed := MaxShares(p.SKU(), sizeBytes); p.Shares() > allowed {
 		what := fmt.Sprintf("1 to %d for skuName %s and a size of %d GiB", allowed, p.SKU(), sizeBytes/GiB)
@@ -97,8 +101,7 @@ func (p *Parameters) CheckSize(sizeBytes int64) error {
 		faults = append(faults, paramtable.Fault("enableBursting", true, fmt.Sprintf("false up to %d GiB", burstingAboveGiB)))
 	}
 	faults = append(faults, p.checkTier(sizeBytes)...)
-	faults = append(faults, p.checkPerformance(sizeBytes)...)
-	return paramtable.Invalid(faults)
+	return append(faults, p.checkPerformance(sizeBytes)...)
 }
 
 // Caching returns the host caching of a disk of the size: what was asked for, or the default.

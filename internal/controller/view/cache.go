@@ -165,6 +165,9 @@ func optOut(annotations map[string]string) map[string]string {
 	return nil
 }
 
+// inTreeDriver is the driver that Kubernetes has serve in-tree azureDisk volumes, whatever this one is called.
+const inTreeDriver = "disk.csi.azure.com"
+
 func trimPersistentVolume(object any) (any, error) {
 	pv, ok := object.(*corev1.PersistentVolume)
 	if !ok {
@@ -176,6 +179,10 @@ func trimPersistentVolume(object any) (any, error) {
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
 		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
+	}
+	if disk := pv.Spec.AzureDisk; disk != nil {
+		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a handle.
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: inTreeDriver, VolumeHandle: disk.DataDiskURI, ReadOnly: disk.ReadOnly != nil && *disk.ReadOnly}
 	}
 	trimmed.Status.Phase = pv.Status.Phase
 	return trimmed, nil

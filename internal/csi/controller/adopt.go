@@ -4,17 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch
+
+// persistentVolumeOf is the index of the cache of PersistentVolumes by the names of their AzVolumes.
+const persistentVolumeOf = "azVolume"
 
 // volume reads an AzVolume from the API server. It returns nil if there is none, and
 // an error if the one of that name is of another disk.
@@ -30,8 +38,10 @@ func (s *Server) volume(ctx context.Context, handle volumehandle.Handle) (*apiv1
 	return v, belongsTo(v, handle)
 }
 
-// adopt makes an AzVolume for a disk that exists at Azure: that of a PersistentVolume that was made by hand or by the
-// V1 driver. attributes are the PersistentVolume's; single says what it is used as. A disk that does not exist is NotFound.
+// adopt makes an AzVolume for a disk that exists at Azure: that of a PersistentVolume that was made by hand, by the V1 driver,
+// or for an in-tree azureDisk volume. attributes are the PersistentVolume's, nil where the call does not bring them: then they, and
+// what the volume is used as, are those of the PersistentVolume if there is one. Neither the disk nor what is on it is touched.
+// A disk that does not exist is NotFound.
 func (s *Server) adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a access) (*apiv1.AzVolume, error) {
 	disk, err := s.Disks.Get(ctx, handle.String())
 	if errors.Is(err, provisioner.NotFound) {
@@ -40,36 +50,14 @@ func (s *Server) adopt(ctx context.Context, handle volumehandle.Handle, attribut
 	if err != nil {
 		return nil, fmt.Errorf("read disk: %w", err)
 	}
-	p, err := volumeparams.Parse(known(attributes))
+	if attributes == nil {
+		if attributes, a, err = s.describedBy(ctx, handle, a); err != nil {
+			return nil, err
+		}
+	}
+	v, err := s.adopted(handle, disk, attributes, a)
 	if err != nil {
 		return nil, err
-	}
-	// What the disk is, and not what somebody wrote about it, decides.
-	p.SKUName, p.MaxShares = disk.SKUName, disk.MaxShares
-	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1 {
-		return nil, invalidArgument("volume attribute maxMountReplicaCount: value %d is not allowed; allowed: 0 to %d, which is the disk's maxShares - 1", *p.MaxMountReplicaCount, p.Shares()-1)
-	}
-	replicas, err := p.Replicas(a.pattern == apiv1.AccessMultiNode)
-	if err != nil {
-		return nil, err
-	}
-	if p.Shares() > 1 {
-		p.CachingMode = volumeparams.CachingNone
-	}
-	fs := ""
-	if !a.block {
-		fs = p.FSType
-	}
-	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: handle.VolumeName(), Finalizers: []string{apiv1.Finalizer}},
-		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginAdopted, Access: a.pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas,
-			Disk: apiv1.DiskParameters{
-				SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName,
-				Location: disk.Location, Zone: disk.Zone, SKUName: disk.SKUName, MaxShares: p.Shares(), CachingMode: p.Caching(disk.SizeBytes), FSType: fs,
-				DiskEncryptionSetID: p.DiskEncryptionSetID, WriteAcceleratorEnabled: p.WriteAcceleratorEnabled,
-			},
-		},
 	}
 	if err := s.Client.Create(ctx, v); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("adopt disk: %w", err)
@@ -81,13 +69,134 @@ func (s *Server) adopt(ctx context.Context, handle volumehandle.Handle, attribut
 	return current, err
 }
 
-// known leaves out what a PersistentVolume's attributes hold besides parameters.
-func known(attributes map[string]string) map[string]string {
-	parameters := map[string]string{}
-	for key, value := range attributes {
-		if volumeparams.Known(key) {
-			parameters[key] = value
-		}
+// adopted returns the AzVolume of a disk. What the disk is, and not what somebody wrote about it, decides; only what
+// the disk does not show is taken from the attributes.
+func (s *Server) adopted(handle volumehandle.Handle, disk provisioner.Disk, attributes map[string]string, a access) (*apiv1.AzVolume, error) {
+	wanted, err := volumeparams.ParseAttributes(attributes)
+	if err != nil {
+		return nil, err
 	}
-	return parameters
+	p := volumeparams.Parameters{
+		SKUName: disk.SKUName, MaxShares: disk.MaxShares, CachingMode: wanted.CachingMode, MaxMountReplicaCount: wanted.MaxMountReplicaCount,
+	}
+	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1 {
+		return nil, invalidArgument("volume attribute maxMountReplicaCount: value %d is not allowed; allowed: 0 to %d, which is the disk's maxShares - 1", *p.MaxMountReplicaCount, p.Shares()-1)
+	}
+	replicas, err := p.Replicas(a.pattern == apiv1.AccessMultiNode)
+	if err != nil {
+		return nil, err
+	}
+	parameters := parametersOf(handle, disk)
+	parameters.CachingMode = p.Caching(disk.SizeBytes)
+	if !a.block {
+		parameters.FSType = wanted.FSType
+	}
+	return &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: handle.VolumeName(), Finalizers: []string{apiv1.Finalizer}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginAdopted, Access: a.pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas, Disk: parameters,
+		},
+	}, nil
+}
+
+// parametersOf returns the parameters that a disk shows.
+func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskParameters {
+	p := apiv1.DiskParameters{
+		SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName,
+		Location: disk.Location, Zone: disk.Zone, SKUName: disk.SKUName, MaxShares: max(disk.MaxShares, 1), Tags: disk.Tags,
+		LogicalSectorSize: disk.LogicalSectorSize, NetworkAccessPolicy: disk.NetworkAccessPolicy, PublicNetworkAccess: disk.PublicNetworkAccess,
+		DiskAccessID: disk.DiskAccessID, DiskEncryptionSetID: disk.EncryptionSetID, AvailabilityPolicy: disk.ActionOnDiskDelay,
+		EnableBursting: is(disk.Bursting), EnablePerformancePlus: is(disk.PerformancePlus), OptimizedForFrequentAttach: is(disk.OptimizedForFrequentAttach),
+		WriteAcceleratorEnabled: volumeparams.WriteAccelerator(disk.Tags),
+	}
+	if p.DiskEncryptionSetID != "" {
+		p.DiskEncryptionType = disk.EncryptionType
+	}
+	// Azure tells the performance of every disk; only that of these was chosen.
+	if zonal(disk.SKUName) {
+		p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = disk.IOPSReadWrite, disk.MBpsReadWrite
+		p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = disk.IOPSReadOnly, disk.MBpsReadOnly
+	} else if disk.Tier != volumeparams.BaselineTier(disk.SizeBytes) && volumeparams.HasTiers(disk.SKUName) {
+		p.Tier = disk.Tier
+	}
+	return p
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+// describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there is none.
+func (s *Server) describedBy(ctx context.Context, handle volumehandle.Handle, a access) (map[string]string, access, error) {
+	var cached corev1.PersistentVolumeList
+	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
+		return nil, a, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	for i := range cached.Items {
+		// The cache leaves out what is asked for here.
+		pv := &corev1.PersistentVolume{}
+		err := s.Reader.Get(ctx, client.ObjectKeyFromObject(&cached.Items[i]), pv)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, a, fmt.Errorf("read PersistentVolume: %w", err)
+		}
+		named, attributes := describe(pv)
+		if of, err := volumehandle.Parse(named); err != nil || !of.Same(handle) {
+			continue
+		}
+		return attributes, usedAs(pv), nil
+	}
+	return nil, a, nil
+}
+
+// describe returns the handle and the attributes of a PersistentVolume; those of an in-tree one as Kubernetes translates them.
+func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string]string) {
+	switch source := pv.Spec.PersistentVolumeSource; {
+	case source.CSI != nil:
+		attributes = map[string]string{"fsType": source.CSI.FSType}
+		for key, value := range source.CSI.VolumeAttributes {
+			attributes[key] = value
+		}
+		return source.CSI.VolumeHandle, attributes
+	case source.AzureDisk != nil:
+		attributes = map[string]string{}
+		if mode := source.AzureDisk.CachingMode; mode != nil {
+			attributes["cachingMode"] = string(*mode)
+		}
+		if fs := source.AzureDisk.FSType; fs != nil {
+			attributes["fsType"] = *fs
+		}
+		return source.AzureDisk.DataDiskURI, attributes
+	}
+	return "", nil
+}
+
+// usedAs returns what the access modes and the volume mode of a PersistentVolume mean for it.
+func usedAs(pv *corev1.PersistentVolume) access {
+	a := access{pattern: apiv1.AccessSingleNode, block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock}
+	several := slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) || slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+	if several && a.block {
+		a.pattern = apiv1.AccessMultiNode
+	}
+	return a
+}
+
+// heed has an AzVolume attached with the caching mode that its PersistentVolume names. They differ when the PersistentVolume was
+// made by hand, or again, after the AzVolume.
+func (s *Server) heed(ctx context.Context, v *apiv1.AzVolume, attributes map[string]string) error {
+	wanted, err := volumeparams.ParseAttributes(attributes)
+	if err != nil || wanted.CachingMode == "" {
+		return err
+	}
+	p := volumeparams.Parameters{SKUName: v.Spec.Disk.SKUName, MaxShares: v.Spec.Disk.MaxShares, CachingMode: wanted.CachingMode}
+	mode := p.Caching(max(v.Status.SizeBytes, v.Spec.CapacityBytes))
+	if mode == v.Spec.Disk.CachingMode {
+		return nil
+	}
+	before := v.DeepCopy()
+	v.Spec.Disk.CachingMode = mode
+	if err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("change caching mode: %w", err)
+	}
+	return nil
 }

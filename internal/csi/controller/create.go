@@ -50,7 +50,7 @@ func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
 		VolumeId:           v.Status.DiskURI,
 		CapacityBytes:      v.Status.SizeBytes,
-		VolumeContext:      volumeContext(request.GetParameters(), v, parameters),
+		VolumeContext:      volumeContext(requested(request), v, parameters),
 		AccessibleTopology: s.accessible(v.Spec.Disk),
 	}}, nil
 }
@@ -64,9 +64,14 @@ func statusOf(err error) error {
 	return status.From(err)
 }
 
+// requested returns the parameters of a request: those of the StorageClass, and over them those of the VolumeAttributesClass.
+func requested(request *csi.CreateVolumeRequest) map[string]string {
+	return volumeparams.Overlay(request.GetParameters(), request.GetMutableParameters())
+}
+
 // wanted returns the AzVolume that a request asks for.
 func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters, error) {
-	p, err := volumeparams.Parse(request.GetParameters())
+	p, err := volumeparams.Parse(requested(request))
 	if err != nil {
 		return nil, p, err
 	}
@@ -84,6 +89,7 @@ func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (
 	if err != nil {
 		return nil, p, err
 	}
+	p.SetDefaultPerformance(size)
 	if err := p.CheckSize(size); err != nil {
 		return nil, p, err
 	}
@@ -137,8 +143,9 @@ func (s *Server) diskParameters(p volumeparams.Parameters, name string, size int
 		SubscriptionID: first(p.SubscriptionID, s.SubscriptionID), ResourceGroup: first(p.ResourceGroup, s.ResourceGroup), Name: name,
 		Location: where.location, Zone: where.zone, SKUName: p.SKU(), MaxShares: p.Shares(), CachingMode: p.Caching(size),
 		DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
+		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, AvailabilityPolicy: p.AvailabilityPolicy,
 		NetworkAccessPolicy: first(p.NetworkAccessPolicy, "DenyAll"), PublicNetworkAccess: first(p.PublicNetworkAccess, "Disabled"),
-		DiskAccessID: p.DiskAccessID, DiskEncryptionSetID: p.DiskEncryptionSetID, DiskEncryptionType: p.DiskEncryptionType,
+		DiskAccessID: p.DiskAccessID, DiskEncryptionSetID: p.DiskEncryptionSetID, DiskEncryptionType: p.EncryptionType(),
 		EnableBursting: p.EnableBursting, EnablePerformancePlus: p.EnablePerformancePlus,
 		OptimizedForFrequentAttach: p.OptimizedForFrequentAttach, WriteAcceleratorEnabled: p.WriteAcceleratorEnabled, Tags: p.Tags,
 	}

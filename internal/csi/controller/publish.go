@@ -165,6 +165,9 @@ func (s *Server) usable(ctx context.Context, handle volumehandle.Handle, request
 	if v.DeletionTimestamp != nil {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 	}
+	if err := s.heed(ctx, v, request.GetVolumeContext()); err != nil {
+		return nil, err
+	}
 	a, fault, err := accessOf(capabilities, v.Spec.Disk.MaxShares)
 	if err != nil {
 		return nil, err
