@@ -224,8 +224,12 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		DriverName: settings.DriverName, Version: version.Version, Ready: ready,
 		Expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE, csi.PluginCapability_VolumeExpansion_ONLINE},
 	})
+	traces, err := startTracing(ctx, &settings.Common, "azuredisk-controller")
+	if err != nil {
+		return err
+	}
 	endpoint, err := server.New(server.Options{
-		Endpoint: settings.Endpoint, Log: ctrl.Log.WithName("csi"), Metrics: ctrlmetrics.Registry,
+		Endpoint: settings.Endpoint, Log: ctrl.Log.WithName("csi"), Metrics: ctrlmetrics.Registry, Tracing: traces,
 		Register: func(r grpc.ServiceRegistrar) {
 			csi.RegisterIdentityServer(r, identityServer)
 			csi.RegisterControllerServer(r, controllerServer)

@@ -122,7 +122,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 			Volumes: settings.MaxVolumes, Reserved: settings.ReservedSlots, Patience: settings.CapacityWait, Fallback: settings.DefaultMaxVolumes,
 		},
 	})
-	calls, err := newNodeServer(settings, nodes, report, log)
+	calls, err := newNodeServer(ctx, settings, nodes, report, log)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	return nil
 }
 
-func newNodeServer(settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter, log logr.Logger) (*server.Server, error) {
+func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter, log logr.Logger) (*server.Server, error) {
 	options := identity.Options{
 		DriverName: settings.DriverName, Version: version.Version,
 		Ready: func(context.Context) error { return scanned(report) },
@@ -154,8 +154,12 @@ func newNodeServer(settings *config.Node, nodes csi.NodeServer, report *noderepo
 	if settings.Expansion {
 		options.Expansion = append(options.Expansion, csi.PluginCapability_VolumeExpansion_ONLINE)
 	}
+	traces, err := startTracing(ctx, &settings.Common, "azuredisk-node")
+	if err != nil {
+		return nil, err
+	}
 	return server.New(server.Options{
-		Endpoint: settings.Endpoint, Log: log, Metrics: ctrlmetrics.Registry,
+		Endpoint: settings.Endpoint, Log: log, Metrics: ctrlmetrics.Registry, Tracing: traces,
 		Register: func(r grpc.ServiceRegistrar) {
 			csi.RegisterIdentityServer(r, identity.New(options))
 			csi.RegisterNodeServer(r, nodes)
