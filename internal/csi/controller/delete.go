@@ -100,6 +100,16 @@ func (s *Server) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
+// forgotten says that the cache, too, has seen that an AzVolume is gone, so that a list that comes next does not have it.
+func (s *Server) forgotten(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
+	cached := &apiv1.AzVolume{}
+	err := s.Client.Get(ctx, s.key(v.Name), cached)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && cached.UID != v.UID, err
+}
+
 // awaitVolumeGone waits until an AzVolume is gone, or its deletion has failed since the call began.
 func (s *Server) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) error {
 	since := s.Clock.Now().Truncate(time.Second)
@@ -108,7 +118,7 @@ func (s *Server) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) error {
 		current := &apiv1.AzVolume{}
 		err := s.Reader.Get(ctx, s.key(v.Name), current)
 		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
-			return true, nil
+			return s.forgotten(ctx, v)
 		}
 		if err != nil {
 			return false, err

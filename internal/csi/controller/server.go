@@ -62,12 +62,13 @@ type Server struct {
 	csi.UnimplementedControllerServer
 	Options
 	busy    *busy
+	disks   *diskCache
 	metrics metrics
 }
 
 // New makes a Server.
 func New(options Options) (*Server, error) {
-	s := &Server{Options: options, busy: newBusy(), metrics: newMetrics()}
+	s := &Server{Options: options, busy: newBusy(), disks: newDiskCache(options.Disks, options.Clock), metrics: newMetrics()}
 	if options.Metrics == nil {
 		return s, nil
 	}
@@ -100,6 +101,11 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
+		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
+		csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 		csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH,

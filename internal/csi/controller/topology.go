@@ -164,9 +164,9 @@ func (s *Server) withNodes(ctx context.Context, location string, zones []string)
 
 // offer is what Azure offers of a SKU in a place.
 type offer struct {
-	// known is false if Azure does not say: then it decides when the disk is created.
-	known  bool
-	limits provisioner.DiskLimits
+	// unknown is why it is not known, and then Azure decides when the disk is created; nil if it is.
+	unknown error
+	limits  provisioner.DiskLimits
 	// zones of the region that have the SKU.
 	zones []string
 	// refused says why a disk cannot be had in the place; "" if it can. nowhere says that it cannot in the whole region.
@@ -179,14 +179,14 @@ func (s *Server) offer(ctx context.Context, p place, n need) (offer, error) {
 	limits, err := s.SKUs.Disk(ctx, p.location, n.skuName, n.sizeBytes)
 	switch {
 	case errors.Is(err, provisioner.NotFound):
-		return offer{known: true, nowhere: true, refused: fmt.Sprintf("%s is not offered in %s", n.skuName, p.location)}, nil
+		return offer{nowhere: true, refused: fmt.Sprintf("%s is not offered in %s", n.skuName, p.location)}, nil
 	case errors.Is(err, provisioner.InvalidArgument) || (err != nil && ctx.Err() != nil):
 		return offer{}, err
 	case err != nil:
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot look up where Azure offers the SKU; Azure decides", "sku", n.skuName, "location", p.location)
-		return offer{}, nil
+		return offer{unknown: err}, nil
 	}
-	o := offer{known: true, limits: limits, zones: limits.Zones}
+	o := offer{limits: limits, zones: limits.Zones}
 	switch {
 	case zoneRedundant(n.skuName) || len(limits.Zones) == 0:
 	case p.zone == "" && zonal(n.skuName):

@@ -325,8 +325,12 @@ func (s *Server) attachment(ctx context.Context, reader client.Reader, volume, n
 
 // ofVolume returns the attachments of a volume, from the cache.
 func (s *Server) ofVolume(ctx context.Context, volume string) ([]*apiv1.AzVolumeAttachment, error) {
+	return s.attachmentsOf(ctx, s.Client, volume)
+}
+
+func (s *Server) attachmentsOf(ctx context.Context, reader client.Reader, volume string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
-	if err := s.Client.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingFields{attachmentVolume: volume}); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingFields{attachmentVolume: volume}); err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
 	found := make([]*apiv1.AzVolumeAttachment, 0, len(list.Items))
