@@ -3,6 +3,7 @@ package azure
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -13,6 +14,24 @@ type Client struct{ arm *armClient }
 func NewClient(ctx context.Context, endpoint string, who Credentials) (*Client, error) {
 	arm := &armClient{base: endpoint, client: &http.Client{Timeout: time.Minute}}
 	return &Client{arm}, arm.logIn(ctx, who)
+}
+
+// Get reads a resource, or a page of a list, into answer. The path may be a whole URL with
+// a query, as the link to a next page is. An error begins with the status of the answer.
+func (c *Client) Get(ctx context.Context, path, apiVersion string, answer any) error {
+	if link, err := url.Parse(path); err == nil && link.RawQuery != "" {
+		return c.arm.do(ctx, http.MethodGet, link.RequestURI(), "", nil, answer)
+	}
+	return c.arm.do(ctx, http.MethodGet, path+"?api-version="+apiVersion, "", nil, answer)
+}
+
+// Patch changes a resource and waits until it is provisioned.
+func (c *Client) Patch(ctx context.Context, resourceID, apiVersion string, body any) error {
+	path := resourceID + "?api-version=" + apiVersion
+	if err := c.arm.send(ctx, http.MethodPatch, path, body); err != nil {
+		return err
+	}
+	return c.arm.waitProvisioned(ctx, path)
 }
 
 // Put creates or updates a resource and waits until it is provisioned.

@@ -67,7 +67,9 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 		return nil, err
 	}
 	if !opts.NoDriver {
-		err = c.InstallDriver(ctx, opts.Values, progress)
+		if err = c.installSnapshots(ctx); err == nil {
+			err = c.InstallDriver(ctx, opts.Values, progress)
+		}
 	}
 	if err == nil {
 		err = c.waitForDNS(ctx)
@@ -129,6 +131,14 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	if err := b.driver(ctx, &out); err != nil {
 		return out, err
 	}
+	if out.SnapshotController, err = b.static(ctx, "snapshot-controller", out.Programs); err != nil {
+		return out, err
+	}
+	sources, err := programs.NewBuilder(b.root, b.progress).Sources(ctx, "kubernetes", snapshotModule)
+	if err != nil {
+		return out, err
+	}
+	out.SnapshotCRDs = filepath.Join(sources, "config", "crd")
 	return out, b.preload(ctx, &out)
 }
 

@@ -127,6 +127,8 @@ func (c *Cluster) driverValues(azure string) map[string]any {
 		name := strings.TrimPrefix(filepath.Base(repository), "csi-")
 		sidecarImages[name] = object{"image": object{"repository": repository, "tag": tag, "pullPolicy": "Never"}}
 	}
+	// What tests wait for shall not take a minute.
+	sidecarImages["provisioner"].(object)["capacityPollInterval"] = "5s"
 	repository, tag := splitRef(c.Options.Driver)
 	return object{
 		"image":    object{"repository": repository, "tag": tag, "pullPolicy": "Never"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -89,6 +90,23 @@ func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]strin
 		}
 	}
 	return paths, nil
+}
+
+// Sources returns the folder with the sources of a Go module at the version that a tool
+// module pins. They are fetched unless Go has them.
+func (b *Builder) Sources(ctx context.Context, tools, module string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	cmd.Dir = filepath.Join(b.Source, tools)
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources of %s: %w\n%s", module, err, lastLines(string(out), 10))
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return "", fmt.Errorf("find the sources of %s: %w", module, err)
+	}
+	return found.Dir, nil
 }
 
 func (b *Builder) build(ctx context.Context, p Program, path string) error {

@@ -141,6 +141,10 @@ type Options struct {
 	// the driver is left out.
 	Driver   images.Image   `json:"driver"`
 	Sidecars []images.Image `json:"sidecars"`
+	// SnapshotController is the image of the snapshot-controller and SnapshotCRDs the folder
+	// of the definitions of its resources; empty if the driver is left out.
+	SnapshotController images.Image `json:"snapshotController"`
+	SnapshotCRDs       string       `json:"snapshotCRDs"`
 	// Snapshotter is the containerd snapshotter of all nodes.
 	Snapshotter string `json:"snapshotter"`
 	// Preloaded is the state of a containerd that has all of these; every node begins
@@ -152,7 +156,7 @@ type Options struct {
 func (o Options) Images() []images.Image {
 	list := []images.Image{o.Pause, o.DNS}
 	if o.Driver.Ref != "" {
-		list = append(append(list, o.Driver), o.Sidecars...)
+		list = append(append(list, o.Driver, o.SnapshotController), o.Sidecars...)
 	}
 	return list
 }

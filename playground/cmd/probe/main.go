@@ -1,5 +1,6 @@
-// Command probe is the workload of `playground selftest`: it serves its host name, or
-// tries one thing from inside a pod and prints what came of it.
+// Command probe is the workload of `playground selftest` and `playground lifecycle`: it
+// serves its host name, or holds a pod's volumes, or tries one thing from inside a pod and
+// prints what came of it.
 package main
 
 import (
@@ -13,7 +14,8 @@ import (
 	"time"
 )
 
-const usage = "usage: probe serve ADDRESS | get URL [HEADER VALUE] | list FOLDER | write DEVICE TEXT | read DEVICE LENGTH"
+const usage = "usage: probe serve ADDRESS | get URL [HEADER VALUE] | list FOLDER | write DEVICE TEXT | read DEVICE LENGTH | " +
+	"hold | put FILE TEXT | cat FILE | size PATH | show PATH"
 
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
@@ -34,6 +36,16 @@ func run(ctx context.Context, args []string) error {
 		return write(args[1], args[2])
 	case len(args) == 3 && args[0] == "read":
 		return read(args[1], args[2])
+	case len(args) == 1 && args[0] == "hold":
+		return hold(ctx)
+	case len(args) == 3 && args[0] == "put":
+		return put(args[1], args[2])
+	case len(args) == 2 && args[0] == "cat":
+		return cat(args[1])
+	case len(args) == 2 && args[0] == "size":
+		return size(args[1])
+	case len(args) == 2 && args[0] == "show":
+		return show(args[1])
 	}
 	return errors.New(usage)
 }

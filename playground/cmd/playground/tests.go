@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
+	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
+)
+
+func newLatencyCommand(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "latency PROFILE",
+		Short: "Switch azuresim's latencies of the playground that is up: realistic or fast",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+			if err != nil {
+				return err
+			}
+			return c.SetLatency(cmd.Context(), args[0])
+		},
+	}
+}
+
+func newLifecycleCommand(dir *string) *cobra.Command {
+	var expression, out string
+	var list bool
+	parallel := 6
+	cmd := &cobra.Command{
+		Use:   "lifecycle",
+		Short: "Test the life cycle of Kubernetes' volumes on the playground that is up, and write a report",
+		Long: "Test the life cycle of Kubernetes' volumes on the playground that is up, and write a report.\n\n" +
+			"azuresim's latencies are switched to fast meanwhile. The exit code is not 0 if a test fails.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tests, err := lifecycle.Select(expression)
+			if err != nil {
+				return err
+			}
+			if list {
+				lifecycle.List(cmd.OutOrStdout(), tests)
+				return nil
+			}
+			return runLifecycle(cmd.Context(), cmd.OutOrStdout(), state.Dir(*dir), tests, parallel, out)
+		},
+	}
+	cmd.Flags().StringVar(&expression, "run", "", "run the tests whose topic and sentence match this `expression`, as in \"mounting|a claim\"")
+	cmd.Flags().BoolVar(&list, "list", false, "list the tests and do nothing else")
+	cmd.Flags().IntVar(&parallel, "parallel", parallel, "how many tests run at once")
+	cmd.Flags().StringVar(&out, "out", "out", "`folder` for lifecycle.json")
+	return cmd
+}
+
+func runLifecycle(ctx context.Context, w io.Writer, dir state.Dir, tests []lifecycle.Test, parallel int, out string) error {
+	c, err := cluster.Attach(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if err := c.Ready(ctx); err != nil {
+		return err
+	}
+	image, err := cluster.OwnImage(ctx, "probe", newProgress())
+	if err != nil {
+		return err
+	}
+	report, err := lifecycle.Run(ctx, tests, lifecycle.Options{
+		Cluster: c, Image: image, Parallel: parallel,
+		Print: func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) },
+	})
+	if err != nil {
+		return err
+	}
+	path, err := report.Write(out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\n%d passed, %d failed in %.0f s; the report is %s\n", report.Passed, report.Failed, report.Seconds, path)
+	if report.Failed > 0 {
+		return exitCode(1)
+	}
+	return nil
+}
