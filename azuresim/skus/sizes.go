@@ -83,6 +83,7 @@ var Locations = []Location{
 
 // lacking are the disk SKUs that a zone of a location does not have, as not every zone of Azure has all of them.
 var lacking = map[string]map[string][]string{
+	"eastus":        {"2": {UltraSSDLRS}},
 	"southeastasia": {"3": {PremiumV2LRS, UltraSSDLRS}},
 	"uksouth":       {"1": {PremiumV2LRS}, "2": {UltraSSDLRS}},
 }
