@@ -2,7 +2,9 @@ package volumeparams_test
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +37,31 @@ func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 		"bursting of a shared disk":                  {map[string]string{"skuName": "Premium_LRS", "maxShares": "2", "enableBursting": "true"}, []string{"enableBursting", "maxShares"}},
 		"a tag without a value":                      {map[string]string{"tags": "a=b,c"}, []string{"tags", `"c"`}},
 		"a tag whose key Azure refuses":              {map[string]string{"tags": "a/b=c"}, []string{"tags", "a/b=c"}},
+		"a tag with a value that is too long":        {map[string]string{"tags": "a=" + strings.Repeat("x", 257)}, []string{"tags"}},
+		"more tags than Azure takes":                 {map[string]string{"tags": manyTags(49)}, []string{"tags", "51", "48"}},
+		"read-only IOPS of a disk of one VM":         {map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadOnly": "500"}, []string{"diskIOPSReadOnly", "500", "maxShares"}},
+		"read-only throughput of another SKU":        {map[string]string{"maxShares": "2", "diskMBpsReadOnly": "50"}, []string{"diskMBpsReadOnly", "50", "PremiumV2_LRS"}},
+		"a sector size of another SKU":               {map[string]string{"logicalSectorSize": "512"}, []string{"logicalSectorSize", "512", "UltraSSD_LRS"}},
+		"a sector size that there is not":            {map[string]string{"skuName": "UltraSSD_LRS", "logicalSectorSize": "1024"}, []string{"logicalSectorSize", "1024", "512, 4096"}},
+		"a tier of another SKU":                      {map[string]string{"skuName": "StandardSSD_LRS", "tier": "P30"}, []string{"tier", "P30", "Premium_LRS"}},
+		"a tier that there is not":                   {map[string]string{"skuName": "Premium_LRS", "tier": "P5"}, []string{"tier", "P5"}},
+		"bursting of another SKU":                    {map[string]string{"enableBursting": "true"}, []string{"enableBursting", "Premium_LRS"}},
+		"a switch that is neither on nor off":        {map[string]string{"skuName": "Premium_LRS", "enableBursting": "yes"}, []string{"enableBursting", "yes", "true, false"}},
+		"the write accelerator of another SKU":       {map[string]string{"writeAcceleratorEnabled": "true"}, []string{"writeAcceleratorEnabled", "Premium_LRS"}},
+		"the write accelerator with write caching":   {map[string]string{"skuName": "Premium_LRS", "writeAcceleratorEnabled": "true", "cachingMode": "ReadWrite"}, []string{"cachingMode", "ReadWrite", "writeAcceleratorEnabled"}},
+		"the write accelerator of a shared disk":     {map[string]string{"skuName": "Premium_LRS", "writeAcceleratorEnabled": "true", "maxShares": "2"}, []string{"writeAcceleratorEnabled", "maxShares"}},
+		"performance plus where it does not exist":   {map[string]string{"skuName": "PremiumV2_LRS", "enablePerformancePlus": "true"}, []string{"enablePerformancePlus", "PremiumV2_LRS"}},
+		"an availability policy that there is not":   {map[string]string{"availabilityPolicy": "Restart"}, []string{"availabilityPolicy", "Restart", "AutomaticReattach"}},
+		"a filesystem of Windows":                    {map[string]string{"fsType": "ntfs"}, []string{"fsType", "ntfs", "ext4"}},
+		"an encryption set that is no resource":      {map[string]string{"diskEncryptionSetID": "set"}, []string{"diskEncryptionSetID", "set", "/subscriptions/"}},
+		"a resource group with a path":               {map[string]string{"resourceGroup": "a/b"}, []string{"resourceGroup", "a/b"}},
+		"a region that is none":                      {map[string]string{"location": "east-us"}, []string{"location", "east-us"}},
+		"a delay that is no number":                  {map[string]string{"attachDiskInitialDelay": "soon"}, []string{"attachDiskInitialDelay", "soon"}},
+		"an unknown performance profile":             {map[string]string{"perfProfile": "fast"}, []string{"perfProfile", "fast", "none, basic, advanced"}},
+		"the advanced profile without settings":      {map[string]string{"perfProfile": "advanced"}, []string{"perfProfile", "device-setting/"}},
+		"a device setting that leads out":            {map[string]string{"perfProfile": "advanced", "device-setting/../x": "1"}, []string{"device-setting/../x"}},
+		"a device setting without a value":           {map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": ""}, []string{"device-setting/queue/scheduler", "one line"}},
+		"one parameter in two cases":                 {map[string]string{"cachingMode": "None", "CACHINGMODE": "ReadOnly"}, []string{"cachingMode", "None", "ReadOnly"}},
 		"all faults at once":                         {map[string]string{"skuName": "x", "maxShares": "0"}, []string{"skuName", "maxShares"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,14 +79,22 @@ func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 	}
 }
 
+func manyTags(n int) string {
+	pairs := make([]string, 0, n)
+	for i := range n {
+		pairs = append(pairs, fmt.Sprintf("t%d=v", i))
+	}
+	return strings.Join(pairs, ",")
+}
+
 func TestEveryParameterOfV1IsKnown(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
-		"SKUNAME": "Premium_LRS", "kind": "Managed", "fsType": "XFS", "cachingMode": "ReadOnly", "location": "East US", "resourceGroup": "g", "subscriptionID": "s",
+		"SKUNAME": "Premium_LRS", "kind": "anything", "fsType": "XFS", "cachingMode": "ReadOnly", "location": "East US", "resourceGroup": "g", "subscriptionID": "s",
 		"LogicalSectorSize": "", "tags": "a=b", "tagValueDelimiter": ";", "diskName": "d", "diskEncryptionSetID": "/subscriptions/x",
 		"writeAcceleratorEnabled": "True", "maxShares": "1", "perfProfile": "Basic", "device-setting/queue/scheduler": "none", "networkAccessPolicy": "DenyAll",
-		"publicNetworkAccess": "Disabled", "enableBursting": "true", "enablePerformancePlus": "false", "attachDiskInitialDelay": "1000", "userAgent": "x",
-		"enableAsyncAttach": "true", "zoned": "true", "csi.storage.k8s.io/pvc/name": "n", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "pv",
+		"publicNetworkAccess": "Disabled", "enableBursting": "True", "enablePerformancePlus": "T", "attachDiskInitialDelay": "1000", "userAgent": "x",
+		"enableAsyncAttach": "whatever", "zoned": "", "csi.storage.k8s.io/pvc/name": "n", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "pv",
 	} {
 		raw := map[string]string{"skuName": "Premium_LRS", key: value}
 		if key == "SKUNAME" {
@@ -74,6 +109,66 @@ func TestEveryParameterOfV1IsKnown(t *testing.T) {
 	}
 }
 
+func TestWhatV1Tolerates(t *testing.T) {
+	t.Parallel()
+	p, err := volumeparams.Parse(map[string]string{
+		"diskIOPSReadWrite": "", "cachingMode": "", "tagValueDelimiter": "", "tags": "a=b=c,,d=", "perfProfile": "Basic", "storageAccountType": "Premium_LRS",
+		"attachDiskInitialDelay": "-1", "enablePerformancePlus": "1", "device-setting/queue/scheduler": "none", "diskEncryptionSetID": "/SUBSCRIPTIONS/x",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.DiskIOPSReadWrite != nil || p.Tags["a"] != "b=c" || p.Tags["d"] != "" || p.Tuning.Profile != "basic" || p.SKU() != "Premium_LRS" || !p.EnablePerformancePlus {
+		t.Errorf("%+v", p)
+	}
+	if p.EncryptionType() != "EncryptionAtRestWithCustomerKey" {
+		t.Errorf("encryption type %q", p.EncryptionType())
+	}
+	if want := []string{"attachDiskInitialDelay", "device-setting/queue/scheduler"}; !slices.Equal(p.WithoutEffect, want) {
+		t.Errorf("without effect: %v, want %v", p.WithoutEffect, want)
+	}
+}
+
+func TestTheWriteAcceleratorIsKeptInTheTagOfV1(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]map[string]string{
+		"by the parameter": {"skuName": "Premium_LRS", "writeAcceleratorEnabled": "True"},
+		"by the tag":       {"skuName": "Premium_LRS", "tags": "WriteAcceleratorEnabled=true"},
+	} {
+		p, err := volumeparams.Parse(raw)
+		if err != nil || !p.WriteAcceleratorEnabled || !volumeparams.WriteAccelerator(p.Tags) {
+			t.Errorf("%s: %v, %+v", name, err, p.Tags)
+		}
+	}
+	p, err := volumeparams.Parse(map[string]string{"skuName": "Premium_LRS", "writeAcceleratorEnabled": "false", "tags": "writeacceleratorenabled=no"})
+	if err != nil || p.WriteAcceleratorEnabled {
+		t.Errorf("%v, %+v", err, p)
+	}
+}
+
+func TestAVolumeAttributesClassGoesOverTheStorageClass(t *testing.T) {
+	t.Parallel()
+	merged := volumeparams.Overlay(
+		map[string]string{"storageAccountType": "Premium_LRS", "DISKIOPSREADWRITE": "500", "fsType": "xfs"},
+		map[string]string{"skuname": "UltraSSD_LRS", "diskIOPSReadWrite": "900", "DiskMBpsReadWrite": "90"})
+	p, err := volumeparams.Parse(merged)
+	if err != nil || p.SKU() != "UltraSSD_LRS" || *p.DiskIOPSReadWrite != 900 || *p.DiskMBpsReadWrite != 90 || p.FSType != "xfs" {
+		t.Fatalf("%v: %v", merged, err)
+	}
+}
+
+func TestEveryParameterIsDocumented(t *testing.T) {
+	t.Parallel()
+	for _, doc := range volumeparams.Keys() {
+		if doc.Effect == "" || doc.Allowed == "" {
+			t.Errorf("%+v", doc)
+		}
+		if doc.Effective == strings.HasPrefix(doc.Effect, "none") {
+			t.Errorf("%s: effective is %v, and the effect is %q", doc.Name, doc.Effective, doc.Effect)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	p, err := volumeparams.Parse(map[string]string{"location": "East US", "tags": "team=${pvc.metadata.namespace}", "csi.storage.k8s.io/pvc/namespace": "shop"})
@@ -84,8 +179,12 @@ func TestDefaults(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	shared := volumeparams.Parameters{SKUName: volumeparams.PremiumLRS, MaxShares: 3}
-	if shared.Caching(1<<30) != "None" {
-		t.Fatal("a shared disk has no caching")
+	for name, uncached := range map[string]volumeparams.Parameters{
+		"shared": shared, "shared, whatever was asked for": {MaxShares: 2, CachingMode: "ReadOnly"}, "Premium v2": {SKUName: volumeparams.PremiumV2LRS},
+	} {
+		if mode := uncached.Caching(1 << 30); mode != "None" {
+			t.Errorf("%s: caching %s", name, mode)
+		}
 	}
 	for multi, want := range map[bool]int32{false: 2, true: 0} {
 		if got, err := shared.Replicas(multi); err != nil || got != want {
@@ -160,15 +259,6 @@ func TestDiskNamesAreWhatAzureTakesAndStayDifferent(t *testing.T) {
 		}
 		if (a == b) != (nameA == nameB) {
 			t.Fatalf("%q and %q became %q and %q", a, b, nameA, nameB)
-		}
-	})
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add("tags", "a=b", "tagValueDelimiter", ";")
-	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
-		if _, err := volumeparams.Parse(map[string]string{k1: v1, k2: v2}); err != nil && !errors.Is(err, provisioner.InvalidArgument) {
-			t.Fatal(err)
 		}
 	})
 }

@@ -1,0 +1,36 @@
+package volumehandle_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d", "/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/DISKS/D_1",
+		"", "/", "nonsense", "/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"https://account.blob.core.windows.net/vhds/disk.vhd", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := volumehandle.Parse(text)
+		if err != nil {
+			return
+		}
+		if !strings.EqualFold(h.String(), text) {
+			t.Fatalf("%q became %q", text, h)
+		}
+		again, err := volumehandle.Parse(h.String())
+		if err != nil || again != h || !again.Same(h) {
+			t.Fatalf("%q read back as %+v: %v", text, again, err)
+		}
+		if faults := validation.IsDNS1123Subdomain(h.VolumeName()); len(faults) > 0 {
+			t.Fatalf("%q names the AzVolume %q: %v", text, h.VolumeName(), faults)
+		}
+	})
+}
