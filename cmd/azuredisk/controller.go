@@ -32,6 +32,7 @@ import (
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -86,6 +87,7 @@ func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
 		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Logger: ctrl.Log,
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
 		HealthProbeBindAddress: settings.HealthAddress,
+		LeaderElectionConfig:   kubeapi.ForLeader(kube),
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: leases,
 		// Nothing is left running when the manager has stopped, and the state is in the API: the next leader can start at once.
 		LeaderElectionReleaseOnCancel: true,

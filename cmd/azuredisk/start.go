@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/tracing"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
@@ -63,6 +64,6 @@ func restConfig(common *config.Common) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load kubeconfig: %w", err)
 	}
-	cfg.QPS, cfg.Burst = common.KubeAPIQPS, common.KubeAPIBurst
+	kubeapi.Pace(cfg, common.KubeAPIQPS, common.KubeAPIBurst)
 	return cfg, nil
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
@@ -76,13 +77,15 @@ func collect(into string) error {
 	return nil
 }
 
-// Config returns a copy of the configuration for the server, with all rights.
+// Config returns a copy of the configuration for the server, with all rights. Calls are paced as the driver's programs pace theirs.
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	if config == nil {
 		t.Fatal("the server was not started: TestMain must call apiserver.Run")
 	}
-	return rest.CopyConfig(config)
+	own := rest.CopyConfig(config)
+	kubeapi.Pace(own, 100, 200)
+	return own
 }
 
 // Scheme has Kubernetes' types and the driver's.
