@@ -31,7 +31,7 @@ func (s *simulator) usage(location, name string) (current int32, limit int64) {
 func TestUsagesCountTheDisksOfALocation(t *testing.T) {
 	s := start(t)
 	s.disk("a")
-	s.disk("b", sku(ultra), zone("1"), sizeGB(100))
+	s.disk("b", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(100))
 	s.disk("c", func(d *armcompute.Disk) { d.Location = to.Ptr("westeurope") })
 	for name, want := range map[string]int32{"PremiumDiskCount": 1, "UltraSSDDiskCount": 1, "UltraSSDDiskSizeInGB": 100, "StandardDiskCount": 0, "virtualMachines": 0} {
 		if current, limit := s.usage("East US", name); current != want || limit < 1000 {
@@ -61,8 +61,8 @@ func TestTheQuotaIsKept(t *testing.T) {
 		t.Error(text)
 	}
 	s.disk("a", sizeGB(32)) // growing it takes no further disk
-	s.disk("c", sku(ultra), zone("1"), sizeGB(60))
-	refused("d", sku(ultra), zone("1"), sizeGB(41))
+	s.disk("c", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(60))
+	refused("d", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(41))
 	grow, err := s.disks.BeginUpdate(t.Context(), group, "c", armcompute.DiskUpdate{Properties: &armcompute.DiskUpdateProperties{DiskSizeGB: to.Ptr[int32](101)}}, nil)
 	expectCode(t, failure(t, grow, err), 409, "OperationNotAllowed")
 	other := s.disk("e", sku(ssd))

@@ -41,8 +41,8 @@ type usageCache struct {
 
 // usage is what is left of the counters of a region.
 type usage struct {
-	reading chan struct{} // holds a token while nobody reads
-	read    time.Time
+	reading chan struct{}    // holds a token while nobody reads
+	read    time.Time        // when the last reading began
 	left    map[string]int64 // by counter in lower case
 	err     error
 }
@@ -56,7 +56,7 @@ func (s *skuCache) Quota(ctx context.Context, subscriptionID, location, skuName 
 	if subscriptionID == "" {
 		subscriptionID = s.cloud.subscription
 	}
-	left, err := s.usages.left(ctx, subscriptionID, normalLocation(location), usageAge)
+	left, err := s.usages.left(ctx, subscriptionID, normalLocation(location), s.cloud.clock.Now().Add(-usageAge))
 	if err != nil {
 		return provisioner.DiskQuota{}, err
 	}
@@ -74,8 +74,8 @@ func (n counters) quota(left map[string]int64) provisioner.DiskQuota {
 	return q
 }
 
-// left returns what is left of the counters of a region, read at most maxAge ago. Those who come while they are read wait for that reading.
-func (u *usageCache) left(ctx context.Context, subscription, location string, maxAge time.Duration) (map[string]int64, error) {
+// left returns what is left of the counters of a region, by a reading that began at a time or later. Those who come while they are read wait for that reading.
+func (u *usageCache) left(ctx context.Context, subscription, location string, since time.Time) (map[string]int64, error) {
 	r := u.entry(strings.ToLower(subscription) + "/" + location)
 	select {
 	case <-r.reading:
@@ -83,17 +83,18 @@ func (u *usageCache) left(ctx context.Context, subscription, location string, ma
 		return nil, ctx.Err()
 	}
 	defer func() { r.reading <- struct{}{} }()
-	if r.err != nil {
-		maxAge = min(maxAge, usageRetry)
+	began := u.cloud.clock.Now()
+	if r.err != nil && began.Sub(r.read) < usageRetry {
+		return nil, r.err
 	}
-	if !r.read.IsZero() && u.cloud.clock.Since(r.read) < maxAge {
-		return r.left, r.err
+	if r.err == nil && !r.read.IsZero() && !r.read.Before(since) {
+		return r.left, nil
 	}
 	left, err := u.list(ctx, subscription, location)
 	if err != nil && ctx.Err() != nil {
 		return nil, err // whoever asked has left; that says nothing of Azure
 	}
-	r.read, r.left, r.err = u.cloud.clock.Now(), left, err
+	r.read, r.left, r.err = began, left, err
 	return left, err
 }
 
@@ -141,13 +142,13 @@ func counterOf(item *armcompute.Usage) (name string, left int64, ok bool) {
 }
 
 // overQuota makes a refusal to create a disk InsufficientCapacity where the quota does not hold the disk. Azure's code for that is also
-// its code for sources that are not ready, so the counters are read, which were not read just now.
+// its code for sources that are not ready, so the counters are read once more.
 func (c *Cloud) overQuota(ctx context.Context, subscription string, spec provisioner.DiskSpec, refused error) error {
 	var e *provisioner.Error
 	if !errors.As(refused, &e) || e.Kind != provisioner.FailedPrecondition || e.Code != "OperationNotAllowed" {
 		return refused
 	}
-	left, err := c.skus.usages.left(ctx, subscription, normalLocation(spec.Location), time.Second)
+	left, err := c.skus.usages.left(ctx, subscription, normalLocation(spec.Location), c.clock.Now())
 	if err != nil {
 		return refused // as good a word as there is
 	}
