@@ -26,8 +26,12 @@ func newVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 		},
 		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: "/disk", SizeBytes: 1 << 30, ObservedGeneration: 1},
 	}
+	v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: v.Spec.Disk.Settings()}
 	for _, c := range change {
 		c(v)
+	}
+	if v.Generation == 1 && v.Status.Applied != nil {
+		v.Status.Applied.DiskSettings = v.Spec.Disk.Settings()
 	}
 	return v
 }

@@ -21,7 +21,8 @@ const (
 	WorkFence      Work = "FenceNode"
 	WorkCreateDisk Work = "CreateDisk"
 	WorkAdoptDisk  Work = "AdoptDisk"
-	WorkGrowDisk   Work = "GrowDisk"
+	WorkUpdateDisk Work = "UpdateDisk"
+	WorkReadDisk   Work = "ReadDisk"
 	WorkDeleteDisk Work = "DeleteDisk"
 )
 
@@ -68,6 +69,10 @@ type Truth struct {
 	VMGone, VMDown bool
 	// Disk is set by the jobs of volumes.
 	Disk *provisioner.Disk
+	// Filling says that the disk is there and that its source's content still arrives.
+	Filling bool
+	// Update is set by the jobs that make, adopt or change a disk.
+	Update *Updated
 	// Foreign says that the disk of that name was not made for the volume.
 	Foreign bool
 }

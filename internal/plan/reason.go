@@ -26,9 +26,14 @@ const (
 	// Volumes.
 	ReasonCreating          = "Creating"
 	ReasonCreated           = "Created"
+	ReasonFilling           = "Filling"
 	ReasonCreationFailed    = "CreationFailed"
-	ReasonGrowing           = "Growing"
-	ReasonGrowthFailed      = "GrowthFailed"
+	ReasonUpdating          = "Updating"
+	ReasonUpdated           = "Updated"
+	ReasonUpdateFailed      = "UpdateFailed"
+	ReasonUpdateRefused     = "UpdateRefused"
+	ReasonConverting        = "Converting"
+	ReasonConverted         = "Converted"
 	ReasonDeleting          = "Deleting"
 	ReasonDeletionFailed    = "DeletionFailed"
 	ReasonDeletionHeld      = "DeletionHeld"
@@ -45,7 +50,7 @@ const (
 	ReasonReplicaFailed     = "ReplicaFailed"
 	ReasonReplicasExpired   = "ReplicasExpired"
 	ReasonVolumeReleased    = "VolumeReleased"
-	ReasonVolumeGrows       = "VolumeGrows"
+	ReasonVolumeUpdates     = "VolumeUpdates"
 	// Nodes.
 	ReasonNodeGone = "NodeGone"
 )
@@ -54,5 +59,6 @@ const (
 const (
 	ConditionReady            = "Ready"
 	ConditionReplicasAttached = "ReplicasAttached"
+	ConditionUpdated          = "Updated"
 	ConditionAttached         = "Attached"
 )

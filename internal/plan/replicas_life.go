@@ -83,10 +83,9 @@ func Replicas(in ReplicasInput) ReplicasStep {
 	return step
 }
 
-// canTakeMore says whether the disk is there, and is not about to be detached from everywhere so that it can grow.
+// canTakeMore says whether the disk is there, and is not about to be detached from everywhere so that it can be changed.
 func canTakeMore(in ReplicasInput) bool {
-	v := in.Volume
-	return v.Status.DiskURI != "" && (v.Spec.CapacityBytes <= v.Status.SizeBytes || v.Spec.Disk.MaxShares <= 1)
+	return in.Volume.Status.DiskURI != "" && !ChangesAlone(in.Volume)
 }
 
 // settled returns 0 if no attach or detach of a primary is to come or under way; else how long to wait, or less than 0

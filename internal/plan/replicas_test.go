@@ -94,7 +94,10 @@ func slots(free int32) func(*plan.NodeView) { return func(n *plan.NodeView) { n.
 func holds(volume string) func(*plan.NodeView) {
 	return func(n *plan.NodeView) { n.Volumes[volume] = true }
 }
-func zoneRedundant(v *apiv1.AzVolume) { v.Spec.Disk.SKUName, v.Spec.Disk.Zone = "Premium_ZRS", "" }
+func zoneRedundant(v *apiv1.AzVolume) {
+	v.Spec.Disk.SKUName, v.Spec.Disk.Zone, v.Status.Applied.SKUName = "Premium_ZRS", "", "Premium_ZRS"
+}
+
 func tolerant() plan.PodView {
 	return plan.PodView{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}}}}
 }

@@ -29,13 +29,16 @@ type VolumeStep struct {
 	AddFinalizer    bool
 	RemoveFinalizer bool
 	// DetachAll says that all attachments are to be deleted, and why.
-	DetachAll    string
-	Start        Work
-	Resume       string
-	Status       apiv1.AzVolumeStatus
+	DetachAll string
+	Start     Work
+	Resume    string
+	Status    apiv1.AzVolumeStatus
+	// Spec is to be written once the status is, to take back what was refused; nil leaves it alone.
+	Spec         *apiv1.AzVolumeSpec
 	RequeueAfter time.Duration
-	// Reason and Message of the condition that the step sets, for event and log.
+	// Reason and Message of the condition that the step sets, for event and log. Warning says that somebody should read it.
 	Reason, Message string
+	Warning         bool
 }
 
 // Volume decides the next step of a volume's disk; see VolumeState for the states.
@@ -66,64 +69,45 @@ func (s *VolumeStep) create(in VolumeInput) {
 	work := creation(in.Volume)
 	state := in.Volume.Status.State
 	switch {
+	case in.Job.ended(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil && in.Job.Truth.Filling:
+		s.filling(in, in.Job.Truth.Disk)
 	case in.Job.ended(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil:
 		s.created(in, in.Job.Truth.Disk)
 	case in.Job.ended(work):
 		s.failed(in, apiv1.VolumeCreationFailed, ReasonCreationFailed, in.Job.Err)
 	case in.Job.running():
 		s.running(in, apiv1.VolumeCreating)
-	case state == apiv1.VolumeCreationFailed && s.mustWait(in):
+	case (state == apiv1.VolumeCreationFailed || fills(in.Volume)) && s.mustWait(in):
 	default:
 		s.begin(in, work, apiv1.VolumeCreating, ReasonCreating)
 	}
+}
+
+// filling is the step of a disk that is there and whose content still arrives from its source: it cannot be attached before. The error is what a
+// caller is told who does not wait so long, and its time is that of the last look.
+func (s *VolumeStep) filling(in VolumeInput, disk *provisioner.Disk) {
+	s.Status.State = apiv1.VolumeCreating
+	s.Status.Operation = nil
+	s.Status.Error = failure(provisioner.Errorf(provisioner.Conflict, "the disk is there, and %.0f %% of its source's content", disk.CompletionPercent), in.Job.Ended)
+	s.ready(in, metav1.ConditionFalse, ReasonFilling, s.Status.Error.Message)
+	s.RequeueAfter = firstRetry
+}
+
+func fills(v *apiv1.AzVolume) bool {
+	c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady)
+	return v.Status.State == apiv1.VolumeCreating && c != nil && c.Reason == ReasonFilling
 }
 
 func (s *VolumeStep) created(in VolumeInput, disk *provisioner.Disk) {
 	s.Status.State = apiv1.VolumeCreated
 	s.Status.DiskURI = disk.ID
 	s.Status.SizeBytes = disk.SizeBytes
+	if u := in.Job.Truth.Update; u != nil {
+		s.Status.Applied = u.Applied
+	}
 	s.Status.Operation = nil
 	s.Status.Error = nil
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
-}
-
-// maintain looks after a disk that exists: it grows it when more is asked for.
-func (s *VolumeStep) maintain(in VolumeInput) {
-	state := in.Volume.Status.State
-	switch {
-	case in.Job.ended(WorkGrowDisk) && in.Job.Err == nil && in.Job.Truth.Disk != nil:
-		s.created(in, in.Job.Truth.Disk)
-	case in.Job.ended(WorkGrowDisk):
-		s.failed(in, apiv1.VolumeUpdateFailed, ReasonGrowthFailed, in.Job.Err)
-	case in.Job.running():
-		s.running(in, apiv1.VolumeUpdating)
-	case in.Volume.Spec.CapacityBytes <= in.Volume.Status.SizeBytes:
-		s.Status.State = apiv1.VolumeCreated
-		s.Status.Operation = nil
-		s.Status.Error = nil
-		s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
-	case in.Volume.Spec.Disk.MaxShares > 1 && HasPrimary(in.Volume, in.Attachments):
-		// Azure does not grow a shared disk that is attached. A primary has claimed
-		// the volume since the growth was asked for; it comes after its release.
-		s.Status.State = apiv1.VolumeCreated
-		s.Status.Error = failure(provisioner.Errorf(provisioner.FailedPrecondition, "a shared disk cannot grow while it is attached, and the volume has a primary"), errorTime(in))
-		s.ready(in, metav1.ConditionTrue, ReasonCreated, "the growth waits for the release of the primary")
-	case in.Volume.Spec.Disk.MaxShares > 1 && len(in.Attachments) > 0:
-		s.Status.State = apiv1.VolumeUpdating
-		s.DetachAll = ReasonVolumeGrows
-		s.ready(in, metav1.ConditionTrue, ReasonGrowing, "the replicas are detached so that the disk can grow")
-	case state == apiv1.VolumeUpdateFailed && s.mustWait(in):
-	default:
-		s.begin(in, WorkGrowDisk, apiv1.VolumeUpdating, ReasonGrowing)
-	}
-}
-
-// errorTime is the time of the recorded error if there is one, so that a status that says the same again is the same.
-func errorTime(in VolumeInput) time.Time {
-	if e := in.Volume.Status.Error; e != nil {
-		return e.Time.Time
-	}
-	return in.Now
 }
 
 // remove deletes the disk of a volume that is being deleted, if nothing speaks against it.
@@ -151,7 +135,7 @@ func (s *VolumeStep) remove(in VolumeInput) {
 	case in.Job.running() && in.Job.Work == WorkDeleteDisk:
 		s.running(in, apiv1.VolumeDeleting)
 	case in.Job.running():
-		// The creation or growth in flight comes to its end first.
+		// The creation or change in flight comes to its end first.
 	case neverBegun(in.Volume) && in.Job.Phase == PhaseIdle:
 		s.RemoveFinalizer = true
 	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
@@ -214,6 +198,7 @@ func (s *VolumeStep) failed(in VolumeInput, state apiv1.VolumeState, reason stri
 	s.Status.State = state
 	s.Status.Operation = nil
 	s.Status.Error = failure(err, in.Job.Ended)
+	s.Warning = true
 	status := metav1.ConditionFalse
 	if state == apiv1.VolumeUpdateFailed {
 		status = metav1.ConditionTrue

@@ -18,13 +18,12 @@ func TestVolume(t *testing.T) {
 			v.Status = apiv1.AzVolumeStatus{State: s, ObservedGeneration: 1}
 			if s == apiv1.VolumeCreated {
 				v.Status.DiskURI, v.Status.SizeBytes = "/disk", v.Spec.CapacityBytes
+				v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: v.Spec.Disk.Settings()}
 			}
 		}
 	}
 	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp = ago(time.Second) }
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
-	larger := func(v *apiv1.AzVolume) { v.Spec.CapacityBytes *= 2 }
-	notShared := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount = 1, 0 }
 	replicas := list(newAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 	disk := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
 	ended := func(w plan.Work, truth plan.Truth, err error) plan.Job {
@@ -50,10 +49,6 @@ func TestVolume(t *testing.T) {
 		"failed": {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating)), Job: ended(plan.WorkCreateDisk, plan.Truth{}, provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
 			want{state: apiv1.VolumeCreationFailed, reason: plan.ReasonCreationFailed}},
 		"a created one rests":                     {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
-		"it grows":                                {plan.VolumeInput{Volume: newVolume(larger)}, want{start: plan.WorkGrowDisk, state: apiv1.VolumeUpdating, reason: plan.ReasonGrowing}},
-		"a shared one without its replicas":       {plan.VolumeInput{Volume: newVolume(larger), Attachments: replicas}, want{detach: plan.ReasonVolumeGrows, state: apiv1.VolumeUpdating, reason: plan.ReasonGrowing}},
-		"and not under its primary":               {plan.VolumeInput{Volume: newVolume(larger, claimed("a", 1, apiv1.ClaimHeld)), Attachments: replicas}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
-		"one that is not shared grows in use":     {plan.VolumeInput{Volume: newVolume(larger, notShared, claimed("a", 1, apiv1.ClaimHeld))}, want{start: plan.WorkGrowDisk, state: apiv1.VolumeUpdating, reason: plan.ReasonGrowing}},
 		"deletion takes the replicas first":       {plan.VolumeInput{Volume: newVolume(gone), Attachments: replicas}, want{detach: plan.ReasonDeleting, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
 		"then the disk":                           {plan.VolumeInput{Volume: newVolume(gone)}, want{start: plan.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
 		"then the finalizer":                      {plan.VolumeInput{Volume: newVolume(gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: plan.ReasonDeleting}},

@@ -3,7 +3,6 @@ package azure
 import (
 	"context"
 	"errors"
-	"maps"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
@@ -96,45 +95,6 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 func fits(d provisioner.Disk, spec provisioner.DiskSpec) bool {
 	return d.SizeBytes == spec.SizeBytes && strings.EqualFold(d.SKUName, spec.SKUName) && d.MaxShares == max(spec.MaxShares, 1) &&
 		d.Zone == spec.Zone && key(d.SourceID) == key(spec.SourceID)
-}
-
-// Update implements provisioner.Disks.
-func (d disks) Update(ctx context.Context, id string, change provisioner.DiskChange) (provisioner.Operation, error) {
-	r, err := d.cloud.parse(id, typeDisk)
-	if err != nil {
-		return nil, err
-	}
-	found, err := d.cloud.readDisk(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	body, changed := changeOf(found.Disk, change)
-	if !changed {
-		return ended{}, nil
-	}
-	if body.Properties.DiskSizeGB != nil && found.MaxShares > 1 && len(found.AttachedTo) > 0 {
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "shared disk %s cannot grow while it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
-	}
-	p, err := wrap(r.disks.BeginUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
-	return d.cloud.begun(kindUpdateDisk, id, p, err)
-}
-
-// changeOf is what has to be sent; changed is false if that is nothing.
-func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armcompute.DiskUpdate, changed bool) {
-	body.Properties = &armcompute.DiskUpdateProperties{DiskIOPSReadWrite: change.IOPSReadWrite, DiskMBpsReadWrite: change.MBpsReadWrite}
-	changed = change.IOPSReadWrite != nil || change.MBpsReadWrite != nil
-	if change.SizeBytes != nil && *change.SizeBytes > found.SizeBytes {
-		size := int32((*change.SizeBytes + gib - 1) / gib)
-		body.Properties.DiskSizeGB, changed = &size, true
-	}
-	if change.SKUName != nil && !strings.EqualFold(*change.SKUName, found.SKUName) {
-		name := armcompute.DiskStorageAccountTypes(*change.SKUName)
-		body.SKU, changed = &armcompute.DiskSKU{Name: &name}, true
-	}
-	if change.Tags != nil && !maps.Equal(change.Tags, found.Tags) {
-		body.Tags, changed = pointers(change.Tags), true
-	}
-	return body, changed
 }
 
 // Delete implements provisioner.Disks. The disk is read first: Azure has been seen to delete a disk that was on its way to a VM.

@@ -196,50 +196,6 @@ func (d disks) Update(ctx context.Context, id string, change provisioner.DiskCha
 	})
 }
 
-func (p *platform) updateDisk(id string, change provisioner.DiskChange, plan effect) (*operation, error) {
-	if _, err := parseKind(id, kindDisk); err != nil {
-		return nil, err
-	}
-	found, ok := p.disks[key(id)]
-	if !ok {
-		return nil, noDisk(id)
-	}
-	want := found.Disk
-	grows := change.SizeBytes != nil && *change.SizeBytes > found.SizeBytes
-	if grows {
-		want.SizeBytes = *change.SizeBytes
-	}
-	if change.SKUName != nil {
-		want.SKUName = *change.SKUName
-	}
-	if change.Tags != nil {
-		want.Tags = maps.Clone(change.Tags)
-	}
-	if err := checkSpec(provisioner.DiskSpec{
-		SKUName: want.SKUName, SizeBytes: want.SizeBytes, MaxShares: want.MaxShares, Location: want.Location, Zone: want.Zone,
-	}); err != nil {
-		return nil, err
-	}
-	if found.op != nil {
-		return nil, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", id)
-	}
-	tuned := change.IOPSReadWrite != nil || change.MBpsReadWrite != nil
-	if !tuned && want.SizeBytes == found.SizeBytes && want.SKUName == found.SKUName && maps.Equal(want.Tags, found.Tags) {
-		return p.ended(), nil
-	}
-	if grows && found.MaxShares > 1 && len(p.holders(id)) > 0 {
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "shared disk %s cannot grow while it is attached", id)
-	}
-	op := p.begin(p.options.Latency.UpdateDisk, plan, func() error {
-		found.SizeBytes, found.SKUName, found.Tags, found.op = want.SizeBytes, want.SKUName, want.Tags, nil
-		return nil
-	}, func() { found.op = nil })
-	if !op.ended {
-		found.op = op
-	}
-	return op, nil
-}
-
 // Delete implements provisioner.Disks.
 func (d disks) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
 	return d.p.call(ctx, DisksDelete, id, func(plan effect) (*operation, error) {

@@ -28,7 +28,7 @@ func newDiskWork(cloud provisioner.Cloud) diskWork {
 func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 	disk := volume.Spec.Disk
 	request := provisioner.AttachRequest{
-		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.CachingMode, Shared: disk.MaxShares > 1,
+		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: plan.Caching(volume), Shared: disk.MaxShares > 1,
 		EncryptionSetID: disk.DiskEncryptionSetID, WriteAccelerator: disk.WriteAcceleratorEnabled,
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -152,6 +153,11 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	}
 	if !written && o.job.Phase == plan.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
+		// What was asked for while the job ran has not been looked at, and no event will say so again.
+		step.RequeueAfter = sooner(step.RequeueAfter, view.ConflictRetry)
+	}
+	if step.Spec != nil {
+		return step.RequeueAfter, r.writeSpec(ctx, o.volume, *step.Spec)
 	}
 	if step.Start != plan.WorkNone {
 		if err := r.start(ctx, o.volume, step, written); err != nil {
@@ -211,11 +217,31 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step plan.Volu
 	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
 		return false, fmt.Errorf("write status of volume: %w", err)
 	}
-	if o.volume.Status.State != step.Status.State {
+	if o.volume.Status.State != step.Status.State || turned(&o.volume.Status, &step.Status) {
 		ctrl.LoggerFrom(ctx).Info("volume changes state", "volume", o.volume.Name, "state", step.Status.State, "reason", step.Reason, "message", step.Message)
-		r.event(o.volume, step.Status.Error != nil, step.Reason, step.Message)
+		r.event(o.volume, step.Warning, step.Reason, step.Message)
 	}
 	return true, nil
+}
+
+// turned says that the disk came to be, or ceased to be, as the spec has it, or for another reason.
+func turned(before, after *apiv1.AzVolumeStatus) bool {
+	is, was := meta.FindStatusCondition(after.Conditions, plan.ConditionUpdated), meta.FindStatusCondition(before.Conditions, plan.ConditionUpdated)
+	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == plan.ReasonUpdateRefused && is.Message != was.Message)
+}
+
+// writeSpec takes back what was refused.
+func (r *Reconciler) writeSpec(ctx context.Context, v *apiv1.AzVolume, spec apiv1.AzVolumeSpec) error {
+	if equality.Semantic.DeepEqual(v.Spec, spec) {
+		return nil
+	}
+	changed := v.DeepCopy()
+	changed.Spec = spec
+	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("take back what was refused: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("volume's spec is taken back to what the disk is", "volume", v.Name)
+	return nil
 }
 
 func (r *Reconciler) event(v *apiv1.AzVolume, warning bool, reason, message string) {
@@ -243,14 +269,16 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step plan.Vol
 			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("it changed"))
 		}
 	}
-	disks := diskWork{r.Cloud}
+	disks := diskWork{cloud: r.Cloud, reader: r.Reader}
 	switch step.Start {
 	case plan.WorkCreateDisk:
 		r.Jobs.Start(v, step.Start, disks.create(v, step.Resume))
 	case plan.WorkAdoptDisk:
 		r.Jobs.Start(v, step.Start, disks.adopt(v))
-	case plan.WorkGrowDisk:
-		r.Jobs.Start(v, step.Start, disks.grow(v, step.Resume))
+	case plan.WorkUpdateDisk:
+		r.Jobs.Start(v, step.Start, disks.update(v, step.Resume))
+	case plan.WorkReadDisk:
+		r.Jobs.Start(v, step.Start, disks.look(v))
 	case plan.WorkDeleteDisk:
 		r.Jobs.Start(v, step.Start, disks.remove(v, step.Resume))
 	default:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -22,7 +24,11 @@ const (
 )
 
 // diskWork makes the jobs of volumes. Each ends by reading the disk.
-type diskWork struct{ cloud provisioner.Cloud }
+type diskWork struct {
+	cloud provisioner.Cloud
+	// reader reads from the API server.
+	reader client.Reader
+}
 
 func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 	spec := diskSpec(v)
@@ -39,32 +45,19 @@ func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 		if err == nil && !ours(v, disk) {
 			return plan.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not made for this volume", spec.ID)
 		}
-		return plan.Truth{Disk: disk}, err
+		return plan.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: made(v)}, err
 	}
+}
+
+// made is what the disk of a volume has from the beginning: what it was made with, or what adoption read of it.
+func made(v *apiv1.AzVolume) *plan.Updated {
+	return &plan.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: v.Spec.Disk.Settings()}}
 }
 
 func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
 		disk, err := d.get(ctx, volumehandle.Of(v.Spec.Disk).String())
-		return plan.Truth{Disk: disk}, err
-	}
-}
-
-func (d diskWork) grow(v *apiv1.AzVolume, token string) work.Func {
-	id, size := v.Status.DiskURI, v.Spec.CapacityBytes
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
-		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) {
-			return d.cloud.Disks().Update(ctx, id, provisioner.DiskChange{SizeBytes: &size})
-		})
-		if err != nil {
-			return plan.Truth{}, fmt.Errorf("grow disk: %w", err)
-		}
-		accepted(op)
-		if err := op.Wait(ctx); err != nil {
-			return plan.Truth{}, fmt.Errorf("grow disk: %w", err)
-		}
-		disk, err := d.get(ctx, id)
-		return plan.Truth{Disk: disk}, err
+		return plan.Truth{Disk: disk, Update: made(v)}, err
 	}
 }
 
@@ -110,12 +103,13 @@ func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (prov
 	return op, err
 }
 
+// get reads a disk that is not just being changed. One that is not ready is still being filled from its source.
 func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error) {
 	disk, err := d.cloud.Disks().Get(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("read disk: %w", err)
 	}
-	if !disk.Ready {
+	if !disk.Ready && disk.CompletionPercent >= 100 {
 		return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is not ready", id)
 	}
 	return &disk, nil

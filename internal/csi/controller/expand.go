@@ -2,18 +2,14 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
-	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -37,66 +33,56 @@ func (s *Server) ControllerExpandVolume(ctx context.Context, request *csi.Contro
 	defer unlock()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	size, err := s.expand(ctx, handle, request)
+	response, err := s.expand(ctx, handle, request)
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	return &csi.ControllerExpandVolumeResponse{
-		CapacityBytes: size, NodeExpansionRequired: request.GetVolumeCapability().GetBlock() == nil,
-	}, nil
+	return response, nil
 }
 
-func (s *Server) expand(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerExpandVolumeRequest) (int64, error) {
-	for range maxTries {
-		v, err := s.volume(ctx, handle)
-		if err == nil && v == nil {
-			v, err = s.adopt(ctx, handle, nil, access{pattern: apiv1.AccessSingleNode, block: request.GetVolumeCapability().GetBlock() != nil})
-		}
-		if err != nil {
-			return 0, err
-		}
-		p := volumeparams.Parameters{SKUName: v.Spec.Disk.SKUName}
-		size, err := p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
-		if err != nil {
-			return 0, err
-		}
-		if size <= v.Status.SizeBytes {
-			return v.Status.SizeBytes, nil
+func (s *Server) expand(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	block, known := request.GetVolumeCapability().GetBlock() != nil, request.GetVolumeCapability() != nil
+	var size int64
+	v, err := s.rewrite(ctx, handle, access{pattern: apiv1.AccessSingleNode, block: block}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+		p := existingParameters(v, spec)
+		var err error
+		size, err = p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
+		if err != nil || size <= v.Status.SizeBytes {
+			return err
 		}
 		if v.Spec.Disk.MaxShares > 1 {
 			if err := s.unused(ctx, v); err != nil {
-				return 0, grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s", grpcstatus.Convert(err).Message())
+				return grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s", grpcstatus.Convert(err).Message())
 			}
 		}
-		if size > v.Spec.CapacityBytes {
-			before := v.DeepCopy()
-			v.Spec.CapacityBytes = size
-			err = s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-		}
-		switch {
-		case err == nil:
-			return s.awaitGrown(ctx, v, size)
-		case !apierrors.IsConflict(err):
-			return 0, fmt.Errorf("ask for a larger disk: %w", err)
-		}
+		spec.CapacityBytes = max(spec.CapacityBytes, size)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return 0, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", handle.VolumeName())
+	if v, err = s.awaitUpdate(ctx, v,
+		func(is apiv1.AzVolumeStatus) bool { return is.SizeBytes >= size },
+		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedCapacity }); err != nil {
+		return nil, err
+	}
+	block = block || v.Spec.Access == apiv1.AccessMultiNode || !known && v.Spec.Origin == apiv1.OriginProvisioned && v.Spec.Disk.FSType == ""
+	response := &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Status.SizeBytes, NodeExpansionRequired: true}
+	if block {
+		// A node that has the volume must look at its device again; one that gets it later does so anyway.
+		response.NodeExpansionRequired, err = s.inUse(ctx, handle)
+	}
+	return response, err
 }
 
-func (s *Server) awaitGrown(ctx context.Context, v *apiv1.AzVolume, size int64) (int64, error) {
-	current := &apiv1.AzVolume{}
-	err := s.Watch.until(ctx, func() (bool, error) {
-		if err := s.Client.Get(ctx, s.key(v.Name), current); client.IgnoreNotFound(err) != nil {
-			return false, err
-		}
-		if e := current.Status.Error; e != nil && current.Status.ObservedGeneration >= v.Generation && current.Status.SizeBytes < size &&
-			final(provisioner.Kind(e.Kind)) {
-			return true, failureOf(e)
-		}
-		return current.Status.SizeBytes >= size, nil
-	}, watched{kindVolume, v.Name})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return 0, grpcstatus.Errorf(codes.Aborted, "the disk is still growing")
+// inUse says whether a node may be using the volume.
+func (s *Server) inUse(ctx context.Context, handle volumehandle.Handle) (bool, error) {
+	v, err := s.volume(ctx, handle)
+	if err != nil {
+		return false, err
 	}
-	return current.Status.SizeBytes, err
+	if v == nil {
+		return false, provisioner.Errorf(provisioner.NotFound, "volume %s has just gone", handle.VolumeName())
+	}
+	return v.Spec.Access == apiv1.AccessMultiNode || plan.HasPrimary(v, nil), nil
 }

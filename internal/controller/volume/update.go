@@ -1,0 +1,131 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// update makes the job that brings the disk to what the spec wants. What that is it reads from the API server right before it asks
+// Azure, so that every change that was written until then goes in one call. A call that Azure refuses for good is
+// made again in its two parts, so that one that cannot be does not take the other with it.
+func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		truth := plan.Truth{Update: &plan.Updated{Generation: v.Generation}}
+		if token != "" {
+			if err := d.finish(ctx, token, accepted); err != nil {
+				return truth, err
+			}
+		}
+		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
+		if err != nil {
+			return truth, fmt.Errorf("read disk: %w", err)
+		}
+		crashpoint.At("update-disk-read")
+		current := &apiv1.AzVolume{}
+		if err := d.reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {
+			return truth, fmt.Errorf("read volume: %w", err)
+		}
+		if current.UID != v.UID {
+			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and made again", v.Name)
+		}
+		change := plan.ChangeOf(current, &disk)
+		truth.Update.Generation = current.Generation
+		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
+			return truth, err
+		}
+		if truth.Update.RefusedSettings != nil && current.Status.Applied == nil {
+			truth.Update.Applied = change.Before
+		}
+		crashpoint.At("update-disk-changed")
+		if disk, err = d.cloud.Disks().Get(ctx, v.Status.DiskURI); err != nil {
+			return truth, fmt.Errorf("read disk: %w", err)
+		}
+		truth.Disk = &disk
+		return truth, nil
+	}
+}
+
+// finish waits for the change that an earlier process began. Whether it was refused does not count: what is missing is asked for again.
+func (d diskWork) finish(ctx context.Context, token string, accepted func(provisioner.Operation)) error {
+	op, err := d.cloud.Disks().Resume(ctx, token)
+	if err == nil {
+		accepted(op)
+		err = op.Wait(ctx)
+	}
+	if err == nil || plan.Final(provisioner.KindOf(err)) {
+		return nil
+	}
+	return fmt.Errorf("change disk: %w", err)
+}
+
+// change asks Azure for a change and waits. What is refused for good goes into u, other failures are returned.
+func (d diskWork) change(ctx context.Context, id string, c plan.Change, u *plan.Updated, accepted func(provisioner.Operation)) error {
+	if c.SizeBytes == nil && c.Settings == nil {
+		u.Applied = c.Applied
+		return nil
+	}
+	err := d.ask(ctx, id, c.All(), accepted)
+	switch {
+	case err == nil:
+		u.Applied = c.Applied
+		return nil
+	case !plan.Final(provisioner.KindOf(err)):
+		return err
+	case c.Settings == nil:
+		u.Applied, u.RefusedCapacity = c.Applied, err
+		return nil
+	case c.SizeBytes == nil:
+		u.RefusedSettings = err
+		return nil
+	}
+	for _, part := range []struct {
+		change  provisioner.DiskChange
+		refused *error
+	}{{provisioner.DiskChange{SizeBytes: c.SizeBytes}, &u.RefusedCapacity}, {*c.Settings, &u.RefusedSettings}} {
+		if err := d.ask(ctx, id, part.change, accepted); plan.Final(provisioner.KindOf(err)) {
+			*part.refused = err
+		} else if err != nil {
+			return err
+		}
+	}
+	if u.RefusedSettings == nil {
+		u.Applied = c.Applied
+	}
+	return nil
+}
+
+func (d diskWork) ask(ctx context.Context, id string, change provisioner.DiskChange, accepted func(provisioner.Operation)) error {
+	op, err := d.cloud.Disks().Update(ctx, id, change)
+	if err == nil {
+		accepted(op)
+		err = op.Wait(ctx)
+	}
+	if errors.Is(err, provisioner.NotFound) {
+		// The disk has just been read, so that it is something else that the change names.
+		return &provisioner.Error{Kind: provisioner.InvalidArgument, Message: "change disk: " + err.Error()}
+	}
+	if err != nil {
+		return fmt.Errorf("change disk: %w", err)
+	}
+	return nil
+}
+
+// look makes the job that reads how far a conversion has come.
+func (d diskWork) look(v *apiv1.AzVolume) work.Func {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
+		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
+		if err != nil {
+			return plan.Truth{}, fmt.Errorf("read disk: %w", err)
+		}
+		return plan.Truth{Disk: &disk}, nil
+	}
+}

@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+)
+
+// ControllerModifyVolume asks for a disk with other parameters, and waits for it. A call that is repeated waits for the same
+// change. What Azure refuses for good leaves nothing behind.
+func (s *Server) ControllerModifyVolume(ctx context.Context, request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if request.GetVolumeId() == "" {
+		return nil, invalidArgument("volume ID: missing")
+	}
+	change, err := volumeparams.ParseChange(request.GetMutableParameters())
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	handle, err := volumehandle.Parse(request.GetVolumeId())
+	if err != nil {
+		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	}
+	// Not the key of ControllerExpandVolume: both at once become one call to Azure.
+	unlock, err := s.lock("the modification of " + handle.VolumeName())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := s.modify(ctx, handle, change); err != nil {
+		return nil, statusOf(err)
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+func (s *Server) modify(ctx context.Context, handle volumehandle.Handle, change volumeparams.Change) error {
+	v, err := s.rewrite(ctx, handle, access{pattern: apiv1.AccessSingleNode}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+		after, err := existingParameters(v, spec).With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
+		if err != nil {
+			return err
+		}
+		spec.Disk.SetSettings(settingsOf(after))
+		return s.changeable(ctx, v, spec)
+	})
+	if err != nil {
+		return err
+	}
+	wanted := v.Spec.Disk.Settings()
+	_, err = s.awaitUpdate(ctx, v,
+		func(is apiv1.AzVolumeStatus) bool {
+			if is.Applied == nil {
+				return false
+			}
+			refused := is.RefusedSettings != nil && is.RefusedSettings.Generation >= v.Generation
+			return equality.Semantic.DeepEqual(is.Applied.DiskSettings, wanted) || !refused && is.Applied.Generation >= v.Generation
+		},
+		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedSettings })
+	return err
+}
+
+// changeable returns a FailedPrecondition for changes of the settings that a disk in use does not take.
+func (s *Server) changeable(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+	changed := v.DeepCopy()
+	changed.Spec = *spec.DeepCopy()
+	changed.Spec.CapacityBytes = 0 // it is not asked about
+	caching := plan.Caching(v)
+	converts := spec.Disk.SKUName != v.Spec.Disk.SKUName && spec.Disk.SKUName == volumeparams.PremiumV2LRS
+	switch err := s.unused(ctx, v); {
+	case err == nil:
+		return nil
+	case plan.ChangesAlone(changed):
+		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s", grpcstatus.Convert(err).Message())
+	case converts && caching != volumeparams.CachingNone:
+		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure converts a disk to %s only without host caching, and it is attached with cachingMode %s; it can be converted while no node uses it: %s",
+			spec.Disk.SKUName, caching, grpcstatus.Convert(err).Message())
+	case grpcstatus.Code(err) != codes.FailedPrecondition:
+		return err
+	}
+	return nil
+}
+
+// existingParameters returns the parameters of a disk in the words of a StorageClass.
+func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparams.Parameters {
+	d := spec.Disk
+	p := volumeparams.Parameters{
+		SKUName: d.SKUName, CachingMode: d.CachingMode, FSType: d.FSType, MaxShares: d.MaxShares,
+		DiskIOPSReadWrite: d.DiskIOPSReadWrite, DiskMBpsReadWrite: d.DiskMBpsReadWrite, DiskIOPSReadOnly: d.DiskIOPSReadOnly, DiskMBpsReadOnly: d.DiskMBpsReadOnly,
+		Tier: d.Tier, LogicalSectorSize: d.LogicalSectorSize, NetworkAccessPolicy: d.NetworkAccessPolicy, PublicNetworkAccess: d.PublicNetworkAccess,
+		DiskAccessID: d.DiskAccessID, DiskEncryptionSetID: d.DiskEncryptionSetID, DiskEncryptionType: d.DiskEncryptionType,
+		EnableBursting: d.EnableBursting, EnablePerformancePlus: d.EnablePerformancePlus, WriteAcceleratorEnabled: d.WriteAcceleratorEnabled,
+		Tags: d.Tags, VolumeName: first(d.Tags[volumeparams.TagVolumeName], v.Name),
+		ClaimName: d.Tags[volumeparams.TagClaimName], ClaimNamespace: d.Tags[volumeparams.TagClaimNamespace],
+	}
+	if c := spec.Claim; c != nil {
+		p.ClaimName, p.ClaimNamespace = c.Name, c.Namespace
+	}
+	return p
+}
+
+// settingsOf returns those of the parameters that can be changed.
+func settingsOf(p volumeparams.Parameters) apiv1.DiskSettings {
+	return apiv1.DiskSettings{
+		SKUName: p.SKUName, DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite,
+		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, EnableBursting: p.EnableBursting,
+		NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID, Tags: p.Tags,
+	}
+}

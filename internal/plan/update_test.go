@@ -1,0 +1,259 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// asked makes a newer generation of the volume that wants something else.
+func asked(change func(*apiv1.AzVolumeSpec)) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		v.Generation = 2
+		change(&v.Spec)
+	}
+}
+
+func larger(s *apiv1.AzVolumeSpec)    { s.CapacityBytes *= 2 }
+func tagged(s *apiv1.AzVolumeSpec)    { s.Disk.Tags = map[string]string{"a": "b"} }
+func otherTier(s *apiv1.AzVolumeSpec) { s.Disk.Tier = "P30" }
+func otherSKU(s *apiv1.AzVolumeSpec)  { s.Disk.SKUName = "StandardSSD_LRS" }
+func notShared(v *apiv1.AzVolume)     { v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount = 1, 0 }
+func gathered(v *apiv1.AzVolume)      { since(time.Second)(v) }
+func neverRecorded(v *apiv1.AzVolume) { v.Status.Applied = nil }
+func refusedSize(v *apiv1.AzVolume) {
+	v.Status.RefusedCapacity = &apiv1.Refusal{Generation: v.Generation}
+}
+func refusedParams(v *apiv1.AzVolume) {
+	v.Status.RefusedSettings = &apiv1.Refusal{Generation: v.Generation}
+}
+func refusedEarlier(v *apiv1.AzVolume) { v.Status.RefusedCapacity = &apiv1.Refusal{Generation: 1} }
+
+func since(d time.Duration) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		t := metav1.NewMicroTime(now.Add(-d))
+		v.Status.UpdateSince, v.Status.State = &t, apiv1.VolumeUpdating
+	}
+}
+
+func failedNow(v *apiv1.AzVolume) {
+	v.Status.State, v.Status.ObservedGeneration = apiv1.VolumeUpdateFailed, v.Generation
+	v.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(now)}
+}
+
+func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
+	t.Parallel()
+	held := claimed("a", 1, apiv1.ClaimHeld)
+	replicas := list(newAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	type want struct {
+		start     plan.Work
+		state     apiv1.VolumeState
+		detach    bool
+		condition string // reason of the condition Updated
+		takenBack bool
+	}
+	created := want{state: apiv1.VolumeCreated}
+	for name, test := range map[string]struct {
+		volume      *apiv1.AzVolume
+		attachments []*apiv1.AzVolumeAttachment
+		job         plan.Job
+		want        want
+	}{
+		"nothing, if it is as it should be":                        {volume: newVolume(), want: created},
+		"nothing, if only the number of replicas is another":       {volume: newVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
+		"not at once: more may follow":                             {volume: newVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"not while more is gathered":                               {volume: newVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow":                                                  {volume: newVolume(notShared, asked(larger), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow in use, if it is not shared":                      {volume: newVolume(notShared, asked(larger), gathered, held), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"other parameters":                                         {volume: newVolume(notShared, asked(tagged), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"other tags of a shared disk in use":                       {volume: newVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow without the replicas, if it is shared":            {volume: newVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow once they are gone":                               {volume: newVolume(asked(larger), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"another tier without the replicas":                        {volume: newVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"another SKU without the replicas":                         {volume: newVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"nothing of a shared disk in use, which is refused":        {volume: newVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: plan.ReasonUpdateRefused}},
+		"nothing that was refused, which is taken back":            {volume: newVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"nothing of what was refused, if that is the parameters":   {volume: newVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"again what was refused earlier, if it is asked for again": {volume: newVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"nothing right after a failure":                            {volume: newVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"what nobody recorded is compared with the disk":           {volume: newVolume(notShared, neverRecorded, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"nothing while a change is under way":                      {volume: newVolume(notShared, asked(larger)), job: plan.Job{Work: plan.WorkUpdateDisk, Phase: plan.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			step := plan.Volume(plan.VolumeInput{Now: now, HasFinalizer: true, Volume: test.volume, Attachments: test.attachments, Job: test.job})
+			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll == plan.ReasonVolumeUpdates, takenBack: step.Spec != nil}
+			if c := meta.FindStatusCondition(step.Status.Conditions, plan.ConditionUpdated); c != nil {
+				got.condition = c.Reason
+			}
+			if got != test.want {
+				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatBecameOfAChange(t *testing.T) {
+	t.Parallel()
+	no := provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
+	applied := &apiv1.AppliedSettings{Generation: 2, DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}
+	for name, test := range map[string]struct {
+		job                            plan.Job
+		sizeBytes                      int64
+		applied                        int64 // generation
+		refusedCapacity, refusedParams bool
+		state                          apiv1.VolumeState
+		reason                         string
+		warning                        bool
+	}{
+		"both parts": {job: plan.Job{Truth: plan.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &plan.Updated{Generation: 2, Applied: applied}}},
+			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: plan.ReasonUpdated},
+		"the size alone": {job: plan.Job{Truth: plan.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &plan.Updated{Generation: 2, RefusedSettings: no}}},
+			sizeBytes: 2 << 30, applied: 1, refusedParams: true, state: apiv1.VolumeCreated, reason: plan.ReasonUpdateRefused, warning: true},
+		"the parameters alone": {job: plan.Job{Truth: plan.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100}, Update: &plan.Updated{Generation: 2, Applied: applied, RefusedCapacity: no}}},
+			sizeBytes: 1 << 30, applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: plan.ReasonUpdateRefused, warning: true},
+		"a disk that is gone": {job: plan.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"), Truth: plan.Truth{Update: &plan.Updated{Generation: 2}}},
+			sizeBytes: 1 << 30, applied: 1, refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: plan.ReasonUpdateRefused, warning: true},
+		"a failure that may pass": {job: plan.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"), Truth: plan.Truth{Update: &plan.Updated{Generation: 2}}},
+			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: plan.ReasonUpdateFailed, warning: true},
+		"a conversion that goes on": {job: plan.Job{Truth: plan.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7}, Update: &plan.Updated{Generation: 2, Applied: applied}}},
+			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: plan.ReasonConverting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newVolume(notShared, asked(larger), asked(otherSKU), func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 2 << 30 }, gathered)
+			test.job.Work, test.job.Phase, test.job.Ended = plan.WorkUpdateDisk, plan.PhaseEnded, now
+			step := plan.Volume(plan.VolumeInput{Now: now, HasFinalizer: true, Volume: v, Job: test.job})
+			is := step.Status
+			c := meta.FindStatusCondition(is.Conditions, plan.ConditionUpdated)
+			if is.SizeBytes != test.sizeBytes || is.Applied.Generation != test.applied || is.State != test.state || c == nil || c.Reason != test.reason ||
+				(is.RefusedCapacity != nil) != test.refusedCapacity || (is.RefusedSettings != nil) != test.refusedParams || step.Warning != test.warning {
+				t.Fatalf("%+v, condition %+v", is, c)
+			}
+			if (is.State == apiv1.VolumeCreated) != (is.UpdateSince == nil) {
+				t.Fatalf("%s, gathering since %v", is.State, is.UpdateSince)
+			}
+			// The same result, seen again, changes nothing, also a while later.
+			v.Status = is
+			again := plan.Volume(plan.VolumeInput{Now: now.Add(time.Minute), HasFinalizer: true, Volume: v, Job: test.job})
+			if !equality.Semantic.DeepEqual(again.Status, is) {
+				t.Fatalf("seen again it is %+v", again.Status)
+			}
+		})
+	}
+}
+
+func TestRefusedPartsAreTakenBack(t *testing.T) {
+	t.Parallel()
+	v := newVolume(asked(larger), func(v *apiv1.AzVolume) { otherSKU(&v.Spec); tagged(&v.Spec) }, refusedParams)
+	spec := plan.TakenBack(v)
+	if spec.Disk.SKUName != "Premium_LRS" || spec.Disk.Tags != nil || spec.CapacityBytes != 2<<30 {
+		t.Fatalf("%+v", spec)
+	}
+	refusedSize(v)
+	if spec = plan.TakenBack(v); spec.CapacityBytes != 1<<30 {
+		t.Fatalf("%+v", spec)
+	}
+	v.Generation++
+	if spec = plan.TakenBack(v); !equality.Semantic.DeepEqual(*spec, v.Spec) {
+		t.Fatalf("what was asked for since is taken back: %+v", spec)
+	}
+}
+
+func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
+	t.Parallel()
+	iops := int64(4000)
+	v := newVolume(asked(larger), func(v *apiv1.AzVolume) {
+		v.Spec.Disk.Tags = map[string]string{"gone": "1", "kept": "1"}
+		v.Status.Applied.Tags = map[string]string{"gone": "1", "kept": "1"}
+		v.Spec.Disk.Tags = map[string]string{"kept": "2", "new": "3"}
+		v.Spec.Disk.DiskIOPSReadWrite, v.Spec.Disk.NetworkAccessPolicy = &iops, "DenyAll"
+		v.Status.Applied.NetworkAccessPolicy, v.Status.Applied.DiskAccessID = "AllowPrivate", "/id"
+	})
+	disk := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "somebody's": "own"}}
+	c := plan.ChangeOf(v, disk)
+	all := c.All()
+	want := provisioner.DiskChange{IOPSReadWrite: &iops, Tags: map[string]string{"kept": "2", "new": "3", "somebody's": "own"}}
+	size, policy, none := int64(2<<30), "DenyAll", ""
+	want.SizeBytes, want.NetworkAccessPolicy, want.DiskAccessID = &size, &policy, &none
+	if !equality.Semantic.DeepEqual(all, want) || c.Applied.Generation != 2 {
+		t.Fatalf("%+v", all)
+	}
+	// What was found larger than it is recorded has been grown by a process that is no more.
+	disk.SizeBytes = 2 << 30
+	if c := plan.ChangeOf(v, disk); c.SizeBytes != nil {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
+	t.Parallel()
+	disk := &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}}
+	if c := plan.ChangeOf(newVolume(asked(larger)), disk); c.SizeBytes != nil {
+		t.Fatal("it grows")
+	}
+	if c := plan.ChangeOf(newVolume(asked(otherTier)), disk); c.Settings != nil || c.Applied != nil {
+		t.Fatalf("%+v", c)
+	}
+	if c := plan.ChangeOf(newVolume(asked(tagged)), disk); c.Settings == nil || c.Applied == nil {
+		t.Fatalf("%+v", c)
+	}
+	if c := plan.ChangeOf(newVolume(notShared, asked(larger)), disk); c.SizeBytes == nil {
+		t.Fatal("it does not grow")
+	}
+}
+
+func TestSettingsThatNobodyRecordedAreComparedWithTheDisk(t *testing.T) {
+	t.Parallel()
+	v := newVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })
+	c := plan.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}})
+	if c.Settings != nil || c.Applied == nil {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestConversionIsLookedAtNowAndThen(t *testing.T) {
+	t.Parallel()
+	v := newVolume(notShared, func(v *apiv1.AzVolume) {
+		v.Status.Conversion = &apiv1.Conversion{Percent: 10, StartTime: *ago(2 * time.Hour), Time: *ago(5 * time.Minute)}
+	})
+	step := plan.Volume(plan.VolumeInput{Now: now, HasFinalizer: true, Volume: v})
+	if step.Start != plan.WorkNone || step.RequeueAfter != 5*time.Minute {
+		t.Fatalf("%+v", step)
+	}
+	step = plan.Volume(plan.VolumeInput{Now: now.Add(5 * time.Minute), HasFinalizer: true, Volume: v})
+	if step.Start != plan.WorkReadDisk || step.Status.State != apiv1.VolumeCreated {
+		t.Fatalf("%+v", step)
+	}
+	done := plan.Job{Work: plan.WorkReadDisk, Phase: plan.PhaseEnded, Ended: now, Truth: plan.Truth{Disk: &provisioner.Disk{SKUName: "PremiumV2_LRS", CompletionPercent: 100}}}
+	step = plan.Volume(plan.VolumeInput{Now: now, HasFinalizer: true, Volume: v, Job: done})
+	if step.Status.Conversion != nil || step.Reason != plan.ReasonConverted {
+		t.Fatalf("%+v", step)
+	}
+}
+
+func TestCachingOfWhatTheDiskIsNow(t *testing.T) {
+	t.Parallel()
+	cached := func(v *apiv1.AzVolume) { notShared(v); v.Spec.Disk.CachingMode = "ReadOnly" }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   string
+	}{
+		"as chosen":             {newVolume(cached), "ReadOnly"},
+		"shared":                {newVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.CachingMode = "ReadOnly" }), "None"},
+		"grown beyond 4095 GiB": {newVolume(cached, func(v *apiv1.AzVolume) { v.Status.SizeBytes = 4096 << 30 }), "None"},
+		"converted":             {newVolume(cached, asked(larger), func(v *apiv1.AzVolume) { v.Status.Applied.SKUName = "PremiumV2_LRS" }), "None"},
+		"not converted yet":     {newVolume(cached, asked(func(s *apiv1.AzVolumeSpec) { s.Disk.SKUName = "PremiumV2_LRS" })), "ReadOnly"},
+	} {
+		if got := plan.Caching(test.volume); got != test.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
