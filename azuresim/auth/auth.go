@@ -24,6 +24,9 @@ const Lifetime = time.Hour
 
 const keyBytes = 32
 
+// leeway is how much later a token is still taken: clocks differ, and a client that was told how long its token lasts counts from when it was told.
+const leeway = 5 * time.Second
+
 // Authority issues and checks tokens under one key.
 type Authority struct {
 	// Lifetime of the tokens that it issues. New sets it; it is not changed while the authority is in use.
@@ -117,7 +120,7 @@ func (a *Authority) Check(header string) (Claims, *armerror.Error) {
 	if raw, err := encoding.DecodeString(middle); err != nil || json.Unmarshal(raw, &c) != nil {
 		return Claims{}, armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
 	}
-	if a.clock.Now().Unix() >= c.Expires {
+	if a.clock.Now().Add(-leeway).Unix() >= c.Expires {
 		return c, armerror.New(401, "ExpiredAuthenticationToken", "The access token expiry UTC time '%s' is earlier than current UTC time.", time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
 	}
 	return c, nil

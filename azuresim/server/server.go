@@ -110,7 +110,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			Cloud: cloud, Clock: realClock, Log: log, Latency: sampler, Faults: rules, Audit: calls, Authority: authority,
 			CheckTokens: s.Auth == "on", Directory: directory, Limiter: limiter, PageSize: s.PageSize,
 		}),
-		admin: admin.New(admin.Options{Cloud: cloud, Faults: rules, Audit: calls, Limiter: limiter, Authority: authority, Events: events, Latency: sampler}),
+		admin: admin.New(admin.Options{Cloud: cloud, Faults: rules, Audit: calls, Limiter: limiter, Authority: authority, Directory: directory, Events: events, Latency: sampler}),
 	}, nil
 }
 

@@ -72,7 +72,8 @@ func (c *Config) credential(file []byte, w ways) (credential, error) {
 				&azidentity.ClientAssertionCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknown}))
 		case identityManaged:
 			options.Transport = w.local
-			return plain(azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ClientOptions: options, ID: c.managedID()}))
+			made, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ClientOptions: options, ID: c.managedID()})
+			return credential{TokenCredential: managed{made}}, err
 		case identitySecret:
 			if plainHTTP(endpoints.ActiveDirectoryAuthorityHost) {
 				return credential{TokenCredential: newPlainCredential(c, endpoints.ActiveDirectoryAuthorityHost, w.out)}, nil
@@ -111,6 +112,26 @@ func (c clientCertificate) credential(tenant, client string, options policy.Clie
 		&azidentity.ClientCertificateCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknownAuthority, SendCertificateChain: true})
 	return credential{TokenCredential: made, certificate: c.chain[0]}, err
 }
+
+// managed is a managed identity. What the VM's metadata service refuses is told apart from its silence, which Azure's library does not do where the VM has no
+// system-assigned identity.
+type managed struct{ azcore.TokenCredential }
+
+// GetToken implements azcore.TokenCredential.
+func (m managed) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	token, err := m.TokenCredential.GetToken(ctx, options)
+	var failed *azidentity.AuthenticationFailedError
+	if err != nil && ctx.Err() == nil && !errors.As(err, &failed) {
+		err = noIdentity{err}
+	}
+	return token, err
+}
+
+// noIdentity says that the VM has no such identity.
+type noIdentity struct{ error }
+
+// Unwrap returns the error.
+func (n noIdentity) Unwrap() error { return n.error }
 
 // tokenFile is the path of a federated token. It is read each time that a token of Azure is asked for, so that there is none to go stale.
 type tokenFile string

@@ -113,6 +113,9 @@ func translate(err error, now time.Time, doing string, args ...any) error {
 	if errors.As(err, &failed) && failed.RawResponse != nil && failed.RawResponse.StatusCode < 500 {
 		kind = provisioner.Unauthorized
 	}
+	if errors.As(err, &noIdentity{}) {
+		kind = provisioner.Unauthorized
+	}
 	var noToken refusedToken
 	if errors.As(err, &noToken) && noToken.status < 500 {
 		kind = provisioner.Unauthorized
