@@ -4,6 +4,7 @@
 package hosttest
 
 import (
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,6 +105,27 @@ func (d *Disk) Content(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return content
+}
+
+// Partition writes a partition table with Linux partitions of the sizes, which are whole MiB, one after the other from the
+// first MiB on, and has the kernel show them. At most four.
+func (d *Disk) Partition(t *testing.T, sizes ...int64) {
+	t.Helper()
+	const sector = 512
+	table := make([]byte, 64)
+	start := int64(MiB)
+	for i, size := range sizes {
+		entry := table[16*i:]
+		entry[4] = 0x83
+		binary.LittleEndian.PutUint32(entry[8:], uint32(start/sector))
+		binary.LittleEndian.PutUint32(entry[12:], uint32(size/sector))
+		start += size
+	}
+	d.WriteAt(t, table, 446)
+	d.WriteAt(t, []byte{0x55, 0xaa}, 510)
+	// Kernels without support for partition tables are told of the partitions by partx.
+	Run(t, "partx", "-u", d.Device)
+	t.Cleanup(func() { Run(t, "partx", "-d", d.Device) })
 }
 
 // Link makes a link to the disk as Azure's udev rules do below /dev/disk/azure: data/by-lun/N.
