@@ -67,30 +67,72 @@ func TestVolumeSpecRules(t *testing.T) {
 	}
 }
 
-func TestVolumeSpecIsImmutableButForCapacityAndReplicas(t *testing.T) {
+func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	v := newVolume(namespace, "fixed")
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
+	sector := int32(512)
 	for name, test := range map[string]struct {
-		change func(*apiv1.AzVolume)
+		change func(*apiv1.AzVolumeSpec)
 		words  string
 	}{
-		"disk":           {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }, "spec.disk is immutable"},
-		"tags":           {func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} }, "spec.disk is immutable"},
-		"origin":         {func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
-		"access":         {func(v *apiv1.AzVolume) { v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 }, "spec.access is immutable"},
-		"a source later": {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a"} }, "spec.source is immutable"},
-		"a smaller disk": {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes-- }, "may only grow"},
+		"subscription":      {func(s *apiv1.AzVolumeSpec) { s.Disk.SubscriptionID = "other" }, "spec.disk.subscriptionID is immutable"},
+		"resource group":    {func(s *apiv1.AzVolumeSpec) { s.Disk.ResourceGroup = "other" }, "spec.disk.resourceGroup is immutable"},
+		"disk name":         {func(s *apiv1.AzVolumeSpec) { s.Disk.Name = "other" }, "spec.disk.name is immutable"},
+		"location":          {func(s *apiv1.AzVolumeSpec) { s.Disk.Location = "mars" }, "spec.disk.location is immutable"},
+		"zone":              {func(s *apiv1.AzVolumeSpec) { s.Disk.Zone = "9" }, "spec.disk.zone is immutable"},
+		"shares":            {func(s *apiv1.AzVolumeSpec) { s.Disk.MaxShares = 3 }, "spec.disk.maxShares is immutable"},
+		"filesystem":        {func(s *apiv1.AzVolumeSpec) { s.Disk.FSType = "xfs" }, "spec.disk.fsType is immutable"},
+		"sector size":       {func(s *apiv1.AzVolumeSpec) { s.Disk.LogicalSectorSize = &sector }, "spec.disk.logicalSectorSize is immutable"},
+		"encryption set":    {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionSetID = "/subscriptions/x" }, "spec.disk.diskEncryptionSetID is immutable"},
+		"encryption type":   {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionType = "x" }, "spec.disk.diskEncryptionType is immutable"},
+		"performance plus":  {func(s *apiv1.AzVolumeSpec) { s.Disk.EnablePerformancePlus = true }, "spec.disk.enablePerformancePlus is immutable"},
+		"frequent attaches": {func(s *apiv1.AzVolumeSpec) { s.Disk.OptimizedForFrequentAttach = true }, "spec.disk.optimizedForFrequentAttach is immutable"},
+		"availability":      {func(s *apiv1.AzVolumeSpec) { s.Disk.AvailabilityPolicy = "AutomaticReattach" }, "spec.disk.availabilityPolicy is immutable"},
+		"write accelerator": {func(s *apiv1.AzVolumeSpec) { s.Disk.WriteAcceleratorEnabled = true }, "spec.disk.writeAcceleratorEnabled is immutable"},
+		"origin":            {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
+		"access":            {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 }, "spec.access is immutable"},
+		"a source later":    {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskURI: "a"} }, "spec.source is immutable"},
+		"a smaller disk":    {func(s *apiv1.AzVolumeSpec) { s.CapacityBytes-- }, "may only grow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := v.DeepCopy()
-			test.change(changed)
+			test.change(&changed.Spec)
 			refused(t, c.Update(t.Context(), changed), test.words)
 		})
 	}
+	n := int64(4000)
 	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
+	v.Spec.Disk.SetSettings(apiv1.DiskSettings{
+		SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &n, DiskMBpsReadWrite: &n, DiskIOPSReadOnly: &n, DiskMBpsReadOnly: &n, Tier: "P30", EnableBursting: true,
+		NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: "/subscriptions/x", Tags: map[string]string{"a": "b"},
+	})
+	if err := c.Update(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCapacityIsTakenBackToWhatTheDiskHasAndNoFurther(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "taken-back")
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	has := v.Spec.CapacityBytes
+	v.Status.State, v.Status.SizeBytes = apiv1.VolumeCreated, has
+	if err := c.Status().Update(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	v.Spec.CapacityBytes = has * 4
+	if err := c.Update(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	smaller := v.DeepCopy()
+	smaller.Spec.CapacityBytes = has - 1
+	refused(t, c.Update(t.Context(), smaller), "no less than what the disk has")
+	v.Spec.CapacityBytes = has
 	if err := c.Update(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
