@@ -65,7 +65,7 @@ const (
 // Requests are cut to the size at which the disk reaches both of its limits at once, so that a large one does not
 // hold up the small ones for longer than need be. As many are let out to the disk as it takes to have the IOPS at the usual
 // latency (Little's law), and the scheduler may keep twice as many to choose from. The scheduler comes first: the kernel
-// allows the larger number of requests only with one.
+// allows the larger number of requests only with one. The read-ahead comes last: the kernel computes it anew when the size of requests changes.
 func basicSettings(p volumeparams.Performance) []provisioner.DeviceSetting {
 	if p.IOPS <= 0 || p.MBps <= 0 {
 		return nil
