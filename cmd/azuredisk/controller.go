@@ -209,7 +209,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		return err
 	}
 	controllerServer, err := csicontroller.New(csicontroller.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
 		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
 		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
 	})

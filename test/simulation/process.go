@@ -99,7 +99,7 @@ func (p *process) start() error {
 		return err
 	}
 	p.csi, err = csicontroller.New(csicontroller.Options{
-		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), SKUs: cloud.SKUs(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
+		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
 		SubscriptionID: subscription, ResourceGroup: group, Location: location, WaitTimeout: 15 * time.Second,
 	})
 	if err != nil {

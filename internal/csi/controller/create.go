@@ -52,6 +52,7 @@ func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 		CapacityBytes:      v.Status.SizeBytes,
 		VolumeContext:      volumeContext(requested(request), v, parameters),
 		AccessibleTopology: s.accessible(v.Spec.Disk),
+		ContentSource:      request.GetVolumeContentSource(),
 	}}, nil
 }
 
@@ -71,7 +72,7 @@ func requested(request *csi.CreateVolumeRequest) map[string]string {
 
 // wanted returns the AzVolume that a request asks for.
 func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters, error) {
-	p, err := volumeparams.Parse(requested(request))
+	p, err := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
 	if err != nil {
 		return nil, p, err
 	}
@@ -82,8 +83,9 @@ func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (
 	if fault != "" {
 		return nil, p, invalidArgument("%s", fault)
 	}
-	if request.GetVolumeContentSource() != nil {
-		return nil, p, invalidArgument("volume content source: not supported")
+	request, source, err := s.fromSource(ctx, request, &p)
+	if err != nil {
+		return nil, p, err
 	}
 	size, err := p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
 	if err != nil {
@@ -113,7 +115,7 @@ func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: apiv1.VolumeName(disk.Name), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: access.pattern, CapacityBytes: size, MaxMountReplicaCount: replicas, Disk: disk,
+			Origin: apiv1.OriginProvisioned, Access: access.pattern, CapacityBytes: size, MaxMountReplicaCount: replicas, Disk: disk, Source: source,
 		},
 	}
 	if p.ClaimName != "" && p.ClaimNamespace != "" {

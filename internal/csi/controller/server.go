@@ -42,6 +42,8 @@ type Options struct {
 	Watch *Watch
 	// Disks finds out whether a disk without an AzVolume exists.
 	Disks provisioner.Disks
+	// Snapshots are taken, found and deleted at Azure, which alone knows of them.
+	Snapshots provisioner.Snapshots
 	// SKUs tells where disks can be had.
 	SKUs  provisioner.SKUs
 	Clock clock.PassiveClock
@@ -101,6 +103,9 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
