@@ -138,7 +138,7 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 	if err := p.room(v, d); err != nil {
 		return nil, err
 	}
-	taken := &slot{diskID: d.ID, lun: v.freeLUN()}
+	taken := &slot{diskID: d.ID, lun: v.freeLUN(), request: request}
 	v.slots = append(v.slots, taken)
 	op := p.begin(p.options.Latency.Attach, plan, func() error {
 		if p.vms[key(v.ID)] != v {
@@ -177,10 +177,27 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %q does not exist", request.CachingMode)
 	case d.MaxShares > 1 && request.CachingMode != "" && request.CachingMode != "None":
 		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %s: a shared disk has none", request.CachingMode)
+	case (provisioned(d.SKUName) || d.SizeBytes >= 4096*gib) && request.CachingMode != "" && request.CachingMode != "None":
+		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %s: a %s disk of %d GiB has none", request.CachingMode, d.SKUName, d.SizeBytes/gib)
 	case d.Zone != v.Zone && (d.Zone != "" || offers()[d.SKUName].zonal):
 		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "disk zone %q is not VM zone %q", d.Zone, v.Zone)
 	}
 	return v, d, nil
+}
+
+// AttachedAs returns the request by which a disk was attached to a VM; ok is false for one that is not.
+func (c *Cloud) AttachedAs(vmID, diskID string) (request provisioner.AttachRequest, ok bool) {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	v, ok := c.p.vms[key(vmID)]
+	if !ok {
+		return request, false
+	}
+	s := v.slot(diskID)
+	if s == nil {
+		return request, false
+	}
+	return s.request, true
 }
 
 // room checks slots and shares.

@@ -136,6 +136,7 @@ type slot struct {
 	lun       int32
 	attaching *operation
 	detaching *operation
+	request   provisioner.AttachRequest
 }
 
 func key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
