@@ -1,0 +1,227 @@
+package handover_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// list returns all volumes, with the nodes to which they are published, by ID.
+func list(t *testing.T, p *controlplane.ControlPlane) map[string][]string {
+	t.Helper()
+	response, err := p.CSI.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	must(t, err)
+	found := map[string][]string{}
+	for _, e := range response.GetEntries() {
+		found[e.GetVolume().GetVolumeId()] = e.GetStatus().GetPublishedNodeIds()
+	}
+	return found
+}
+
+// published waits until ListVolumes and ControllerGetVolume say that a volume is published to nodes.
+func published(t *testing.T, p *controlplane.ControlPlane, handle string, nodes ...string) {
+	t.Helper()
+	p.Eventually(fmt.Sprintf("%s is published to %v", handle, nodes), func() string {
+		all := list(t, p)
+		if got, ok := all[handle]; !ok || !slices.Equal(got, nodes) {
+			return fmt.Sprintf("the list says %v", all)
+		}
+		return ""
+	})
+	got, err := p.CSI.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: handle})
+	must(t, err)
+	if !slices.Equal(got.GetStatus().GetPublishedNodeIds(), nodes) {
+		t.Errorf("ControllerGetVolume says %v, want %v", got.GetStatus().GetPublishedNodeIds(), nodes)
+	}
+}
+
+func TestListVolumesFollowsAVolumeThroughItsMoves(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("li-a", "1", size)
+	p.AddNode("li-b", "1", size)
+	handle := p.Create("vol", replicated)
+	published(t, p, handle)
+	must(t, p.Publish(t.Context(), handle, "li-a"))
+	stageOn(t, p, handle, "vol", "li-a")
+	awaitReplica(t, p, "vol", "li-b")
+	published(t, p, handle, "li-a") // and not where the replica is
+
+	// While the node has not let go, the volume is still published there.
+	_, err := p.CSI.ControllerUnpublishVolume(shortly(t, 1500e6), &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "li-a"})
+	expectCode(t, err, codes.Aborted)
+	published(t, p, handle, "li-a")
+	p.Unstage("vol", "li-a")
+	must(t, p.Unpublish(t.Context(), handle, "li-a"))
+	published(t, p, handle)
+	must(t, p.Publish(t.Context(), handle, "li-b"))
+	published(t, p, handle, "li-b")
+}
+
+func TestListVolumesAfterAFence(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("lf-a", "1", size)
+	handle := p.Create("vol", map[string]string{"maxShares": "1"})
+	v := p.Volume("vol")
+	before := v.DeepCopy()
+	now := metav1.Now()
+	v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 1, State: apiv1.ClaimReleased, Since: &now}
+	v.Status.LastReleasedTime = &now
+	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "lf-a", Cause: apiv1.CauseNodeLost, Proof: apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1, Time: now}}
+	must(t, p.Client.Status().Patch(t.Context(), v, client.MergeFrom(before)))
+	reachable := func(status metav1.ConditionStatus, reason string) {
+		p.Report("lf-a", func(s *apiv1.AzDriverNodeStatus) {
+			s.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionReachable, Status: status, Reason: reason, LastTransitionTime: metav1.Now()}}
+		})
+	}
+	reachable(metav1.ConditionFalse, apiv1.ReachableNodeLost)
+	published(t, p, handle, "lf-a")
+	reachable(metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh)
+	published(t, p, handle)
+}
+
+func TestListVolumesOfASharedDisk(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	request := controlplane.CreateRequest("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "2"})
+	request.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
+	created, err := p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+	handle := created.GetVolume().GetVolumeId()
+	for _, node := range []string{"ls-a", "ls-b"} {
+		p.AddNode(node, "1", size)
+		_, err := p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+		must(t, err)
+	}
+	published(t, p, handle, "ls-a", "ls-b")
+	must(t, p.Unpublish(t.Context(), handle, "ls-a"))
+	published(t, p, handle, "ls-b")
+}
+
+func TestListVolumesHasWhatIsNotAdoptedYet(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("ln-a", "2", size)
+	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID("v1-" + p.Namespace), Location: region, Zone: "2", SKUName: "Premium_LRS", SizeBytes: 10 * gib, AttachedTo: []string{strings.ToUpper(controlplane.VMID("ln-a"))}})
+	// V1 wrote the handle in its own way; the attacher looks for it to the letter.
+	handle := strings.Replace(controlplane.DiskID("v1-"+p.Namespace), "/resourceGroups/rg/", "/resourceGroups/RG/", 1)
+	gone := controlplane.DiskID("gone-" + p.Namespace)
+	for name, id := range map[string]string{"list-v1-": handle, "list-gone-": gone, "list-other-": "csi-other-handle"} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name + p.Namespace}, Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: id}},
+		}}
+		must(t, p.Client.Create(t.Context(), pv))
+		t.Cleanup(func() { // it is not the namespace's, and would be listed in the next test
+			pv.Finalizers, pv.ResourceVersion = nil, ""
+			must(t, p.Client.Update(context.Background(), pv))
+			must(t, p.Client.Delete(context.Background(), pv))
+		})
+	}
+	p.Eventually("both are listed", func() string {
+		all := list(t, p)
+		if nodes, ok := all[handle]; !ok || !slices.Equal(nodes, []string{"ln-a"}) {
+			return fmt.Sprint(all)
+		}
+		if nodes, ok := all[gone]; !ok || len(nodes) != 0 {
+			return fmt.Sprint(all)
+		}
+		if _, ok := all["csi-other-handle"]; ok {
+			return "a handle that is none is listed"
+		}
+		return ""
+	})
+	for range 5 {
+		list(t, p)
+	}
+	if n := p.Cloud.CallCount(fake.DisksList); n != 1 {
+		t.Errorf("%d lists at Azure, want 1 for many of ours", n)
+	}
+	// With the first publish it is adopted; the ID stays.
+	must(t, p.Publish(t.Context(), handle, "ln-a"))
+	published(t, p, handle, "ln-a")
+	if all := list(t, p); len(all[controlplane.DiskID("v1-"+p.Namespace)]) != 0 {
+		t.Errorf("the disk is listed twice: %v", all)
+	}
+	// What may not be read is listed without its nodes, and what cannot be read now is no list.
+	p.Stop()
+	p.Start()
+	remove := p.Cloud.Inject(fake.Fault{Method: fake.DisksList, Err: provisioner.Errorf(provisioner.Unavailable, "out")})
+	_, err := p.CSI.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	expectCode(t, err, codes.Unavailable)
+	remove()
+	p.Cloud.Inject(fake.Fault{Method: fake.DisksList, Err: provisioner.Errorf(provisioner.Unauthorized, "no")})
+	if _, ok := list(t, p)[gone]; !ok {
+		t.Error("a volume whose disk may not be read is not listed")
+	}
+}
+
+func TestListVolumesInPagesThatSurviveInsertsAndDeletes(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	for _, name := range []string{"p-1", "p-3", "p-5", "p-7"} {
+		p.Create(name, nil)
+	}
+	var seen []string
+	page := func(token string) string {
+		t.Helper()
+		response, err := p.CSI.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: 2, StartingToken: token})
+		must(t, err)
+		for _, e := range response.GetEntries() {
+			id := e.GetVolume().GetVolumeId()
+			seen = append(seen, id[strings.LastIndex(id, "/")+1:])
+		}
+		return response.GetNextToken()
+	}
+	token := page("")
+	p.Create("p-2", nil) // before the place where the list goes on
+	p.Create("p-4", nil) // right there
+	_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: controlplane.DiskID("p-3")})
+	must(t, err)
+	for token != "" {
+		token = page(token)
+	}
+	if want := []string{"p-1", "p-3", "p-4", "p-5", "p-7"}; !slices.Equal(seen, want) {
+		t.Errorf("listed %v, want %v", seen, want)
+	}
+	for _, bad := range []string{"3", "no token", "MQ"} {
+		_, err := p.CSI.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: bad})
+		expectCode(t, err, codes.Aborted)
+	}
+	_, err = p.CSI.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})
+	expectCode(t, err, codes.InvalidArgument)
+}
+
+func TestControllerGetVolume(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	handle := p.Create("vol", replicated)
+	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID("stray"), Location: region, Zone: "3", SKUName: "Premium_LRS", SizeBytes: 20 * gib})
+	get := func(id string) (*csi.ControllerGetVolumeResponse, error) {
+		return p.CSI.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: id})
+	}
+	got, err := get(handle)
+	if err != nil || got.GetVolume().GetVolumeId() != handle || got.GetVolume().GetCapacityBytes() != 10*gib || accessibleFrom(got.GetVolume())[0] != region+"-1" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err = get(controlplane.DiskID("stray")); err != nil || got.GetVolume().GetCapacityBytes() != 20*gib || accessibleFrom(got.GetVolume())[0] != region+"-3" {
+		t.Errorf("a disk that is not adopted: %v, %v", got, err)
+	}
+	for id, code := range map[string]codes.Code{"": codes.InvalidArgument, "no-handle": codes.NotFound, controlplane.DiskID("nobody"): codes.NotFound} {
+		_, err := get(id)
+		expectCode(t, err, code)
+	}
+	p.Cloud.FailNext(fake.DisksGet, 1, provisioner.Errorf(provisioner.Unavailable, "out"))
+	_, err = get(handle)
+	expectCode(t, err, codes.Unavailable)
+}
