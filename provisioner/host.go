@@ -111,8 +111,8 @@ type FilesystemStats struct {
 type Mounts interface {
 	// Mount mounts a device at a directory, which is made if it is missing. A
 	// directory where the same device is mounted already is a success. Errors: InvalidArgument for a call that
-	// mount does not understand; without a kind where it fails, as for options that the filesystem does not know.
-	// The messages are mount's own.
+	// mount does not understand; Unavailable where the device does not answer; without a kind where it does and the
+	// mount fails all the same, as for options that the filesystem does not know. The messages are mount's own.
 	Mount(ctx context.Context, device, target, fsType string, options []string) error
 	// Bind bind-mounts source (directory or device node) at target, which is made
 	// if it is missing, as a directory or a file like source. Idempotent; readOnly is applied by a remount.

@@ -138,3 +138,44 @@ func symlink(t *testing.T, target, link string) {
 		t.Fatal(err)
 	}
 }
+
+func TestAWriteProtectedDevice(t *testing.T) {
+	disk := hosttest.NewDisk(t, hosttest.MiB)
+	devices := host.New(host.Options{}).Devices()
+	write := func() error {
+		file, err := os.OpenFile(disk.Device, os.O_WRONLY|os.O_SYNC, 0)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = file.WriteAt([]byte("x"), 0)
+		return err
+	}
+	for _, readOnly := range []bool{true, true, false, false} {
+		if err := devices.SetReadOnly(t.Context(), disk.Device, readOnly); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(); (err != nil) != readOnly {
+			t.Errorf("write protection %t: a write ends in %v", readOnly, err)
+		}
+	}
+	if err := devices.SetReadOnly(t.Context(), "/dev/no-such-device", true); !errors.Is(err, provisioner.Unavailable) {
+		t.Errorf("no device: %v, want Unavailable", err)
+	}
+}
+
+func TestReadingPastTheCache(t *testing.T) {
+	disk := hosttest.NewDisk(t, hosttest.MiB)
+	devices := host.New(host.Options{}).Devices()
+	if err := devices.Read(t.Context(), disk.Device); err != nil {
+		t.Errorf("a device that works: %v", err)
+	}
+	if err := devices.Read(t.Context(), "/dev/no-such-device"); !errors.Is(err, provisioner.NotFound) {
+		t.Errorf("no device: %v, want NotFound", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := devices.Read(ended, disk.Device); err != nil && !errors.Is(err, provisioner.Unavailable) {
+		t.Errorf("a caller without time: %v, want Unavailable", err)
+	}
+}

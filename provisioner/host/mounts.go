@@ -44,20 +44,21 @@ func (m mounts) Mount(ctx context.Context, device, target, fsType string, option
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	return m.mount(ctx, append(args, device, target)...)
-}
-
-// mount runs mount, whose exit codes tell a call that it does not understand from one that failed.
-func (m mounts) mount(ctx context.Context, args ...string) error {
+	args = append(args, device, target)
 	ended, err := m.run(ctx, "mount", args...)
-	switch {
-	case err != nil || ended.code == 0:
+	if err != nil || ended.code == 0 {
 		return err
-	case ended.code == 1:
-		return provisioner.Errorf(provisioner.InvalidArgument, "mount %s: %s", strings.Join(args, " "), ended.output)
-	default:
-		return fmt.Errorf("mount %s: exit code %d: %s", strings.Join(args, " "), ended.code, ended.output)
 	}
+	words := fmt.Errorf("mount %s: exit code %d: %s", strings.Join(args, " "), ended.code, ended.output)
+	const misunderstood = 1
+	if ended.code == misunderstood {
+		return provisioner.Errorf(provisioner.InvalidArgument, "%w", words)
+	}
+	// A device that fails may work later; options that the filesystem does not know stay wrong.
+	if err := m.Devices().Read(ctx, device); err != nil {
+		return provisioner.Errorf(provisioner.Unavailable, "%w; %w", words, err)
+	}
+	return words
 }
 
 // Bind implements provisioner.Mounts. A process that was killed between bind and

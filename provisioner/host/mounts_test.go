@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -120,12 +121,37 @@ func TestUnmountTakesAwayAllLayersAndNoFiles(t *testing.T) {
 	}
 }
 
-func TestAMountThatTheKernelRefusesIsUnavailable(t *testing.T) {
+func TestAMountThatFailsEndsInMountsOwnWords(t *testing.T) {
 	disk := hosttest.NewDisk(t, hosttest.MiB)
 	target := filepath.Join(hosttest.MountDir(t), "target")
-	err := host.New(host.Options{}).Mounts().Mount(t.Context(), disk.Device, target, "ext4", nil)
+	mounts := host.New(host.Options{}).Mounts()
+	err := mounts.Mount(t.Context(), disk.Device, target, "ext4", nil)
+	if err == nil || provisioner.KindOf(err) != "" || !strings.Contains(err.Error(), "wrong fs type") {
+		t.Errorf("Mount of a blank device = %v, want mount's own words and no kind", err)
+	}
+	err = mounts.Mount(t.Context(), "/dev/no-such-device", target, "ext4", nil)
 	if !errors.Is(err, provisioner.Unavailable) {
-		t.Errorf("Mount of a blank device = %v, want Unavailable", err)
+		t.Errorf("Mount of no device = %v, want Unavailable", err)
+	}
+}
+
+func TestABindThatIsReadOnlyIsNotTakenForOneWithWriting(t *testing.T) {
+	dir := hosttest.MountDir(t)
+	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
+	if err := os.Mkdir(source, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	mounts := host.New(host.Options{}).Mounts()
+	for range 2 {
+		if err := mounts.Bind(t.Context(), source, target, true, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := mounts.Bind(t.Context(), source, target, false, nil); !errors.Is(err, provisioner.AlreadyExists) {
+		t.Errorf("Bind with writing = %v, want AlreadyExists", err)
+	}
+	if err := mounts.Unmount(t.Context(), target); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -64,12 +64,14 @@ type machine struct {
 	config    string
 	metadata  string
 	health    string
+	flags     []string
 	process   *exec.Cmd
 	exited    chan error
 	output    *os.File
 }
 
-func newMachine(t *testing.T) *machine {
+// newMachine makes a machine whose plug-in is started with further flags.
+func newMachine(t *testing.T, flags ...string) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
 	if err != nil {
@@ -86,7 +88,7 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(imds.Close)
 	m := &machine{
 		t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t), dir: dir, links: t.TempDir(),
-		config: filepath.Join(t.TempDir(), "kubeconfig"), metadata: imds.URL, health: freeAddress(t),
+		config: filepath.Join(t.TempDir(), "kubeconfig"), metadata: imds.URL, health: freeAddress(t), flags: flags,
 	}
 	writeKubeconfig(t, m.config, apiserver.Config(t))
 	return m
@@ -127,9 +129,9 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	m.output = output
-	m.process = exec.Command(program, "node", "--node-name="+nodeName, "--namespace="+m.namespace, "--kubeconfig="+m.config,
-		"--endpoint=unix://"+m.socket(), "--kubelet-dir="+m.dir, "--device-links="+m.links, "--imds-endpoint="+m.metadata,
-		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s", "--log-level=debug")
+	m.process = exec.Command(program, append([]string{"node", "--node-name=" + nodeName, "--namespace=" + m.namespace, "--kubeconfig=" + m.config,
+		"--endpoint=unix://" + m.socket(), "--kubelet-dir=" + m.dir, "--device-links=" + m.links, "--imds-endpoint=" + m.metadata,
+		"--health-address=" + m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s", "--log-level=debug"}, m.flags...)...)
 	m.process.Stdout, m.process.Stderr = output, output
 	if err := m.process.Start(); err != nil {
 		m.t.Fatal(err)

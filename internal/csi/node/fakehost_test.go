@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -21,7 +22,9 @@ type memoryHost struct {
 	// protected device, and what a read of it fails with.
 	protected bool
 	broken    error
-	formats   int
+	// options of the last mount.
+	options string
+	formats int
 	// tuned are the settings that were written last.
 	tuned []provisioner.DeviceSetting
 }
@@ -138,9 +141,19 @@ func (h memoryFilesystems) Stats(context.Context, string) (provisioner.Filesyste
 
 type memoryMounts struct{ *memoryHost }
 
-func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, _ []string) error {
+// seal is what the kernel does to a filesystem after an error.
+func (h *memoryHost) seal(target string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	mount := h.mounts[target]
+	mount.Sealed = true
+	h.mounts[target] = mount
+}
+
+func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, options []string) error {
 	h.hook("before mount")
 	h.mu.Lock()
+	h.options = strings.Join(options, ",")
 	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType}
 	h.mu.Unlock()
 	h.hook("after mount")
