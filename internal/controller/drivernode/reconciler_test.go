@@ -245,6 +245,14 @@ func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
 			w.attach(disk("v1-" + w.namespace))
 			w.make(persistentVolume(w.namespace, driverName, disk("V1-"+w.namespace)))
 		}, 0},
+		"a disk of a PersistentVolume of the in-tree plug-in is not": {func(w *world) {
+			w.attach(disk("tree-" + w.namespace))
+			pv := persistentVolume("tree-"+w.namespace, "", "")
+			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{
+				DiskName: "tree-" + w.namespace, DataDiskURI: disk("tree-" + w.namespace), Kind: ptr(corev1.AzureManagedDisk),
+			}}
+			w.make(pv)
+		}, 0},
 		"a disk of another driver's PersistentVolume is one": {func(w *world) {
 			w.attach(disk("x-" + w.namespace))
 			w.make(persistentVolume(w.namespace, "other.example.com", disk("x-"+w.namespace)))
@@ -303,6 +311,8 @@ func TestTheCountIsKeptCurrentAndAzureIsLeftInPeaceMeanwhile(t *testing.T) {
 	}
 }
 
+func ptr[T any](v T) *T { return &v }
+
 func (w *world) revision() string {
 	d := &apiv1.AzDriverNode{}
 	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
@@ -349,7 +359,7 @@ func TestACountThatCouldNotBeWrittenIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.attach(disk("theirs"))
-	w.cloud.FailNext(fake.SKUsMaxDataDisks, 1, provisioner.Errorf(provisioner.Unavailable, "no answer"))
+	w.cloud.FailNext(fake.SKUsVM, 1, provisioner.Errorf(provisioner.Unavailable, "no answer"))
 	if _, err := w.r.Reconcile(t.Context(), w.request()); !errors.Is(err, provisioner.Unavailable) {
 		t.Errorf("the failure was not returned: %v", err)
 	}
@@ -376,8 +386,14 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	d.Spec.VMSize = "Standard_Unheard_of"
 	w.must(w.api.Update(t.Context(), d))
 	w.cacheHas(d)
-	if got, _ := w.reconcile(); got.VMSize != "Standard_D8s_v5" {
+	// The node takes its fallback less what is foreign; it need not wait for more.
+	want := apiv1.NodeCapacity{VMSize: "Standard_Unheard_of", ForeignDisks: 1}
+	if got, _ := w.reconcile(); got != want {
 		t.Errorf("of a size that Azure does not list: %+v", got)
+	}
+	before := w.revision()
+	if got, _ := w.reconcile(); got != want || w.revision() != before {
+		t.Errorf("once more: %+v, and wrote %t", got, w.revision() != before)
 	}
 }
 
