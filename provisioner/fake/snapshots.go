@@ -118,6 +118,18 @@ func (c *Cloud) FailCopy(id, reason string) {
 	}
 }
 
+// FinishCopies ends all background copies.
+func (c *Cloud) FinishCopies() {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	for _, s := range c.p.snapshots {
+		s.copy = backgroundCopy{}
+	}
+	for _, d := range c.p.disks {
+		d.copy = backgroundCopy{}
+	}
+}
+
 // SnapshotSpec returns what a snapshot was made with.
 func (c *Cloud) SnapshotSpec(id string) (provisioner.SnapshotSpec, bool) {
 	c.p.mu.Lock()
