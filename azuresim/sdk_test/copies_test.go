@@ -15,19 +15,19 @@ func (s *simulator) slowCopies() {
 	}
 }
 
-func ultra(d *armcompute.Disk) {
+func anUltraDisk(d *armcompute.Disk) {
 	d.SKU.Name, d.Zones = to.Ptr(armcompute.DiskStorageAccountTypesUltraSSDLRS), []*string{to.Ptr("1")}
 }
 
 func TestSnapshotOfAProvisionedDiskFillsUpInTheBackground(t *testing.T) {
 	s := start(t)
-	d := s.disk("a", ultra)
+	d := s.disk("a", anUltraDisk)
 	s.slowCopies()
 	sn := s.snapshot("s", *d.ID, armcompute.DiskCreateOptionCopy)
 	if p := sn.Properties; p.CompletionPercent == nil || *p.CompletionPercent >= 100 || *p.SnapshotAccessState != armcompute.SnapshotAccessStatePending {
 		t.Errorf("snapshot is at %v, %s", p.CompletionPercent, *p.SnapshotAccessState)
 	}
-	_, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "early", diskParams(ultra, copyOf(*sn.ID)), nil)
+	_, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "early", diskParams(anUltraDisk, copyOf(*sn.ID)), nil)
 	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
 }
 
@@ -40,7 +40,7 @@ func copyOf(source string) func(*armcompute.Disk) {
 
 func TestInstantAccessSnapshotIsUsableAtOnceAndCannotBeCopiedYet(t *testing.T) {
 	s := start(t)
-	d := s.disk("a", ultra)
+	d := s.disk("a", anUltraDisk)
 	s.slowCopies()
 	body := snapshotOf(*d.ID, armcompute.DiskCreateOptionCopy)
 	body.Properties.CreationData.InstantAccessDurationMinutes = to.Ptr[int64](60)
@@ -50,7 +50,7 @@ func TestInstantAccessSnapshotIsUsableAtOnceAndCannotBeCopiedYet(t *testing.T) {
 		t.Errorf("snapshot is %s with %d minutes at %v", *got.SnapshotAccessState, *got.CreationData.InstantAccessDurationMinutes, *got.CompletionPercent)
 	}
 	// The disk is there at once and is filled afterwards; it cannot be attached before.
-	made := s.disk("b", ultra, copyOf(*sn.ID))
+	made := s.disk("b", anUltraDisk, copyOf(*sn.ID))
 	if got := made.Properties.CompletionPercent; got == nil || *got >= 100 {
 		t.Errorf("disk is at %v", got)
 	}
@@ -62,7 +62,7 @@ func TestInstantAccessSnapshotIsUsableAtOnceAndCannotBeCopiedYet(t *testing.T) {
 
 func TestInstantAccessIsForProvisionedDisksAndBetweenOneAndFiveHours(t *testing.T) {
 	s := start(t)
-	premium, fast := s.disk("a"), s.disk("b", ultra)
+	premium, fast := s.disk("a"), s.disk("b", anUltraDisk)
 	for _, c := range []struct {
 		source  string
 		minutes int64
