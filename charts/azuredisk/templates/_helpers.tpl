@@ -150,18 +150,102 @@ readinessProbe:
   timeoutSeconds: 2
 {{- end -}}
 
-{{/* Name of the Secret with azure.json; empty where the host has it. */}}
-{{- define "azuredisk.cloudSecret" -}}
+{{/* Where azure.json is: inline, host, environment, api (a Secret of another namespace) or secret (one of this namespace). */}}
+{{- define "azuredisk.cloudFrom" -}}
 {{- if .Values.cloud.inline -}}
+inline
+{{- else if .Values.cloud.hostPath -}}
+host
+{{- else if .Values.cloud.environmentOnly -}}
+environment
+{{- else if and .Values.cloud.secretNamespace (ne .Values.cloud.secretNamespace .Release.Namespace) -}}
+api
+{{- else -}}
+secret
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with azure.json that is mounted; empty where none is. */}}
+{{- define "azuredisk.cloudSecret" -}}
+{{- $from := include "azuredisk.cloudFrom" . -}}
+{{- if eq $from "inline" -}}
 {{ include "azuredisk.fullname" . }}-cloud
-{{- else if not .Values.cloud.hostPath -}}
+{{- else if eq $from "secret" -}}
 {{ .Values.cloud.secretName }}
 {{- end -}}
 {{- end -}}
 
-{{/* Path of azure.json in the controller. */}}
+{{/* Path of azure.json in the controller. One of the host has the host's path, so that the paths in it are right; empty where there is none. */}}
 {{- define "azuredisk.cloudFile" -}}
-/etc/azuredisk/cloud/{{ if .Values.cloud.inline }}azure.json{{ else if .Values.cloud.hostPath }}{{ base .Values.cloud.hostPath }}{{ else }}{{ .Values.cloud.secretKey }}{{ end }}
+{{- $from := include "azuredisk.cloudFrom" . -}}
+{{- if eq $from "inline" -}}
+/etc/azuredisk/cloud/azure.json
+{{- else if eq $from "host" -}}
+{{ .Values.cloud.hostPath }}
+{{- else if eq $from "secret" -}}
+/etc/azuredisk/cloud/{{ .Values.cloud.secretKey }}
+{{- end -}}
+{{- end -}}
+
+{{/* Flags by which the controller finds Azure and signs in. */}}
+{{- define "azuredisk.cloudArgs" -}}
+{{- $cloud := .Values.cloud -}}
+- --cloud-config={{ include "azuredisk.cloudFile" . }}
+{{- if eq (include "azuredisk.cloudFrom" .) "api" }}
+- --cloud-config-secret-name={{ $cloud.secretName }}
+- --cloud-config-secret-namespace={{ $cloud.secretNamespace }}
+- --cloud-config-secret-key={{ $cloud.secretKey }}
+{{- end }}
+- --cloud-config-reload-interval={{ $cloud.reloadInterval }}
+{{- if $cloud.caConfigMap }}
+- --cloud-ca-file=/etc/azuredisk/ca/ca.crt
+{{- end }}
+{{- with $cloud.subscriptionID }}
+- --subscription-id={{ . }}
+{{- end }}
+{{- with $cloud.resourceGroup }}
+- --resource-group={{ . }}
+{{- end }}
+{{- with $cloud.location }}
+- {{ printf "--location=%s" . | quote }}
+{{- end }}
+{{- with $cloud.customUserAgent }}
+- {{ printf "--custom-user-agent=%s" . | quote }}
+{{- end }}
+{{- with $cloud.userAgentSuffix }}
+- {{ printf "--user-agent-suffix=%s" . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Environment of the controller: its pod, for events, the identity where there is no azure.json, and the proxy. */}}
+{{- define "azuredisk.cloudEnv" -}}
+{{- $cloud := .Values.cloud -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- if $cloud.environmentOnly }}
+{{- with $cloud.environment }}
+- name: AZURE_ENVIRONMENT
+  value: {{ . }}
+{{- end }}
+{{- with $cloud.managedIdentity.clientID }}
+- name: AZURE_CLIENT_ID
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- with $cloud.proxy.http }}
+- name: HTTP_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- with $cloud.proxy.https }}
+- name: HTTPS_PROXY
+  value: {{ . | quote }}
+{{- end }}
+{{- if or $cloud.proxy.http $cloud.proxy.https }}
+- name: NO_PROXY
+  value: {{ list $cloud.proxy.no "$(KUBERNETES_SERVICE_HOST)" ".svc" "localhost" "127.0.0.1" "169.254.169.254" "168.63.129.16" | compact | join "," | quote }}
+{{- end }}
 {{- end -}}
 
 {{/* The stanza of a KubeSchedulerConfiguration that calls the extender. Input: dict root, address. */}}
