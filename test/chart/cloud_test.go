@@ -143,7 +143,7 @@ func readableSecret(t *testing.T, list []*unstructured.Unstructured) string {
 func TestTheControllersWayToAzure(t *testing.T) {
 	t.Parallel()
 	list := objects(t, render(t, "--set", "crds.install=false", "--set", "cloud.environmentOnly=true", "--set", "cloud.managedIdentity.clientID=id", "--set", "cloud.environment=AzureChinaCloud",
-		"--set", "cloud.proxy.https=http://proxy:3128", "--set", `cloud.proxy.no=a.example\,b.example`,
+		"--set", "cloud.proxy.httpsProxy=http://proxy:3128", "--set", `cloud.proxy.noProxy=a.example\,b.example`,
 		"--set", "cloud.caConfigMap=private-ca", "--set", "cloud.certificateSecret=identity"))
 	container, volumes := controllerContainer(t, list)
 	got := variables(container)

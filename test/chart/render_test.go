@@ -81,7 +81,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"a log level that does not exist":       {"logLevel=loud", "/logLevel"},
 		"a StorageClass without parameters":     {"storageClasses.mine.default=true", "/storageClasses/mine"},
 		"a relative kubelet directory":          {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
-		"a proxy that is no URL":                {"cloud.proxy.https=proxy:3128", "/cloud/proxy/https"},
+		"a proxy that is no URL":                {"cloud.proxy.httpsProxy=proxy:3128", "/cloud/proxy/httpsProxy"},
 		"a cloud that does not exist":           {"cloud.environment=AzureMars", "/cloud/environment"},
 		"a probe that does not exist":           {"controller.failover.probe=ping", "'kubelet', 'off'"},
 		"a threshold above all nodes":           {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},

@@ -234,17 +234,17 @@ secret
   value: {{ . | quote }}
 {{- end }}
 {{- end }}
-{{- with $cloud.proxy.http }}
+{{- with $cloud.proxy.httpProxy }}
 - name: HTTP_PROXY
   value: {{ . | quote }}
 {{- end }}
-{{- with $cloud.proxy.https }}
+{{- with $cloud.proxy.httpsProxy }}
 - name: HTTPS_PROXY
   value: {{ . | quote }}
 {{- end }}
-{{- if or $cloud.proxy.http $cloud.proxy.https }}
+{{- if or $cloud.proxy.httpProxy $cloud.proxy.httpsProxy }}
 - name: NO_PROXY
-  value: {{ list $cloud.proxy.no "$(KUBERNETES_SERVICE_HOST)" ".svc" "localhost" "127.0.0.1" "169.254.169.254" "168.63.129.16" | compact | join "," | quote }}
+  value: {{ list $cloud.proxy.noProxy "$(KUBERNETES_SERVICE_HOST)" ".svc" "localhost" "127.0.0.1" "169.254.169.254" "168.63.129.16" | compact | join "," | quote }}
 {{- end }}
 {{- end -}}
 
