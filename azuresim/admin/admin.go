@@ -56,8 +56,8 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /admin/applications", a.listApplications)
 	mux.HandleFunc("PUT /admin/applications/{client}", a.putApplication)
 	mux.HandleFunc("DELETE /admin/applications/{client}", a.deleteApplication)
-	mux.HandleFunc("PUT /admin/roles/{client}", a.putRole)
-	mux.HandleFunc("DELETE /admin/roles/{client}", a.deleteRole)
+	mux.HandleFunc("PUT /admin/roles/{client}", a.putRoles)
+	mux.HandleFunc("DELETE /admin/roles/{client}", a.deleteRoles)
 	return mux
 }
 

@@ -29,17 +29,17 @@ func (a *api) deleteApplication(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// putRole says what a client may do. From the first role on, clients without one may do nothing.
-func (a *api) putRole(w http.ResponseWriter, r *http.Request) {
-	var role auth.Role
-	if a.known(w) && decode(w, r, &role) {
-		a.done(w, a.Directory.PutRole(r.PathValue("client"), role))
+// putRoles says what a client may do: a list of role definitions. From the first client with roles on, clients without may do nothing.
+func (a *api) putRoles(w http.ResponseWriter, r *http.Request) {
+	var roles auth.Assignment
+	if a.known(w) && decode(w, r, &roles) {
+		a.done(w, a.Directory.Assign(r.PathValue("client"), roles))
 	}
 }
 
-func (a *api) deleteRole(w http.ResponseWriter, r *http.Request) {
+func (a *api) deleteRoles(w http.ResponseWriter, r *http.Request) {
 	if a.known(w) {
-		a.done(w, a.Directory.DeleteRole(r.PathValue("client")))
+		a.done(w, a.Directory.Unassign(r.PathValue("client")))
 	}
 }
 

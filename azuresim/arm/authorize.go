@@ -29,7 +29,7 @@ func (r *route) permission() string {
 // authorize checks the caller's role for the call itself.
 func (s *Server) authorize(c *call) *armerror.Error {
 	action := c.route.permission()
-	if s.Directory.Allows(c.claims.Client, action) {
+	if s.Directory.Allows(c.claims.Client, action, c.URL.Path) {
 		return nil
 	}
 	return armerror.New(http.StatusForbidden, "AuthorizationFailed",
@@ -47,7 +47,7 @@ func (s *Server) authorizeLinked(c *call) *armerror.Error {
 	}
 	var missing []linked
 	for _, l := range c.links() {
-		if !s.Directory.Allows(c.claims.Client, l.action) {
+		if !s.Directory.Allows(c.claims.Client, l.action, l.scope) {
 			missing = append(missing, l)
 		}
 	}

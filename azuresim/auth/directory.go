@@ -18,7 +18,7 @@ var Tables = []string{applications.Name, assignments.Name}
 
 var (
 	applications = store.Table[Application]{Name: "applications"}
-	assignments  = store.Table[Role]{Name: "roleAssignments"}
+	assignments  = store.Table[Assignment]{Name: "roleAssignments"}
 )
 
 // Application is who may ask for tokens, and how it proves to be who it is. One of its credentials is enough.
@@ -80,12 +80,12 @@ type Directory struct {
 
 	mu           sync.RWMutex
 	applications map[string]Application // by client ID in lower case
-	roles        map[string]Role
+	roles        map[string]Assignment
 }
 
 // NewDirectory returns the directory that the store holds, and besides it applications and roles that do not last, by client ID. The store may be nil.
-func NewDirectory(db *store.Store, apps map[string]Application, roles map[string]Role) (*Directory, error) {
-	d := &Directory{store: db, applications: map[string]Application{}, roles: map[string]Role{}}
+func NewDirectory(db *store.Store, apps map[string]Application, roles map[string]Assignment) (*Directory, error) {
+	d := &Directory{store: db, applications: map[string]Application{}, roles: map[string]Assignment{}}
 	if db != nil {
 		if err := db.View(func(tx *store.Tx) error {
 			return errors.Join(load(tx, applications, d.applications), load(tx, assignments, d.roles))
@@ -123,13 +123,13 @@ func (d *Directory) DeleteApplication(client string) error {
 	return put(d, applications, d.applications, client, nil)
 }
 
-// PutRole assigns a client a role instead of the one that it has, everywhere. It lasts.
-func (d *Directory) PutRole(client string, r Role) error {
-	return put(d, assignments, d.roles, client, &r)
+// Assign gives a client roles instead of those that it has. It lasts.
+func (d *Directory) Assign(client string, roles Assignment) error {
+	return put(d, assignments, d.roles, client, &roles)
 }
 
-// DeleteRole takes a client's role away.
-func (d *Directory) DeleteRole(client string) error {
+// Unassign takes a client's roles away.
+func (d *Directory) Unassign(client string) error {
 	return put(d, assignments, d.roles, client, nil)
 }
 

@@ -6,11 +6,26 @@ import (
 	"strings"
 )
 
-// Role is a role definition, in the form that az role definition takes. Only the actions count; a role is assigned everywhere.
+// Role is a role definition, in the form that az role definition takes, and where it is assigned. Only the actions count.
 type Role struct {
 	Name       string   `json:"Name"`
 	Actions    []string `json:"Actions"`
 	NotActions []string `json:"NotActions,omitempty"`
+	// Scopes are the resource IDs of the subscriptions, resource groups and resources where it is assigned; none for everywhere.
+	Scopes []string `json:"AssignableScopes,omitempty"`
+}
+
+// Assignment is the roles that a client has.
+type Assignment []Role
+
+// Validate says what is wrong with an assignment.
+func (a Assignment) Validate() error {
+	for _, r := range a {
+		if err := r.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Validate says what is wrong with a role.
@@ -21,9 +36,14 @@ func (r Role) Validate() error {
 	return nil
 }
 
-// allows says whether the role grants an action. A star stands for any text, and case does not count.
-func (r Role) allows(action string) bool {
-	return anyOf(r.Actions, action) && !anyOf(r.NotActions, action)
+// allows says whether the role grants an action at a resource. A star stands for any text, and case does not count.
+func (r Role) allows(action, resource string) bool {
+	within := len(r.Scopes) == 0
+	for _, scope := range r.Scopes {
+		above := strings.ToLower(strings.TrimSuffix(scope, "/")) + "/"
+		within = within || strings.HasPrefix(strings.ToLower(resource)+"/", above)
+	}
+	return within && anyOf(r.Actions, action) && !anyOf(r.NotActions, action)
 }
 
 func anyOf(patterns []string, action string) bool {
@@ -37,18 +57,19 @@ func anyOf(patterns []string, action string) bool {
 	return false
 }
 
-// Allows says whether a client may do an action. Everybody may do everything while nobody is assigned a role.
-func (d *Directory) Allows(client, action string) bool {
-	if d == nil {
+// Allows says whether a client may do an action at a resource. Everybody may do everything while nobody is assigned a role.
+func (d *Directory) Allows(client, action, resource string) bool {
+	if !d.Enforces() {
 		return true
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if len(d.roles) == 0 {
-		return true
+	for _, r := range d.roles[strings.ToLower(client)] {
+		if r.allows(action, resource) {
+			return true
+		}
 	}
-	role, ok := d.roles[strings.ToLower(client)]
-	return ok && role.allows(action)
+	return false
 }
 
 // Enforces says whether anybody is assigned a role.

@@ -27,7 +27,7 @@ func NewCommand() *cobra.Command {
 	f.StringVar(&o.Auth, "auth", o.Auth, "on: refuse calls without a token of this simulator")
 	f.StringArrayVar(&o.Clients, "client", o.Clients, "client ID and secret that may ask for tokens, as ID=SECRET; repeatable; none lets everybody ask")
 	f.StringArrayVar(&o.Applications, "application", o.Applications, "client ID and file (JSON: secrets, certificates, federated) of what it may ask for tokens with, as ID=FILE; repeatable")
-	f.StringArrayVar(&o.Roles, "role", o.Roles, "client ID and file (JSON, as for az role definition create) of what it may do, as ID=FILE; repeatable; none lets everybody do everything")
+	f.StringArrayVar(&o.Roles, "role", o.Roles, "client ID and file (JSON, as for az role definition create) of what it may do within the assignable scopes, as ID=FILE; repeatable; none lets everybody do everything")
 	f.DurationVar(&o.TokenLifetime, "token-lifetime", o.TokenLifetime, "how long tokens are good for")
 	f.StringVar(&o.Hypervisor, "hypervisor", o.Hypervisor, "unix socket of azuresim hypervisor; empty for disks without devices")
 	f.StringSliceVar(&o.Subscriptions, "subscription", o.Subscriptions, "subscription that exists; repeatable")

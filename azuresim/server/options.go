@@ -59,7 +59,7 @@ type settings struct {
 	profile *latency.Profile
 	// applications and roles by client ID.
 	applications map[string]auth.Application
-	roles        map[string]auth.Role
+	roles        map[string]auth.Assignment
 	quotas       map[string]int64
 	tls          *tls.Config
 	level        slog.Level
@@ -67,7 +67,7 @@ type settings struct {
 
 // resolve checks every option and reports every fault.
 func (o Options) resolve() (settings, error) {
-	s := settings{Options: o, applications: map[string]auth.Application{}, roles: map[string]auth.Role{}, quotas: map[string]int64{}}
+	s := settings{Options: o, applications: map[string]auth.Application{}, roles: map[string]auth.Assignment{}, quotas: map[string]int64{}}
 	var faults []error
 	fault := func(flag string, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
@@ -145,7 +145,7 @@ func (s *settings) loadDirectory(fault func(flag, format string, args ...any)) {
 		if id, err := readPair(pair, &role); err != nil {
 			fault("role", "%s", err)
 		} else {
-			s.roles[id] = role
+			s.roles[id] = append(s.roles[id], role)
 		}
 	}
 }

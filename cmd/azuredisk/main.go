@@ -31,6 +31,7 @@ func newRootCommand() *cobra.Command {
 		newNodeCommand(),
 		newSchedulerExtenderCommand(),
 		newUninstallGuardCommand(),
+		newAzureRoleCommand(),
 		&cobra.Command{
 			Use:   "version",
 			Short: "Print the version",

@@ -28,7 +28,7 @@ func programs() []program {
 			name:        "azuredisk",
 			module:      ".",
 			description: "The driver. Every flag can also be set in the file named by `--config`, under its own name, and by an environment variable: its name in upper case with `AZUREDISK_` before it.",
-			subcommands: []string{"controller", "node", "scheduler-extender"},
+			subcommands: []string{"controller", "node", "scheduler-extender", "azure-role"},
 		},
 		{
 			name:        "azuresim",
@@ -59,10 +59,43 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+	if err := writeRole(filepath.Join(bin, "azuredisk"), os.Args[1]); err != nil {
+		log.Fatal(err)
+	}
 	if err := writeParameters(filepath.Join(os.Args[1], "storageclass-parameters.md")); err != nil {
 		log.Fatal(err)
 	}
 }
+
+// writeRole writes the role definition that the driver needs at Azure, and the page that says what each of its actions is for.
+func writeRole(executable, dir string) error {
+	for file, make := range map[string]struct {
+		before string
+		args   []string
+	}{
+		"azure-role.json": {args: []string{"azure-role"}},
+		"azure-role.md":   {before: rolePage, args: []string{"azure-role", "--markdown"}},
+	} {
+		show := exec.Command(executable, make.args...)
+		show.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+		text, err := show.Output()
+		if err != nil {
+			return fmt.Errorf("%s of azuredisk: %w", strings.Join(make.args, " "), err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), append([]byte(make.before), text...), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const rolePage = "# The role that the driver needs at Azure\n\n" +
+	"These are the actions of all calls that the driver makes at Azure, and no others. [azure-role.json](azure-role.json) is the role definition with all of them, for a\n" +
+	"subscription whose ID you put in; `azuredisk azure-role --subscription=ID --resource-group=NAME` prints it for yours. Where to assign it is in the\n" +
+	"[guide to credentials](../guides/credentials.md#what-the-identity-must-be-allowed).\n\n" +
+	"An action with an entry in the last column can be left out where that is not used.\n\n" +
+	"This page is generated from the code. That the actions are enough, and that none is one too many, is proved by `provisioner/azure: TestAzureConformsOverAzuresim,\n" +
+	"TestTheRoleHoldsNoActionThatIsNotNeeded` on a simulator that refuses what no role grants.\n\n"
 
 func writeParameters(path string) error {
 	var page bytes.Buffer

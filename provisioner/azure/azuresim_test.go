@@ -19,6 +19,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
@@ -40,12 +41,13 @@ type simulator struct {
 	serial     atomic.Int64
 }
 
-// startSimulator runs azuresim with quotas, and with tokens that must be its own.
+// startSimulator runs azuresim with quotas, with tokens that must be its own, and with roles: the driver may do what its role definition says and nothing
+// else, so that each test proves that the role is enough.
 func startSimulator(t *testing.T) *simulator {
 	t.Helper()
 	o := server.Defaults()
 	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
-	o.Latency, o.Throttle, o.Auth, o.LogLevel, o.Clients = "fast", "on", "on", "error", []string{"driver=secret"}
+	o.Latency, o.Throttle, o.Auth, o.LogLevel, o.Clients = "fast", "on", "on", "error", []string{"driver=secret", "suite=secret"}
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
@@ -66,7 +68,10 @@ func startSimulator(t *testing.T) *simulator {
 		}
 	})
 	s := &simulator{url: "http://" + at, admin: "http://" + admin}
+	s.assign(t, "suite", auth.Role{Actions: []string{"*"}})
+	s.assign(t, "driver", driverRoles("")...)
 	config := s.config(t)
+	config.AADClientID = "suite"
 	credential, err := config.Credential()
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +88,29 @@ func startSimulator(t *testing.T) *simulator {
 	s.usages = factory.NewUsageClient()
 	s.vms, s.sets, s.instances = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient(), factory.NewVirtualMachineScaleSetVMsClient()
 	return s
+}
+
+// assign gives a client roles, instead of those that it has.
+func (s *simulator) assign(t *testing.T, client string, roles ...auth.Role) {
+	t.Helper()
+	s.call(t, "PUT", "/admin/roles/"+client, roles, nil)
+}
+
+// driverRoles are the driver's roles, assigned as narrowly as they can be: in its resource group, and in the subscription what is of the
+// subscription. The action without is left out.
+func driverRoles(without string) []auth.Role {
+	here := auth.Role{Scopes: []string{"/subscriptions/" + subscription + "/resourceGroups/" + group}}
+	above := auth.Role{Scopes: []string{"/subscriptions/" + subscription}}
+	for _, p := range azure.Permissions() {
+		role := &here
+		if p.Subscription {
+			role = &above
+		}
+		if p.Action != without {
+			role.Actions = append(role.Actions, p.Action)
+		}
+	}
+	return []auth.Role{here, above}
 }
 
 // config is an azure.json for the simulator.

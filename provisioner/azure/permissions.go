@@ -6,6 +6,8 @@ type Permission struct {
 	Action string
 	// Needed says what for.
 	Needed string
+	// Subscription says that it is asked for of the subscription itself: a role that is assigned in resource groups does not grant it.
+	Subscription bool
 	// Optional is a feature without which the action need not be granted; "" where the driver does not work without it.
 	Optional string
 }
@@ -26,10 +28,10 @@ func Permissions() []Permission {
 		{Action: "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action", Needed: "attach and detach disks, by force too", Optional: "nodes that are VMs, or of flexible scale sets"},
 		{Action: "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read", Needed: "see which disks an instance has, and whether it runs", Optional: "nodes of uniform scale sets"},
 		{Action: "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/attachDetachDataDisks/action", Needed: "attach and detach disks, by force too", Optional: "nodes of uniform scale sets"},
-		{Action: "Microsoft.Compute/locations/operations/read", Needed: "follow the operations of VMs"},
-		{Action: "Microsoft.Compute/locations/diskOperations/read", Needed: "follow the operations of disks and snapshots"},
-		{Action: "Microsoft.Compute/skus/read", Needed: "learn how many disks a VM takes, and what a SKU of disks offers in which zone"},
-		{Action: "Microsoft.Compute/locations/usages/read", Needed: "learn what is left of the subscription's quota, for GetCapacity"},
+		{Action: "Microsoft.Compute/locations/operations/read", Subscription: true, Needed: "follow the operations of VMs"},
+		{Action: "Microsoft.Compute/locations/diskOperations/read", Subscription: true, Needed: "follow the operations of disks and snapshots"},
+		{Action: "Microsoft.Compute/skus/read", Subscription: true, Needed: "learn how many disks a VM takes, and what a SKU of disks offers in which zone"},
+		{Action: "Microsoft.Compute/locations/usages/read", Subscription: true, Needed: "learn what is left of the subscription's quota, for GetCapacity"},
 		{Action: "Microsoft.Compute/diskEncryptionSets/read", Needed: "refer to a disk encryption set", Optional: "the parameter diskEncryptionSetID"},
 		{Action: "Microsoft.Compute/diskAccesses/read", Needed: "refer to a disk access", Optional: "the parameter diskAccessID"},
 	}
@@ -47,13 +49,13 @@ type RoleDefinition struct {
 	AssignableScopes []string
 }
 
-// NewRoleDefinition returns the role, to be assigned in the scopes: resource IDs of subscriptions or resource groups.
-func NewRoleDefinition(name string, scopes ...string) RoleDefinition {
+// NewRoleDefinition returns the role with the permissions, to be assigned in the scopes: resource IDs of subscriptions or resource groups.
+func NewRoleDefinition(name string, permissions []Permission, scopes ...string) RoleDefinition {
 	role := RoleDefinition{
 		Name: name, IsCustom: true, Description: "What the Azure Disk CSI driver does: disks, snapshots, and attaching them to nodes.",
 		NotActions: []string{}, DataActions: []string{}, NotDataActions: []string{}, AssignableScopes: scopes,
 	}
-	for _, p := range Permissions() {
+	for _, p := range permissions {
 		role.Actions = append(role.Actions, p.Action)
 	}
 	return role

@@ -1,0 +1,128 @@
+package azure_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+)
+
+// That the role is enough is shown by each test against azuresim, the conformance suite above all: startSimulator assigns the
+// driver nothing but the role. This shows that it holds nothing besides: without any one of its actions, a life of disks fails.
+func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
+	s := startSimulator(t)
+	vm, instance := s.newVM(t, "Standard_D4s_v3", ""), s.newScaleSetVM(t, "Standard_D4s_v3", "")
+	if err := s.liveALife(t, "whole", vm, instance); err != nil {
+		t.Fatalf("with the whole role: %v", err)
+	}
+	for i, p := range azure.Permissions() {
+		t.Run(p.Action, func(t *testing.T) {
+			s.assign(t, "driver", driverRoles(p.Action)...)
+			_, before := s.requests(t, 0)
+			err := s.liveALife(t, fmt.Sprintf("less-%d", i), vm, instance)
+			if err == nil {
+				t.Errorf("nothing fails without it")
+			}
+			t.Log(err)
+			s.refused(t, before)
+		})
+	}
+}
+
+// refused wants that azuresim refused a call of the driver since then for want of an action, and not that something else went wrong.
+func (s *simulator) refused(t *testing.T, since uint64) {
+	t.Helper()
+	calls, _ := s.requests(t, since)
+	if count(calls, func(c seenCall) bool { return c.Code == "AuthorizationFailed" || c.Code == "LinkedAuthorizationFailed" }) == 0 {
+		t.Errorf("azuresim refused nothing: %v", calls)
+	}
+}
+
+// liveALife does all that a driver does, on resources of its own, and stops at the first fault.
+func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
+	t.Helper()
+	// A poll that is refused says nothing about the operation, so the driver goes on asking for as long as its caller waits.
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	cloud, closeIt := s.open(t)
+	defer closeIt()
+	id := func(kind, text string) string {
+		return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s/%s-%s", subscription, group, kind, name, text)
+	}
+	disk, clone, restored, snapshot := id("disks", "a"), id("disks", "clone"), id("disks", "restored"), id("snapshots", "s")
+	spec := provisioner.DiskSpec{ID: disk, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 8 << 30, MaxShares: 1}
+	var faults []error
+	step := func(what string, do func() (provisioner.Operation, error)) {
+		if len(faults) > 0 {
+			return
+		}
+		op, err := do()
+		if err == nil && op != nil {
+			err = op.Wait(ctx)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	from := func(target, source string) func() (provisioner.Operation, error) {
+		return func() (provisioner.Operation, error) {
+			copied := spec
+			copied.ID, copied.SourceID = target, source
+			return cloud.Disks().Create(ctx, copied)
+		}
+	}
+	step("learn of SKUs", func() (provisioner.Operation, error) {
+		_, err := cloud.SKUs().VM(ctx, "eastus", "Standard_D4s_v3")
+		return nil, err
+	})
+	step("learn of the quota", func() (provisioner.Operation, error) {
+		_, err := cloud.SKUs().Quota(ctx, subscription, "eastus", "Premium_LRS")
+		return nil, err
+	})
+	step("create", func() (provisioner.Operation, error) { return cloud.Disks().Create(ctx, spec) })
+	step("clone", from(clone, disk))
+	step("snapshot", func() (provisioner.Operation, error) {
+		return cloud.Snapshots().Create(ctx, provisioner.SnapshotSpec{ID: snapshot, SourceID: disk, Location: "eastus", Incremental: true})
+	})
+	step("restore", from(restored, snapshot))
+	step("encrypt", s.special(ctx, cloud, id("disks", "encrypted"), provisioner.DiskTuning{EncryptionSetID: id("diskEncryptionSets", "set")}))
+	step("make private", s.special(ctx, cloud, id("disks", "private"), provisioner.DiskTuning{
+		NetworkAccessPolicy: "AllowPrivate", DiskAccessID: id("diskAccesses", "access"),
+	}))
+	for _, machine := range []string{vm, instance} {
+		step("attach", func() (provisioner.Operation, error) {
+			return cloud.Attachments().Attach(ctx, provisioner.AttachRequest{VMID: machine, DiskID: clone, CachingMode: "None"})
+		})
+		step("detach", func() (provisioner.Operation, error) { return cloud.Attachments().Detach(ctx, machine, clone) })
+	}
+	step("delete the snapshot", func() (provisioner.Operation, error) { return cloud.Snapshots().Delete(ctx, snapshot) })
+	step("delete", func() (provisioner.Operation, error) { return cloud.Disks().Delete(ctx, disk) })
+	return errors.Join(faults...)
+}
+
+// special makes a disk that refers to something.
+func (s *simulator) special(ctx context.Context, cloud *azure.Cloud, id string, tuning provisioner.DiskTuning) func() (provisioner.Operation, error) {
+	return func() (provisioner.Operation, error) {
+		return cloud.Disks().Create(ctx, provisioner.DiskSpec{
+			ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1, DiskTuning: tuning,
+		})
+	}
+}
+
+func TestTheRoleDefinitionInTheDocumentationIsOfTheCode(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "azure-role.json"))
+	must(t, err)
+	var written azure.RoleDefinition
+	must(t, json.Unmarshal(raw, &written))
+	if want := azure.NewRoleDefinition("", azure.Permissions()).Actions; !slices.Equal(written.Actions, want) {
+		t.Errorf("docs/reference/azure-role.json has %v, the code needs %v; make it again with hack/generate.sh", written.Actions, want)
+	}
+}
