@@ -45,6 +45,8 @@ type Options struct {
 	Regional bool
 	// Extender says whether a scheduler extender runs.
 	Extender bool
+	// AzureFlags are further flags of azuresim.
+	AzureFlags []string
 }
 
 // Stack is a running driver.
@@ -95,7 +97,7 @@ func Start(t *testing.T, options Options) *Stack {
 	if !options.Regional {
 		s.Zone = Location + "-" + zone
 	}
-	s.startAzure(t)
+	s.startAzure(t, options.AzureFlags)
 	for i := range options.Nodes {
 		s.startNode(t, i)
 	}
@@ -143,7 +145,7 @@ func newStack(t *testing.T) *Stack {
 	return s
 }
 
-func (s *Stack) startAzure(t *testing.T) {
+func (s *Stack) startAzure(t *testing.T, flags []string) {
 	t.Helper()
 	hypervisorDir := filepath.Join(s.Dir, "hv")
 	socket := filepath.Join(s.Dir, "hv.sock")
@@ -153,11 +155,11 @@ func (s *Stack) startAzure(t *testing.T) {
 
 	listen, admin := freeAddress(t), freeAddress(t)
 	s.arm = "http://" + listen
-	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), []string{
+	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), append([]string{
 		"serve", "--listen", listen, "--admin-listen", admin, "--state-dir", filepath.Join(s.Dir, "azure"),
 		"--latency", "fast", "--throttle", "off", "--hypervisor", socket,
 		"--subscription", Subscription, "--resource-group", ResourceGroup, "--location", Location,
-	}, answersHTTP("http://"+admin+"/admin/healthz"))
+	}, flags...), answersHTTP("http://"+admin+"/admin/healthz"))
 	azuresim.mustStart(t)
 	s.killable = append(s.killable, azuresim)
 }
