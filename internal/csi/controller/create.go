@@ -17,6 +17,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -31,6 +32,12 @@ func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	wanted, parameters, err := s.wanted(ctx, request)
 	if err != nil {
 		return nil, statusOf(err)
+	}
+	v1metrics.SKUOf(ctx, wanted.Spec.Disk.SKUName)
+	if source := wanted.Spec.Source; source != nil && source.SnapshotURI != "" {
+		v1metrics.VariantOf(ctx, v1metrics.FromSnapshot)
+	} else if source != nil {
+		v1metrics.VariantOf(ctx, v1metrics.FromVolume)
 	}
 	unlock, err := s.lock(wanted.Name)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -59,6 +60,7 @@ func isLocalOf(found provisioner.Snapshot, target volumehandle.Snapshot) bool {
 
 // copyAbroad takes the next steps of a snapshot in another region. location is that of the disk.
 func (s *Server) copyAbroad(ctx context.Context, w wantedSnapshot, location string) (provisioner.Snapshot, error) {
+	v1metrics.VariantOf(ctx, v1metrics.CrossRegion)
 	found, err := s.Snapshots.Get(ctx, w.target.String())
 	switch {
 	case errors.Is(err, provisioner.NotFound):
