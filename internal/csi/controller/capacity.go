@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -18,7 +19,7 @@ import (
 const plenty = int64(1) << 60
 
 // GetCapacity says how much of disks with the parameters of a StorageClass a place can take: nothing where Azure does not offer the SKU, and
-// else what the subscription's quota leaves in the region, in disks of the largest size. It
+// else what the subscription's quota leaves in the region, in disks of the largest size: exactly where that is little, and roughly where it is much. It
 // costs Azure no call but for the quota, which is read once a minute for all who ask.
 func (s *Server) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	ctx, cancel := s.bound(ctx)
@@ -98,17 +99,31 @@ func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left pr
 	}
 	available := plenty
 	if left.SizeBytes != provisioner.Unlimited {
-		available, high = min(available, left.SizeBytes), min(high, left.SizeBytes)
+		available, high = min(available, calm(left.SizeBytes, manyBytes)), min(high, left.SizeBytes)
 	}
 	if left.Disks == 0 || high < low {
 		return nothing(ctx, fmt.Sprintf("the quota for %s disks is used up", p.SKU())), nil
 	}
-	if left.Disks != provisioner.Unlimited && left.Disks < plenty/high {
-		available = min(available, left.Disks*high)
+	if disks := calm(left.Disks, manyDisks); disks != provisioner.Unlimited && disks < plenty/high {
+		available = min(available, disks*high)
 	}
 	return &csi.GetCapacityResponse{
 		AvailableCapacity: available, MaximumVolumeSize: wrapperspb.Int64(high), MinimumVolumeSize: wrapperspb.Int64(low),
 	}, nil
+}
+
+// What is left of a quota is told to the last disk or byte up to these, and as the power of two below it beyond: else every disk
+// that anybody creates would change every CSIStorageCapacity object.
+const (
+	manyDisks = 64
+	manyBytes = 64 << 40
+)
+
+func calm(n, many int64) int64 {
+	if n <= many {
+		return n
+	}
+	return 1 << (bits.Len64(uint64(n)) - 1)
 }
 
 // nothing is the answer for a place that cannot have the disk. The largest size says it, too: schedulers look at that first.
