@@ -24,7 +24,7 @@ func checkDisk(d *Disk) error {
 		return armerror.InvalidParameter("sku.name", "The value '%s' of parameter 'sku.name' is invalid. Supported values are %s.",
 			d.Spec.SKU, strings.Join(skus.DiskNames(), ", "))
 	}
-	for _, rule := range []func(*Disk, skus.Disk) error{checkSize, checkDiskZones, checkShares, checkTier, checkBursting, checkPerformance} {
+	for _, rule := range []func(*Disk, skus.Disk) error{checkSize, checkDiskZones, checkShares, checkTier, checkBursting, checkPerformance, checkNetworkAccess} {
 		if err := rule(d, sku); err != nil {
 			return err
 		}
@@ -143,57 +143,4 @@ func defaultPerformance(s *DiskSpec) {
 		l := sku.PerformanceLimits(s.SizeGB, s.IOPS)
 		s.MBps = min(max(l.MinMBps, 100), l.MaxMBps)
 	}
-}
-
-// attachment is what a rule needs to know of the VMs that hold a disk.
-type attachment struct {
-	vm          string // name
-	deallocated bool
-	settled     bool // no attach or detach of it is under way
-}
-
-// checkDiskChange judges the step from one specification to another, given who holds the disk.
-func checkDiskChange(d *Disk, to DiskSpec, held []attachment) error {
-	from := d.Spec
-	for _, a := range held {
-		if !a.settled {
-			return armerror.Conflict()
-		}
-	}
-	running := slices.IndexFunc(held, func(a attachment) bool { return !a.deallocated })
-	switch {
-	case to.SizeGB < from.SizeGB:
-		return armerror.BadRequest("ResizeDiskError", "Only growing of a disk is supported. New disk size %d GB is less than current disk size %d GB of disk '%s'.",
-			to.SizeGB, from.SizeGB, d.ID)
-	case to.SizeGB > from.SizeGB && running >= 0 && !resizableOnline(d, to):
-		return armerror.NotAllowed("Cannot resize disk %s while it is attached to running VM %s. Resizing a disk of an Azure Virtual Machine requires the virtual machine to be deallocated.",
-			d.ID.Name, held[running].vm)
-	case to.MaxShares != from.MaxShares && len(held) > 0:
-		return armerror.NotAllowed("Cannot change 'maxShares' of disk %s while it is attached to VM %s.", d.ID.Name, held[0].vm)
-	case !strings.EqualFold(to.SKU, from.SKU):
-		return checkSKUChange(d, to, held, running)
-	}
-	return nil
-}
-
-// resizableOnline: a disk of one VM may grow under it, but not a shared one and not across the 4 TiB line.
-func resizableOnline(d *Disk, to DiskSpec) bool {
-	sku, _ := skus.DiskByName(d.Spec.SKU)
-	crosses := d.Spec.SizeGB <= 4096 && to.SizeGB > 4096 && !sku.Provisioned
-	return d.Spec.MaxShares == 1 && !crosses
-}
-
-func checkSKUChange(d *Disk, to DiskSpec, held []attachment, running int) error {
-	from, _ := skus.DiskByName(d.Spec.SKU)
-	target, ok := skus.DiskByName(to.SKU)
-	if !ok {
-		return nil // checkDisk names it
-	}
-	switch {
-	case running >= 0:
-		return armerror.NotAllowed("Cannot change SKU of disk %s while it is attached to running VM %s.", d.ID.Name, held[running].vm)
-	case from.ZoneRedundant != target.ZoneRedundant || from.Name == skus.UltraSSDLRS || target.Name == skus.UltraSSDLRS || from.Name == skus.PremiumV2LRS:
-		return armerror.BadRequest("PropertyChangeNotAllowed", "Changing the SKU of disk '%s' from '%s' to '%s' is not allowed.", d.ID.Name, from.Name, target.Name).WithTarget("sku.name")
-	}
-	return nil
 }

@@ -42,7 +42,11 @@ func (c *Cloud) holders(tx *store.Tx, d *Disk) (held []attachment, vms []*VM, er
 		}
 		entry := vm.findDisk(d.ID)
 		settled := entry != nil && (entry.State == DiskAttached || entry.State == DiskDetachFailed)
-		held = append(held, attachment{vm: vm.Name, deallocated: vm.Power == PowerDeallocated, settled: settled})
+		caching := ""
+		if entry != nil {
+			caching = entry.Caching
+		}
+		held = append(held, attachment{vm: vm.Name, caching: caching, deallocated: vm.Power == PowerDeallocated, settled: settled})
 		vms = append(vms, vm)
 	}
 	return held, vms, nil

@@ -177,7 +177,11 @@ func overlaid(base, over Properties) Properties {
 	}
 	out := Properties{}
 	maps.Copy(out, base)
-	maps.Copy(out, over)
+	for name, value := range over {
+		if out[name] = value; string(value) == "null" {
+			delete(out, name)
+		}
+	}
 	return out
 }
 
@@ -193,8 +197,9 @@ func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskVi
 	}
 	want := *d
 	want.Spec = merged(d.Spec, in)
+	leaveBehind(d.Spec, &want.Spec, in)
 	defaultPerformance(&want.Spec)
-	if err := checkDiskChange(d, want.Spec, held); err != nil {
+	if err := checkDiskChange(d, want.Spec, held, c.Clock.Now()); err != nil {
 		return none, err
 	}
 	if err := checkDisk(&want); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
 
@@ -75,6 +76,9 @@ func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) erro
 		}
 		if to.Bursting && !d.Spec.Bursting {
 			d.BurstingOn = c.Clock.Now().UTC()
+		}
+		if to.SKU != d.Spec.SKU && to.SKU == skus.PremiumV2LRS {
+			d.CopyStarted, d.CopyDone = c.copyTimes() // and the disk is of use meanwhile
 		}
 		d.Spec = to
 	case opDiskAccess:

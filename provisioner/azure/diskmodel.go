@@ -38,7 +38,8 @@ func viewOfDisk(d *armcompute.Disk) diskView {
 	if p.CompletionPercent != nil {
 		seen.CompletionPercent = float64(*p.CompletionPercent)
 	}
-	seen.Ready = seen.state == stateSucceeded && seen.CompletionPercent >= 100
+	// What goes on in the background of a disk that was made from nothing is a conversion, which holds nobody up.
+	seen.Ready = seen.state == stateSucceeded && (seen.CompletionPercent >= 100 || seen.SourceID == "")
 	return seen
 }
 

@@ -110,9 +110,10 @@ type platform struct {
 
 type disk struct {
 	provisioner.Disk
-	op       *operation // create, update or delete in flight
-	deleting bool
-	copy     backgroundCopy
+	op         *operation // create, update or delete in flight
+	deleting   bool
+	copy       backgroundCopy
+	conversion backgroundCopy // to another SKU, which holds nobody up
 }
 
 type snapshot struct {

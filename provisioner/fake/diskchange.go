@@ -35,7 +35,7 @@ func (p *platform) updateDisk(id string, change provisioner.DiskChange, plan eff
 	}
 	op := p.begin(p.options.Latency.UpdateDisk, plan, func() error {
 		if want.SKUName != found.SKUName && provisioned(want.SKUName) {
-			found.copy = p.beginCopy()
+			found.conversion = p.beginCopy()
 		}
 		found.SizeBytes, found.SKUName, found.Tags, found.DiskTuning, found.op = want.SizeBytes, want.SKUName, want.Tags, want.DiskTuning, nil
 		return nil

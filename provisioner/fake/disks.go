@@ -158,8 +158,8 @@ func noDisk(id string) error {
 func (d *disk) seen() provisioner.Disk {
 	seen := d.Disk
 	seen.Tags, seen.AttachedTo = maps.Clone(d.Tags), slices.Clone(d.AttachedTo)
-	seen.CompletionPercent = d.copy.percent()
-	seen.Ready = d.Ready && seen.CompletionPercent >= 100
+	seen.CompletionPercent = min(d.copy.percent(), d.conversion.percent())
+	seen.Ready = d.Ready && d.copy.percent() >= 100
 	return seen
 }
 

@@ -2,11 +2,14 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -43,8 +46,14 @@ func (s *Server) ControllerModifyVolume(ctx context.Context, request *csi.Contro
 }
 
 func (s *Server) modify(ctx context.Context, handle volumehandle.Handle, change volumeparams.Change) error {
+	waited := false
 	v, err := s.rewrite(ctx, handle, access{pattern: apiv1.AccessSingleNode}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
-		after, err := existingParameters(v, spec).With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
+		before := existingParameters(v, spec)
+		after, err := before.With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
+		if _, larger := before.With(change, ampleSize); err != nil && larger == nil && !waited {
+			waited = true
+			return s.awaitGrowth(ctx, v)
+		}
 		if err != nil {
 			return err
 		}
@@ -65,6 +74,28 @@ func (s *Server) modify(ctx context.Context, handle volumehandle.Handle, change 
 		},
 		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedSettings })
 	return err
+}
+
+const (
+	// ampleSize is one at which no parameter fails for want of size.
+	ampleSize = 32767 * volumeparams.GiB
+	// companionWait is how long a modification that a larger disk could have waits for the call that makes it one.
+	companionWait = time.Second
+)
+
+// awaitGrowth waits a moment for a larger disk to be asked for. Somebody who edits size and class of a claim at once makes two calls, in any order.
+func (s *Server) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error {
+	ctx, cancel := context.WithTimeout(ctx, companionWait)
+	defer cancel()
+	current := &apiv1.AzVolume{}
+	err := s.Watch.until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.key(v.Name), current)
+		return err == nil && current.Spec.CapacityBytes > v.Spec.CapacityBytes, client.IgnoreNotFound(err)
+	}, watched{kindVolume, v.Name})
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return errReadAgain
 }
 
 // changeable returns a FailedPrecondition for changes of the settings that a disk in use does not take.

@@ -18,6 +18,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
+// errReadAgain is what an edit of rewrite returns that has reason to believe that the volume has changed.
+var errReadAgain = errors.New("read the volume again")
+
 // rewrite changes what is wanted of a disk, and returns the volume as it is wanted then. edit gets the volume as it is, and the spec to edit, which is free
 // of what Azure has refused before. A disk that has no AzVolume is adopted; one that does not exist is NotFound.
 func (s *Server) rewrite(ctx context.Context, handle volumehandle.Handle, a access, edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (*apiv1.AzVolume, error) {
@@ -27,7 +30,9 @@ func (s *Server) rewrite(ctx context.Context, handle volumehandle.Handle, a acce
 			return nil, err
 		}
 		spec := plan.TakenBack(v)
-		if err := edit(v, spec); err != nil {
+		if err := edit(v, spec); errors.Is(err, errReadAgain) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
 		if equality.Semantic.DeepEqual(*spec, v.Spec) {

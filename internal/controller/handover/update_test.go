@@ -1,0 +1,455 @@
+package handover_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+var (
+	single     = map[string]string{"skuName": "Premium_LRS"}
+	adjustable = map[string]string{"skuName": "PremiumV2_LRS"}
+)
+
+func modify(ctx context.Context, p *controlplane.ControlPlane, handle string, parameters map[string]string) error {
+	_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: handle, MutableParameters: parameters})
+	return err
+}
+
+func expand(ctx context.Context, p *controlplane.ControlPlane, handle string, size int64) (*csi.ControllerExpandVolumeResponse, error) {
+	return p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
+		VolumeId: handle, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapability: controlplane.Mounted(),
+	})
+}
+
+func diskAt(t *testing.T, p *controlplane.ControlPlane, name string) provisioner.Disk {
+	t.Helper()
+	for _, d := range p.Cloud.State().Disks {
+		if d.ID == controlplane.DiskID(name) {
+			return d
+		}
+	}
+	t.Fatalf("there is no disk %s", name)
+	return provisioner.Disk{}
+}
+
+// asIs waits until the spec asks for nothing but what is.
+func asIs(t *testing.T, p *controlplane.ControlPlane, name string) *apiv1.AzVolume {
+	t.Helper()
+	var v *apiv1.AzVolume
+	p.Eventually("the spec is as the disk is", func() string {
+		v = p.Volume(name)
+		if v.Status.State != apiv1.VolumeCreated || v.Spec.CapacityBytes > v.Status.SizeBytes || !equality.Semantic.DeepEqual(v.Spec.Disk.Settings(), v.Status.Applied.DiskSettings) {
+			return fmt.Sprintf("%+v\n%+v", v.Spec, v.Status)
+		}
+		return ""
+	})
+	return v
+}
+
+func updated(v *apiv1.AzVolume) string {
+	c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionUpdated)
+	if c == nil {
+		return ""
+	}
+	return c.Reason + ": " + c.Message
+}
+
+func TestModify(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", adjustable)
+	class := map[string]string{"diskIOPSReadWrite": "5000", "DISKMBPSREADWRITE": "200", "tags": "team=db;of=${pvc.metadata.name}", "tagValueDelimiter": ";", "networkAccessPolicy": "AllowAll", "publicNetworkAccess": "Enabled"}
+	must(t, modify(t.Context(), p, handle, class))
+	d := diskAt(t, p, "vol")
+	if *d.IOPSReadWrite != 5000 || *d.MBpsReadWrite != 200 || d.Tags["team"] != "db" || d.NetworkAccessPolicy != "AllowAll" || d.PublicNetworkAccess != "Enabled" {
+		t.Fatalf("%+v", d)
+	}
+	if d.Tags["k8s-azure-created-by"] == "" || d.Tags["disk.csi.azure.com-volume-uid"] == "" {
+		t.Fatalf("the driver's own tags are gone: %v", d.Tags)
+	}
+	// Again it costs nothing.
+	must(t, modify(t.Context(), p, handle, class))
+	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
+		t.Fatalf("%d calls to Azure", n)
+	}
+	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), plan.ReasonUpdated) || v.Status.Applied.DiskSettings.Tags["team"] != "db" {
+		t.Fatal(updated(v))
+	}
+	// Tags that a class does not name stay.
+	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "other=1"}))
+	if d := diskAt(t, p, "vol"); d.Tags["team"] != "db" || d.Tags["other"] != "1" || *d.IOPSReadWrite != 5000 {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestModifyRefusesWhatCannotBe(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	handle := p.Create("vol", single)
+	for name, test := range map[string]struct {
+		class map[string]string
+		says  []string
+	}{
+		"an unknown parameter":                     {map[string]string{"skuNam": "Premium_LRS"}, []string{"skuNam", "skuName"}},
+		"one that a disk has for life":             {map[string]string{"maxShares": "2"}, []string{"maxShares", "cannot be changed"}},
+		"one that V1 took and ignored":             {map[string]string{"cachingMode": "None"}, []string{"cachingMode", "cannot be changed"}},
+		"a value that is not allowed":              {map[string]string{"networkAccessPolicy": "allowall"}, []string{"networkAccessPolicy", "AllowAll"}},
+		"a SKU that does not exist":                {map[string]string{"skuName": "Golden_LRS"}, []string{"Golden_LRS"}},
+		"a step to Ultra":                          {map[string]string{"skuName": "UltraSSD_LRS"}, []string{"UltraSSD_LRS", "converted"}},
+		"a step to zone redundancy":                {map[string]string{"skuName": "Premium_ZRS"}, []string{"redundancy"}},
+		"IOPS of a SKU that has none to choose":    {map[string]string{"diskIOPSReadWrite": "5000"}, []string{"diskIOPSReadWrite", "Premium_LRS"}},
+		"bursting of a small disk":                 {map[string]string{"enableBursting": "true"}, []string{"enableBursting", "512"}},
+		"a tier below that of the size":            {map[string]string{"tier": "P1"}, []string{"tier", "P3"}},
+		"private access without a disk access":     {map[string]string{"networkAccessPolicy": "AllowPrivate"}, []string{"diskAccessID"}},
+		"a tag of the driver's":                    {map[string]string{"tags": "k8s-azure-created-by=me"}, []string{"k8s-azure-created-by"}},
+		"read-only IOPS of a disk that one VM has": {map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadOnly": "3000"}, []string{"diskIOPSReadOnly", "maxShares"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := modify(t.Context(), p, handle, test.class)
+			expectCode(t, err, codes.InvalidArgument)
+			for _, words := range test.says {
+				if !strings.Contains(err.Error(), words) {
+					t.Errorf("%q does not name %q", err, words)
+				}
+			}
+		})
+	}
+	expectCode(t, modify(t.Context(), p, "", nil), codes.InvalidArgument)
+	expectCode(t, modify(t.Context(), p, "nonsense", nil), codes.NotFound)
+	expectCode(t, modify(t.Context(), p, controlplane.DiskID("missing"), nil), codes.NotFound)
+	if v := p.Volume("vol"); v.Generation != 1 || p.Cloud.CallCount(fake.DisksUpdate) != 0 {
+		t.Fatalf("something was asked for: %+v", v.Spec)
+	}
+}
+
+// V1 called every failure to read the disk NotFound.
+func TestModifyIsNotFoundOnlyWhereTheDiskIsNotThere(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	handle := controlplane.DiskID("by-hand")
+	p.Cloud.AddDisk(provisioner.Disk{ID: handle, Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 * gib, MaxShares: 1, Ready: true})
+	for kind, code := range map[provisioner.Kind]codes.Code{
+		provisioner.Unavailable: codes.Unavailable, provisioner.Unauthorized: codes.PermissionDenied, provisioner.RateLimited: codes.Unavailable,
+	} {
+		p.Cloud.FailNext(fake.DisksGet, 1, provisioner.Errorf(kind, "not now"))
+		expectCode(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=b"}), code)
+		p.Cloud.FailNext(fake.DisksGet, 1, provisioner.Errorf(kind, "not now"))
+		_, err := expand(t.Context(), p, handle, 20*gib)
+		expectCode(t, err, code)
+	}
+	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=b"}))
+	if v := p.Volume("by-hand"); v.Spec.Origin != apiv1.OriginAdopted || diskAt(t, p, "by-hand").Tags["a"] != "b" {
+		t.Fatalf("%+v", v.Spec)
+	}
+	// One that goes while it is being changed is NotFound, and nothing is asked for any more.
+	op, err := p.Cloud.Disks().Delete(t.Context(), handle)
+	must(t, err)
+	must(t, op.Wait(t.Context()))
+	expectCode(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=c"}), codes.NotFound)
+	asIs(t, p, "by-hand")
+}
+
+func TestResizeAndModificationAtOnceAreOneCall(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", adjustable)
+	var both sync.WaitGroup
+	both.Go(func() {
+		if _, err := expand(t.Context(), p, handle, 20*gib); err != nil {
+			t.Error(err)
+		}
+	})
+	both.Go(func() {
+		if err := modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "6000"}); err != nil {
+			t.Error(err)
+		}
+	})
+	both.Wait()
+	if d := diskAt(t, p, "vol"); d.SizeBytes != 20*gib || *d.IOPSReadWrite != 6000 {
+		t.Fatalf("%+v", d)
+	}
+	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
+		t.Fatalf("%d calls to Azure", n)
+	}
+}
+
+// The job reads what is wanted as late as it can: what is written while the disk is being read still travels along.
+func TestChangeThatComesWhileTheDiskIsReadTravelsAlong(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", adjustable)
+	reads := p.Cloud.CallCount(fake.DisksGet)
+	remove := p.Cloud.Inject(fake.Fault{Method: fake.DisksGet, Times: 1, Delay: 2 * time.Second})
+	defer remove()
+	grown := make(chan error, 1)
+	go func() {
+		_, err := expand(t.Context(), p, handle, 20*gib)
+		grown <- err
+	}()
+	p.Eventually("the gathering is over", func() string {
+		v := p.Volume("vol")
+		if v.Status.UpdateSince == nil || time.Since(v.Status.UpdateSince.Time) < time.Second || p.Cloud.CallCount(fake.DisksGet) != reads {
+			return fmt.Sprint(v.Status.UpdateSince)
+		}
+		return ""
+	})
+	must(t, modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "6000"}))
+	must(t, <-grown)
+	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
+		t.Fatalf("%d calls to Azure", n)
+	}
+}
+
+func TestRefusedModificationIsTakenBackAndBlocksNoGrowth(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("rm-a", "1", size)
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "cachingMode": "None"})
+	stageOn(t, p, handle, "vol", "rm-a")
+	// Azure does not convert a disk to that SKU while it is attached.
+	class := map[string]string{"skuName": "StandardSSD_LRS", "tags": "a=b"}
+	err := modify(t.Context(), p, handle, class)
+	expectCode(t, err, codes.FailedPrecondition)
+	v := asIs(t, p, "vol")
+	if v.Spec.Disk.SKUName != "Premium_LRS" || v.Spec.Disk.Tags["a"] != "" || !strings.Contains(updated(v), "attached") || v.Status.RefusedSettings == nil {
+		t.Fatalf("%+v %s", v.Spec.Disk, updated(v))
+	}
+	_, err = expand(t.Context(), p, handle, 20*gib)
+	must(t, err)
+	// Both at once: one goes, the other does not.
+	var both sync.WaitGroup
+	both.Go(func() {
+		if _, err := expand(t.Context(), p, handle, 30*gib); err != nil {
+			t.Error(err)
+		}
+	})
+	both.Go(func() { expectCode(t, modify(t.Context(), p, handle, class), codes.FailedPrecondition) })
+	both.Wait()
+	if d := diskAt(t, p, "vol"); d.SizeBytes != 30*gib || d.SKUName != "Premium_LRS" {
+		t.Fatalf("%+v", d)
+	}
+	asIs(t, p, "vol")
+	p.Unstage("vol", "rm-a")
+	must(t, p.Unpublish(t.Context(), handle, "rm-a"))
+	p.Eventually("detached", attachedTo(p, "vol"))
+	must(t, modify(t.Context(), p, handle, class))
+	if v := asIs(t, p, "vol"); v.Status.RefusedSettings != nil || v.Spec.Disk.SKUName != "StandardSSD_LRS" {
+		t.Fatalf("%+v", v.Status)
+	}
+}
+
+func TestRefusedGrowthIsTakenBackAndBlocksNoModification(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", single)
+	p.Cloud.FailNext(fake.DisksUpdate, 1, provisioner.Errorf(provisioner.InsufficientCapacity, "the quota is used up"))
+	_, err := expand(t.Context(), p, handle, 20*gib)
+	expectCode(t, err, codes.ResourceExhausted)
+	if v := asIs(t, p, "vol"); v.Spec.CapacityBytes != 10*gib || v.Status.RefusedCapacity == nil {
+		t.Fatalf("%+v", v)
+	}
+	must(t, modify(t.Context(), p, handle, map[string]string{"tier": "P10"}))
+	// A smaller growth than the refused one is as good as any.
+	_, err = expand(t.Context(), p, handle, 15*gib)
+	must(t, err)
+	if d := diskAt(t, p, "vol"); d.SizeBytes != 15*gib || d.Tier != "P10" {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestLaw5KilledBetweenRefusalAndTakingBack(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", single)
+	p.Stop()
+	v := p.Volume("vol")
+	v.Spec.Disk.SKUName, v.Spec.CapacityBytes = "StandardSSD_LRS", 20*gib
+	must(t, p.Client.Update(t.Context(), v))
+	v.Status.RefusedSettings = &apiv1.Refusal{Generation: v.Generation, Error: apiv1.Error{Kind: "InvalidArgument", Message: "no", Time: metav1.Now()}}
+	v.Status.State = apiv1.VolumeCreated
+	must(t, p.Client.Status().Update(t.Context(), v))
+	p.Start()
+	p.Eventually("grown and taken back", func() string {
+		if v := p.Volume("vol"); v.Status.SizeBytes != 20*gib || v.Spec.Disk.SKUName != "Premium_LRS" {
+			return fmt.Sprintf("%+v", v)
+		}
+		return ""
+	})
+	if d := diskAt(t, p, "vol"); d.SKUName != "Premium_LRS" {
+		t.Fatalf("%+v", d)
+	}
+	must(t, modify(t.Context(), p, handle, map[string]string{"skuName": "StandardSSD_LRS"}))
+}
+
+func TestLaw5KilledDuringAChangeItResumes(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", adjustable)
+	release := p.Cloud.HoldAll(fake.DisksUpdate)
+	_, err := expand(shortly(t, 3*time.Second), p, handle, 20*gib)
+	expectCode(t, err, codes.Aborted)
+	if v := p.Volume("vol"); v.Status.State != apiv1.VolumeUpdating || v.Status.Operation == nil || v.Status.Operation.ResumeToken == "" {
+		t.Fatalf("%+v", v.Status)
+	}
+	p.Stop()
+	p.Start()
+	p.Eventually("resumed", func() string {
+		if p.Cloud.CallCount(fake.DisksResume) == 0 {
+			return "not resumed"
+		}
+		return ""
+	})
+	more := make(chan error, 1)
+	go func() { more <- modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "6000"}) }()
+	release()
+	response, err := expand(t.Context(), p, handle, 20*gib)
+	must(t, err)
+	must(t, <-more)
+	if response.GetCapacityBytes() != 20*gib || *diskAt(t, p, "vol").IOPSReadWrite != 6000 {
+		t.Fatal(response)
+	}
+	asIs(t, p, "vol")
+}
+
+func TestLaw5RestartAfterAChangeWritesNothing(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", adjustable)
+	must(t, modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "5000"}))
+	_, err := expand(t.Context(), p, handle, 20*gib)
+	must(t, err)
+	asIs(t, p, "vol")
+	p.Stop()
+	before, calls := p.Volume("vol").ResourceVersion, len(p.Cloud.Calls())
+	p.Start()
+	p.Create("other", single)
+	if after := p.Volume("vol").ResourceVersion; after != before {
+		t.Fatalf("written: %s, before %s", after, before)
+	}
+	for _, c := range p.Cloud.Calls()[calls:] {
+		if strings.HasSuffix(c.ID, "disks/vol") {
+			t.Fatalf("call to Azure: %+v", c)
+		}
+	}
+}
+
+func TestSharedDiskChangesInUseWhatAzureLets(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("sd-a", "1", size)
+	p.AddNode("sd-b", "1", size)
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "sd-a")
+	awaitReplica(t, p, "vol", "sd-b")
+	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=b", "networkAccessPolicy": "AllowAll"}))
+	attaches := p.Cloud.CallCount(fake.AttachmentsAttach)
+	if got := p.AttachedTo("vol"); len(got) != 2 || p.Cloud.CallCount(fake.AttachmentsDetach) != 0 {
+		t.Fatalf("attached to %v", got)
+	}
+	for _, class := range []map[string]string{{"tier": "P10"}, {"skuName": "StandardSSD_LRS"}} {
+		err := modify(t.Context(), p, handle, class)
+		expectCode(t, err, codes.FailedPrecondition)
+		if !strings.Contains(err.Error(), "sd-a") {
+			t.Fatalf("%v does not say who has it", err)
+		}
+	}
+	p.Unstage("vol", "sd-a")
+	must(t, p.Unpublish(t.Context(), handle, "sd-a"))
+	must(t, modify(t.Context(), p, handle, map[string]string{"tier": "P10"}))
+	p.Eventually("the replicas are back", func() string {
+		if len(p.AttachedTo("vol")) == 0 || p.Cloud.CallCount(fake.AttachmentsAttach) == attaches {
+			return "no replica"
+		}
+		return ""
+	})
+	if d := diskAt(t, p, "vol"); d.Tier != "P10" || d.Tags["a"] != "b" {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func TestConversionToPremiumV2(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Latency: fake.Latency{BackgroundCopy: time.Hour}})
+	p.AddNode("cv-a", "1", size)
+	handle := p.Create("vol", single) // host caching ReadOnly
+	stageOn(t, p, handle, "vol", "cv-a")
+	class := map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "4000"}
+	err := modify(t.Context(), p, handle, class)
+	expectCode(t, err, codes.FailedPrecondition)
+	if !strings.Contains(err.Error(), "caching") {
+		t.Fatal(err)
+	}
+	p.Unstage("vol", "cv-a")
+	must(t, p.Unpublish(t.Context(), handle, "cv-a"))
+	p.Eventually("detached", attachedTo(p, "vol"))
+	must(t, modify(t.Context(), p, handle, class))
+	v := p.Volume("vol")
+	if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), plan.ReasonConverting) {
+		t.Fatalf("%+v", v.Status)
+	}
+	// The disk is of use meanwhile, without host caching, which it had before.
+	stageOn(t, p, handle, "vol", "cv-a")
+}
+
+func TestSecondModificationIsAborted(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	handle := p.Create("vol", single)
+	release := p.Cloud.HoldAll(fake.DisksUpdate)
+	first := make(chan error, 1)
+	go func() { first <- modify(t.Context(), p, handle, map[string]string{"tags": "a=b"}) }()
+	p.Eventually("the first call is at work", func() string {
+		if v := p.Volume("vol"); v.Status.Operation == nil {
+			return "not yet"
+		}
+		return ""
+	})
+	expectCode(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=c"}), codes.Aborted)
+	release()
+	must(t, <-first)
+}
+
+func TestNodeIsAskedToLookAtABlockDeviceOnlyIfItHasIt(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("bd-a", "1", size)
+	block := controlplane.Shared()
+	block.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	request := controlplane.CreateRequest("vol", single)
+	request.VolumeCapabilities = []*csi.VolumeCapability{block}
+	created, err := p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+	grow := func(capability *csi.VolumeCapability, size int64) bool {
+		t.Helper()
+		response, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
+			VolumeId: created.GetVolume().GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapability: capability,
+		})
+		must(t, err)
+		return response.GetNodeExpansionRequired()
+	}
+	if grow(block, 20*gib) || grow(nil, 21*gib) {
+		t.Fatal("a node is asked to look at a device that it does not have")
+	}
+	_, err = p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: created.GetVolume().GetVolumeId(), NodeId: "bd-a", VolumeCapability: block})
+	must(t, err)
+	if !grow(block, 30*gib) || !grow(nil, 30*gib) {
+		t.Fatal("the node that has the device is not asked to look at it")
+	}
+}
+
+func TestMutableParametersOfACreation(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	request := controlplane.CreateRequest("vol", map[string]string{"storageAccountType": "Premium_LRS", "tags": "a=1,b=1"})
+	request.MutableParameters = map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "4000", "tags": "b=2"}
+	_, err := p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+	if d := diskAt(t, p, "vol"); d.SKUName != "PremiumV2_LRS" || *d.IOPSReadWrite != 4000 || d.Tags["a"] != "1" || d.Tags["b"] != "2" {
+		t.Fatalf("%+v", d)
+	}
+	request = controlplane.CreateRequest("bad", single)
+	request.MutableParameters = map[string]string{"fsType": "xfs"}
+	_, err = p.CSI.CreateVolume(t.Context(), request)
+	expectCode(t, err, codes.InvalidArgument)
+}
