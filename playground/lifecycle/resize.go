@@ -77,8 +77,10 @@ func (t *bench) checkDiskSize(ctx context.Context, pv *corev1.PersistentVolume, 
 	return check(disk.Properties.SizeGB == gib, "the disk has %d GiB", disk.Properties.SizeGB)
 }
 
+// growsOnline takes XFS: for ext4 the kernel wants CAP_SYS_RESOURCE, which not every machine on which a playground
+// runs leaves to its containers.
 func growsOnline(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "data", "4Gi", parameters("fsType", "xfs"))
 	if err != nil {
 		return err
 	}
@@ -180,6 +182,9 @@ func (t *bench) attributes(ctx context.Context, name string, parameters map[stri
 	return class.Name, nil
 }
 
+// v2Size is large enough for a choice: the smallest disks have the least performance and no other.
+const v2Size = "16Gi"
+
 // v2 is a class of disks whose performance can be chosen.
 func v2(c *storagev1.StorageClass) {
 	c.Parameters["skuName"], c.Parameters["cachingMode"] = "PremiumV2_LRS", "None"
@@ -209,7 +214,7 @@ func modifies(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	pod, _, err := t.volume(ctx, "data", "4Gi", v2)
+	pod, _, err := t.volume(ctx, "data", v2Size, v2)
 	if err != nil {
 		return err
 	}
@@ -233,7 +238,7 @@ func beginsModified(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	err = t.claim(ctx, "data", class, "4Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &silver })
+	err = t.claim(ctx, "data", class, v2Size, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &silver })
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ type Options struct {
 }
 
 const (
-	testTimeout = 2 * time.Minute
+	// testTimeout covers two minutes of waiting for what the driver asks Azure once a minute.
+	testTimeout = 150 * time.Second
 	// cleanUpTimeout covers the deletion of what all tests have made.
 	cleanUpTimeout = 2 * time.Minute
 )

@@ -7,6 +7,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 )
 
 const sharing = "sharing"
@@ -121,8 +126,9 @@ func movesToTheReplica(ctx context.Context, t *bench) error {
 	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
 		return err
 	}
-	a, b := t.pair()
-	if _, err := t.run(ctx, "before", []string{"data"}, on(a)); err != nil {
+	// Were the pod held to its node, there would be no other for the replica.
+	before, err := t.run(ctx, "before", []string{"data"}, inZone(zone1))
+	if err != nil {
 		return err
 	}
 	if _, err := t.probe(ctx, "before", "put", filePath("data", "file"), "kept"); err != nil {
@@ -132,37 +138,52 @@ func movesToTheReplica(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	replica, err := t.Plan.Node(b)
-	if err != nil {
-		return err
-	}
-	err = await(ctx, "the disk has a replica", func(ctx context.Context) error {
-		disk, err := t.disk(ctx, pv)
-		if err != nil {
-			return err
-		}
-		return check(disk.attachedTo(replica), "it is attached to %v", disk.ManagedByExtended)
-	})
+	replica, err := t.awaitReplica(ctx, pv)
 	if err != nil {
 		return err
 	}
 	if err := t.deletePod(ctx, "before"); err != nil {
 		return err
 	}
-	pod, err := t.run(ctx, "after", []string{"data"})
+	after, err := t.run(ctx, "after", []string{"data"}, func(p *corev1.Pod) {
+		not := &p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0]
+		not.Values = append(not.Values, before.Spec.NodeName)
+	})
 	if err != nil {
 		return err
 	}
-	disk, err := t.disk(ctx, pv)
+	primary, err := t.dyn.Resource(azAttachments).Namespace(cluster.DriverNamespace).Get(ctx, replica.GetName(), metav1.GetOptions{})
 	if err != nil {
-		return err
-	}
-	node, err := t.Plan.Node(pod.Spec.NodeName)
-	if err != nil {
-		return err
+		return fmt.Errorf("look for the attachment that was the replica: %w", err)
 	}
 	return errors.Join(
-		check(disk.attachedTo(node), "the pod runs on %s, to which the disk is not attached", node.Name),
+		check(after.Spec.NodeName == specOf(primary, "nodeName"), "the pod runs on %s, and the replica was on %s", after.Spec.NodeName, specOf(primary, "nodeName")),
+		check(primary.GetUID() == replica.GetUID() && specOf(primary, "role") == "Primary", "the replica has not become the primary"),
 		t.expect(ctx, "kept", "after", "cat", filePath("data", "file")),
 	)
+}
+
+// awaitReplica waits until the volume has a replica that is attached.
+func (t *bench) awaitReplica(ctx context.Context, pv *corev1.PersistentVolume) (replica *unstructured.Unstructured, err error) {
+	return replica, await(ctx, "the volume has a replica", func(ctx context.Context) error {
+		list, err := t.dyn.Resource(azAttachments).Namespace(cluster.DriverNamespace).List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("spec.volumeName", pv.Name).String(),
+		})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			state, _, _ := unstructured.NestedString(list.Items[i].Object, "status", "state")
+			if specOf(&list.Items[i], "role") == "Replica" && state == "Attached" {
+				replica = &list.Items[i]
+				return nil
+			}
+		}
+		return fmt.Errorf("it has %d attachments, and none is", len(list.Items))
+	})
+}
+
+func specOf(o *unstructured.Unstructured, field string) string {
+	text, _, _ := unstructured.NestedString(o.Object, "spec", field)
+	return text
 }
