@@ -59,6 +59,9 @@ func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner
 			return nil, translate(err, d.cloud.clock.Now(), "list disks of %s", scope.ResourceGroup)
 		}
 		for _, item := range page.Value {
+			if item == nil {
+				continue
+			}
 			all = append(all, viewOfDisk(item).Disk)
 		}
 	}

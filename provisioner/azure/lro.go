@@ -153,7 +153,11 @@ func (c *Cloud) pollFailed(ctx context.Context, l *lro, err error) error {
 	case kind == provisioner.InvalidArgument:
 		return err
 	}
-	c.log.V(1).Info("polling goes on after a failure", "operation", l.kind, "resource", l.resource, "error", err.Error())
+	level := 1
+	if provisioner.KindOf(err) == provisioner.Unauthorized {
+		level = 0 // it goes on until somebody grants the right to ask
+	}
+	c.log.V(level).Info("polling goes on after a failure", "operation", l.kind, "resource", l.resource, "error", err.Error())
 	return tryAgain{err}
 }
 

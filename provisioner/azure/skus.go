@@ -154,6 +154,9 @@ func (s *skuCache) list(ctx context.Context, location string) (map[string]provis
 			return nil, nil, translate(err, s.cloud.clock.Now(), "list the SKUs of %s", location)
 		}
 		for _, sku := range page.Value {
+			if sku == nil {
+				continue
+			}
 			name, has := strings.ToLower(value(sku.Name)), capabilitiesOf(sku.Capabilities)
 			switch value(sku.ResourceType) {
 			case "virtualMachines":

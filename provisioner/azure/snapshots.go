@@ -80,6 +80,9 @@ func (s snapshots) List(ctx context.Context, scope provisioner.Scope) ([]provisi
 			return nil, translate(err, s.cloud.clock.Now(), "list snapshots of %s", scope.ResourceGroup)
 		}
 		for _, item := range page.Value {
+			if item == nil {
+				continue
+			}
 			all = append(all, viewOfSnapshot(item).Snapshot)
 		}
 	}
