@@ -49,6 +49,8 @@ type diskBody struct {
 	IOPSReadOnly *int64          `json:"diskIOPSReadOnly"`
 	MBpsReadOnly *int64          `json:"diskMBpsReadOnly"`
 	Frequent     *bool           `json:"optimizedForFrequentAttach"`
+	// DiskAccess is kept among the rest. Here null is not the same as nothing: it takes the disk access away.
+	DiskAccess json.RawMessage `json:"diskAccessId"`
 }
 
 func decodeDisk(raw []byte) (compute.DiskInput, error) {
@@ -60,6 +62,9 @@ func decodeDisk(raw []byte) (compute.DiskInput, error) {
 	rest, err := decode(r.Properties, &d)
 	if err != nil {
 		return compute.DiskInput{}, err
+	}
+	if d.DiskAccess != nil {
+		rest["diskAccessId"] = d.DiskAccess
 	}
 	source, err := decodeCreation(d.Creation)
 	in := compute.DiskInput{
