@@ -171,6 +171,8 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, report *nodereport.Reporter, calls *server.Server) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(), Logger: ctrl.Log,
+		// The parts get their logger from here; they end with the manager.
+		BaseContext:            func() context.Context { return context.WithoutCancel(ctx) },
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress},
 		HealthProbeBindAddress: settings.HealthAddress,
 	})
