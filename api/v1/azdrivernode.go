@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -136,6 +138,26 @@ type NodeCapacity struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ForeignDisks int32 `json:"foreignDisks,omitempty"`
+	// LacksPremium says that Azure does not attach Premium disks, v2 included, to VMs of the size.
+	// +optional
+	LacksPremium bool `json:"lacksPremium,omitempty"`
+	// LacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone. Where it does, the VM has
+	// to have them enabled besides, of which nothing is said here.
+	// +optional
+	LacksUltra bool `json:"lacksUltra,omitempty"`
+}
+
+// Takes says whether disks of a SKU can be attached to the VM, as far as that is known. A nil capacity takes all.
+func (c *NodeCapacity) Takes(skuName string) bool {
+	switch {
+	case c == nil || c.MaxDataDisks == 0:
+		return true
+	case skuName == "UltraSSD_LRS":
+		return !c.LacksUltra
+	case strings.HasPrefix(skuName, "Premium"):
+		return !c.LacksPremium
+	}
+	return true
 }
 
 // StagePhase is how far the staging of a volume has come on its node.

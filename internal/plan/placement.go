@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // Health is what is known of a node.
@@ -37,6 +39,8 @@ type NodeView struct {
 	FreeSlots int32
 	// Crowded says that an attachment there waits for room or found none, whatever the count says.
 	Crowded bool
+	// Capacity of the VM; nil if it is not known.
+	Capacity *apiv1.NodeCapacity
 	// Volumes that have an attachment here.
 	Volumes map[string]bool
 }
@@ -143,6 +147,8 @@ func why(in ReplicasInput, around *surroundings, n *NodeView) string {
 		return fmt.Sprintf("node is %s", n.Health)
 	case !reachable(in, n):
 		return "the disk cannot be attached in the node's zone"
+	case !n.Capacity.Takes(in.Volume.Spec.Disk.SKUName):
+		return "the VM cannot have disks of the SKU"
 	case n.FreeSlots >= 0 && n.FreeSlots <= in.ReservedSlots:
 		return "no free slot beyond the reserve"
 	case n.Crowded:

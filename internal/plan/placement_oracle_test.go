@@ -115,6 +115,8 @@ func (o oracle) allowed(n *plan.NodeView) bool {
 	switch {
 	case n.Health != plan.Healthy, n.Crowded, n.FreeSlots >= 0 && n.FreeSlots-o.ReservedSlots < 1:
 		return false
+	case n.Capacity != nil && n.Capacity.LacksPremium: // all of these clusters' disks are Premium
+		return false
 	case disk.SKUName != "Premium_ZRS" && disk.Zone != n.Zone:
 		return false
 	}

@@ -149,6 +149,9 @@ func randomCluster(t *rapid.T) plan.ReplicasInput {
 func randomNode(t *rapid.T, i int) plan.NodeView {
 	n := newNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"1", "1", "1", "2", "3"}).Draw(t, "zone"), slots(int32(rapid.IntRange(-1, 8).Draw(t, "slots"))))
 	n.Health = rapid.SampledFrom([]plan.Health{plan.Healthy, plan.Healthy, plan.Healthy, plan.Healthy, plan.Healthy, plan.Doubtful, plan.Lost}).Draw(t, "health")
+	if rapid.IntRange(0, 15).Draw(t, "a size without Premium disks") == 0 {
+		n.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, LacksPremium: true}
+	}
 	n.Crowded = rapid.IntRange(0, 15).Draw(t, "crowded") == 0
 	n.Node.Spec.Unschedulable = rapid.IntRange(0, 11).Draw(t, "cordoned") == 0
 	n.Node.Labels["disk"] = rapid.SampledFrom([]string{"fast", "slow"}).Draw(t, "label")

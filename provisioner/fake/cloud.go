@@ -41,6 +41,7 @@ type Latency struct {
 // DefaultSizes are the VM sizes that a platform offers if Options name none.
 func DefaultSizes() map[string]int32 {
 	return map[string]int32{
+		"Standard_A2_v2":   4,
 		"Standard_D2s_v3":  4,
 		"Standard_D4s_v5":  8,
 		"Standard_D8s_v5":  16,

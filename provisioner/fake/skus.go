@@ -63,7 +63,7 @@ func limits(skuName string, sizeBytes int64) (provisioner.DiskLimits, error) {
 
 type skus struct{ p *platform }
 
-// VM implements provisioner.SKUs. Every size takes Premium disks, and Ultra disks in every zone.
+// VM implements provisioner.SKUs. Every size takes Premium disks, and Ultra disks in every zone, but those of the series A.
 func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, error) {
 	_, err := s.p.enter(ctx, SKUsVM, vmSize, "")
 	if err != nil {
@@ -73,7 +73,11 @@ func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, e
 	if !ok {
 		return provisioner.VMLimits{}, s.p.leave(SKUsVM, vmSize, "", provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered", vmSize))
 	}
-	return provisioner.VMLimits{MaxDataDisks: n, PremiumIO: true, UltraZones: zones()}, s.p.leave(SKUsVM, vmSize, "", nil)
+	found := provisioner.VMLimits{MaxDataDisks: n}
+	if !strings.HasPrefix(strings.ToLower(vmSize), "standard_a") {
+		found.PremiumIO, found.UltraZones = true, zones()
+	}
+	return found, s.p.leave(SKUsVM, vmSize, "", nil)
 }
 
 // Disk implements provisioner.SKUs.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -148,6 +149,7 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, fo
 			return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 		}
 		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
+		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, d.Spec.Zone)
 	}
 	if foreign != nil {
 		capacity.ForeignDisks = *foreign
@@ -162,6 +164,17 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, fo
 	}
 	ctrl.LoggerFrom(ctx).Info("capacity of node", "node", d.Name, "vmSize", capacity.VMSize, "maxDataDisks", capacity.MaxDataDisks, "foreignDisks", capacity.ForeignDisks)
 	return nil
+}
+
+// lacks says which SKUs of disks a VM in a zone cannot have. Of a size that Azure does not list that is not known.
+func lacks(limits provisioner.VMLimits, zone string) (premium, ultra bool) {
+	if limits.MaxDataDisks == 0 {
+		return false, false
+	}
+	if zone == "" {
+		return !limits.PremiumIO, !limits.UltraRegional
+	}
+	return !limits.PremiumIO, !slices.Contains(limits.UltraZones, zone)
 }
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.

@@ -397,6 +397,33 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	}
 }
 
+func TestWhichDisksTheVMCannotHave(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		size, zone     string
+		premium, ultra bool
+	}{
+		"a size for all disks":                            {size, "2", false, false},
+		"a size without Premium and Ultra disks":          {"Standard_A2_v2", "2", true, true},
+		"Ultra disks only in zones":                       {size, "", false, true},
+		"of a size that Azure does not list, nothing":     {"Standard_Unheard_of", "2", false, false},
+		"no Ultra disks in a zone that does not have any": {size, "9", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := &apiv1.AzDriverNode{}
+			w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
+			d.Spec.VMSize, d.Spec.Zone = test.size, test.zone
+			w.must(w.api.Update(t.Context(), d))
+			w.cacheHas(d)
+			if got, _ := w.reconcile(); got.LacksPremium != test.premium || got.LacksUltra != test.ultra || got.VMSize != test.size {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
 func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,6 +1,7 @@
 package handover_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -99,6 +100,53 @@ func TestCapacityAndCreateVolumeAgree(t *testing.T) {
 	expectCode(t, err, codes.ResourceExhausted)
 	if p.Volume("another") != nil {
 		t.Error("what could not be created is left over")
+	}
+}
+
+func TestAZoneWhoseVMsCannotHaveTheDiskHasNoCapacity(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	available := func(sku, zone string) int64 {
+		t.Helper()
+		got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"skuName": sku}, AccessibleTopology: in(zone)})
+		must(t, err)
+		return got.GetAvailableCapacity()
+	}
+	awaited := func(sku, zone string, want int64) {
+		t.Helper()
+		p.Eventually(sku+" in "+zone, func() string {
+			if got := available(sku, zone); got != want {
+				return fmt.Sprintf("%d available, want %d", got, want)
+			}
+			return ""
+		})
+	}
+	if available("Premium_LRS", region+"-1") == 0 {
+		t.Error("a zone without nodes, of which nothing is known")
+	}
+	p.AddNode("ca-plain", "1", "Standard_A2_v2")
+	p.AddNode("ca-regional", "", size)
+	awaited("Premium_LRS", region+"-1", 0)
+	awaited("PremiumV2_LRS", region+"-1", 0)
+	awaited("UltraSSD_LRS", region+"-1", 0)
+	awaited("StandardSSD_LRS", region+"-1", eib)
+	awaited("Premium_LRS", region+"-2", eib)
+	awaited("Premium_LRS", "", eib)
+	p.AddNode("ca-premium", "1", size)
+	awaited("Premium_LRS", region+"-1", eib)
+	awaited("UltraSSD_LRS", region+"-1", eib)
+}
+
+func TestReplicasGoWhereTheVMCanHaveThem(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("rp-a", "1", size)
+	p.AddNode("rp-b", "1", "Standard_A2_v2")
+	p.AddNode("rp-c", "1", size)
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "3"})
+	must(t, p.Publish(t.Context(), handle, "rp-a"))
+	stageOn(t, p, handle, "vol", "rp-a")
+	awaitReplica(t, p, "vol", "rp-c")
+	if a := p.Attachment("vol", "rp-b"); a != nil {
+		t.Errorf("a VM of a size without Premium disks got one: %+v", a.Status)
 	}
 }
 

@@ -143,6 +143,9 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 			taken++
 		}
 	}
+	if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
+		v.Capacity = c
+	}
 	if most := slots(d); most > 0 {
 		v.FreeSlots = max(most-taken, 0)
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -68,6 +70,11 @@ func (s *Server) capacity(ctx context.Context, request *csi.GetCapacityRequest) 
 	case o.unknown != nil && !errors.Is(o.unknown, provisioner.Unauthorized):
 		return nil, o.unknown
 	}
+	if named {
+		if can, err := s.nodesTake(ctx, where, p.SKU()); err != nil || !can {
+			return nothing(ctx, fmt.Sprintf("no VM in %s can have %s disks attached", where, p.SKU())), err
+		}
+	}
 	left, err := s.SKUs.Quota(ctx, p.SubscriptionID, where.location, p.SKU())
 	if err != nil {
 		// What cannot be known does not keep pods from being scheduled: Azure decides when the disk is created.
@@ -78,6 +85,26 @@ func (s *Server) capacity(ctx context.Context, request *csi.GetCapacityRequest) 
 		left = provisioner.DiskQuota{Disks: provisioner.Unlimited, SizeBytes: provisioner.Unlimited}
 	}
 	return room(ctx, p, o.limits.MaxSizeBytes, left)
+}
+
+// nodesTake says whether there is a node in a place whose VM can have disks of the SKU, or none at all yet of which it is known.
+func (s *Server) nodesTake(ctx context.Context, p place, skuName string) (bool, error) {
+	var nodes apiv1.AzDriverNodeList
+	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list nodes: %w", err)
+	}
+	known := false
+	for i := range nodes.Items {
+		d := &nodes.Items[i]
+		if d.Spec.Zone != p.zone || !strings.EqualFold(d.Spec.Location, p.location) {
+			continue
+		}
+		if d.Status.Capacity.Takes(skuName) {
+			return true, nil
+		}
+		known = true
+	}
+	return !known, nil
 }
 
 // ofTheDriver leaves out the parameters of a StorageClass that the provisioner keeps for itself.
