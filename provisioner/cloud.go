@@ -40,9 +40,10 @@ type Disks interface {
 	Get(ctx context.Context, id string) (Disk, error)
 	// List reads all disks of a resource group.
 	List(ctx context.Context, scope Scope) ([]Disk, error)
-	// Update changes what change names and nothing else. A size that the disk already has,
-	// or that is smaller, is left alone. Errors: NotFound, InvalidArgument, FailedPrecondition (a shared disk
-	// that is attached cannot grow), Conflict.
+	// Update changes what change names and nothing else, all of it in one call to the platform or none. A size that the disk already has,
+	// or that is smaller, is left alone; so is everything else that the disk has already. The operation of a conversion to
+	// another SKU may end before the conversion does; see Disk.CompletionPercent. Errors: NotFound, InvalidArgument (the platform never
+	// takes it for this disk), FailedPrecondition (not while the disk is attached, or not yet), Conflict.
 	Update(ctx context.Context, id string, change DiskChange) (Operation, error)
 	// Delete asks for the disk's deletion. A disk that does not exist is a success.
 	// Errors: FailedPrecondition while it is attached to any VM.

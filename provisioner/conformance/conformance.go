@@ -79,6 +79,7 @@ func Run(t *testing.T, factory func(t *testing.T) Harness) {
 		tests []test
 	}{
 		{"disks", diskTests()},
+		{"changes of disks", changeTests()},
 		{"snapshots", snapshotTests()},
 		{"attachments", attachmentTests()},
 		{"joining", joiningTests()},
