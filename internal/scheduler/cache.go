@@ -192,18 +192,30 @@ func slim(object any) (any, error) {
 		o.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: o.Spec.VolumeName, StorageClassName: o.Spec.StorageClassName}
 		o.Status = corev1.PersistentVolumeClaimStatus{}
 	case *corev1.PersistentVolume:
-		o.Spec = slimVolume(o.Spec.PersistentVolumeSource)
+		o.Spec = slimVolume(o.Spec)
 		o.Status = corev1.PersistentVolumeStatus{}
 	case *storagev1.StorageClass:
-		*o = storagev1.StorageClass{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Provisioner: o.Provisioner}
+		*o = storagev1.StorageClass{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+			Provisioner: o.Provisioner, Parameters: onlySKU(o.Parameters)}
 	}
 	return object, nil
 }
 
-func slimVolume(source corev1.PersistentVolumeSource) corev1.PersistentVolumeSpec {
+// onlySKU leaves of parameters or attributes what skuOf looks for.
+func onlySKU(parameters map[string]string) map[string]string {
+	if sku := skuOf(parameters); sku != "" {
+		return map[string]string{"skuName": sku}
+	}
+	return nil
+}
+
+func slimVolume(source corev1.PersistentVolumeSpec) corev1.PersistentVolumeSpec {
 	var spec corev1.PersistentVolumeSpec
 	if csi := source.CSI; csi != nil {
 		spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csi.Driver, VolumeHandle: csi.VolumeHandle}
+		if source.VolumeAttributesClassName == nil { // which may have changed the SKU
+			spec.CSI.VolumeAttributes = onlySKU(csi.VolumeAttributes)
+		}
 	}
 	if disk := source.AzureDisk; disk != nil {
 		spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: disk.DataDiskURI}

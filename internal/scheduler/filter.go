@@ -19,6 +19,8 @@ const (
 	FaultLost Fault = "lost"
 	// FaultStale: the heartbeats that the node plug-in promised do not come.
 	FaultStale Fault = "stale-heartbeat"
+	// FaultUnsupported: disks of that SKU cannot be attached to the VM.
+	FaultUnsupported Fault = "unsupported-disk"
 	// FaultNoRoom: the VM cannot take the pod's disks besides those that cannot give way.
 	FaultNoRoom Fault = "no-room"
 )

@@ -114,6 +114,39 @@ func TestWhatGivesWay(t *testing.T) {
 	}
 }
 
+func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
+	t.Parallel()
+	plain := func(n *apiv1.AzDriverNode) {
+		n.Spec.VMSize = "Standard_A2_v2"
+		n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_A2_v2", MaxDataDisks: 4, LacksPremium: true, LacksUltra: true}
+	}
+	premium, ultra := class("premium", driver), class("ultra", driver)
+	premium.Parameters = map[string]string{"SkuName": "Premium_LRS", "tags": "a=b"}
+	ultra.Parameters = map[string]string{"storageaccounttype": "UltraSSD_LRS"}
+	bound, changed := volume("pv-bound", driver, diskURI("bound")), volume("pv-changed", driver, diskURI("changed"))
+	bound.Spec.CSI.VolumeAttributes = map[string]string{"skuName": "PremiumV2_LRS"}
+	changed.Spec.CSI.VolumeAttributes = map[string]string{"skuName": "Premium_LRS"}
+	changed.Spec.VolumeAttributesClassName = ptr.To("silver")
+	_, config := startAPI(t, premium, ultra, class("ours", driver), bound, changed,
+		claim("wants-premium", "", "premium"), claim("wants-ultra", "", "ultra"), claim("wants-any", "", "ours"),
+		claim("bound", "pv-bound", "premium"), claim("changed", "pv-changed", "premium"), node("plain", plain), node("unknown"),
+	)
+	view := startView(t, config)
+	for name, want := range map[string]bool{"wants-premium": false, "wants-ultra": false, "wants-any": true, "bound": false, "changed": true} {
+		volumes, err := view.Volumes(context.Background(), pod(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := view.Room(context.Background(), "plain", volumes)
+		if err != nil || h.Usable() != want || (!want && h.Fault != FaultUnsupported) {
+			t.Errorf("%s: %+v, %v", name, h, err)
+		}
+		if h, err := view.Room(context.Background(), "unknown", volumes); err != nil || !h.Usable() {
+			t.Errorf("%s on a node of which nothing is known: %+v, %v", name, h, err)
+		}
+	}
+}
+
 func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	t.Parallel()
 	sized := func(most, foreign int32) func(*apiv1.AzDriverNode) {

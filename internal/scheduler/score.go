@@ -27,6 +27,8 @@ var weights = map[Presence]int64{Attaching: 1, Replica: 3, Primary: 4}
 type Volume struct {
 	// Name of the AzVolume; "" for a claim that has no disk yet.
 	Name string
+	// SKU of the disk as its class or its PersistentVolume names it; "" if they do not, or if it may have changed since.
+	SKU string
 	// Nodes that the disk is at, or on its way to.
 	Nodes map[string]Presence
 }

@@ -43,14 +43,14 @@ func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	var volumes []Volume
 	seen := map[string]bool{}
 	for i := range pod.Spec.Volumes {
-		diskURI, ours, err := v.disk(ctx, pod, &pod.Spec.Volumes[i])
+		disk, err := v.disk(ctx, pod, &pod.Spec.Volumes[i])
 		if err != nil {
 			return nil, err
 		}
-		if !ours {
+		if !disk.ours {
 			continue
 		}
-		volume := Volume{Name: volumeName(diskURI)}
+		volume := Volume{Name: volumeName(disk.uri), SKU: disk.sku}
 		if volume.Name != "" {
 			if seen[volume.Name] {
 				continue
@@ -65,9 +65,17 @@ func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	return volumes, nil
 }
 
-// disk returns the resource ID of the disk behind a pod's volume; "" with ours
-// for a claim of this driver that has no disk yet.
-func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (uri string, ours bool, err error) {
+// disk is the disk behind a pod's volume.
+type disk struct {
+	// uri is the resource ID; "" for a claim that has no disk yet.
+	uri string
+	sku string
+	// ours says that it is this driver's.
+	ours bool
+}
+
+// disk finds the disk behind a pod's volume.
+func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (disk, error) {
 	claimName := ""
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -76,41 +84,50 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 		claimName = pod.Name + "-" + volume.Name
 	case volume.AzureDisk != nil:
 		// Kubernetes hands volumes of the former in-tree plug-in to the driver of this name.
-		return volume.AzureDisk.DataDiskURI, v.servesInTree(), nil
+		return disk{uri: volume.AzureDisk.DataDiskURI, ours: v.servesInTree()}, nil
 	default:
-		return "", false, nil
+		return disk{}, nil
 	}
 	var claim corev1.PersistentVolumeClaim
 	if found, err := v.get(ctx, pod.Namespace, claimName, &claim); err != nil || !found {
-		return "", false, err
+		return disk{}, err
 	}
 	if volume.Ephemeral != nil && !metav1.IsControlledBy(&claim, pod) {
-		return "", false, nil // somebody else's claim of the same name
+		return disk{}, nil // somebody else's claim of the same name
 	}
 	if claim.Spec.VolumeName == "" {
-		ours, err := v.provisions(ctx, claim.Spec.StorageClassName)
-		return "", ours, err
+		return v.toBeProvisioned(ctx, claim.Spec.StorageClassName)
 	}
 	var pv corev1.PersistentVolume
 	if found, err := v.get(ctx, "", claim.Spec.VolumeName, &pv); err != nil || !found {
-		return "", false, err
+		return disk{}, err
 	}
 	switch {
 	case pv.Spec.CSI != nil:
-		return pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.Driver == v.DriverName, nil
+		return disk{uri: pv.Spec.CSI.VolumeHandle, sku: skuOf(pv.Spec.CSI.VolumeAttributes), ours: pv.Spec.CSI.Driver == v.DriverName}, nil
 	case pv.Spec.AzureDisk != nil:
-		return pv.Spec.AzureDisk.DataDiskURI, v.servesInTree(), nil
+		return disk{uri: pv.Spec.AzureDisk.DataDiskURI, ours: v.servesInTree()}, nil
 	}
-	return "", false, nil
+	return disk{}, nil
 }
 
-func (v *View) provisions(ctx context.Context, className *string) (bool, error) {
+// skuOf finds the SKU among the parameters of a class or the attributes of a volume; "" if they do not name it.
+func skuOf(parameters map[string]string) string {
+	for key, value := range parameters {
+		if strings.EqualFold(key, "skuName") || strings.EqualFold(key, "storageAccountType") {
+			return value
+		}
+	}
+	return ""
+}
+
+func (v *View) toBeProvisioned(ctx context.Context, className *string) (disk, error) {
 	if className == nil || *className == "" {
-		return false, nil
+		return disk{}, nil
 	}
 	var class storagev1.StorageClass
 	found, err := v.get(ctx, "", *className, &class)
-	return found && class.Provisioner == v.DriverName, err
+	return disk{sku: skuOf(class.Parameters), ours: found && class.Provisioner == v.DriverName}, err
 }
 
 func (v *View) nodes(ctx context.Context, volume string) (map[string]Presence, error) {
@@ -182,6 +199,11 @@ func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Health,
 	capacity := node.Status.Capacity
 	if capacity == nil || capacity.VMSize != node.Spec.VMSize {
 		return Health{}, nil
+	}
+	for _, volume := range volumes {
+		if volume.Nodes[name] < Replica && !capacity.Takes(volume.SKU) {
+			return Health{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", volume.SKU)}, nil
+		}
 	}
 	slots := Slots{Max: int(capacity.MaxDataDisks), Foreign: int(capacity.ForeignDisks)}
 	var list apiv1.AzVolumeAttachmentList
