@@ -125,7 +125,7 @@ func FuzzRefusal(f *testing.F) {
 		if !errors.As(translated, &e) || !kinds[provisioner.KindOf(translated)] {
 			t.Fatalf("%v is of the kind %q", translated, provisioner.KindOf(translated))
 		}
-		if e.RetryAfter < 0 {
+		if e.RetryAfter < 0 || e.RetryAfter > longestSilence {
 			t.Errorf("silence of %s", e.RetryAfter)
 		}
 		_ = translated.Error()

@@ -212,6 +212,9 @@ func remainingOf(h http.Header) []remaining {
 	return all
 }
 
+// longestSilence is the longest that an answer can ask for: the length of Azure's longest window. More is a mistake, which must not silence the driver for good.
+const longestSilence = time.Hour
+
 // retryAfter reads how long an answer asks to wait; 0 if it does not say.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	for _, header := range []struct {
@@ -220,10 +223,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}{{"retry-after-ms", time.Millisecond}, {"x-ms-retry-after-ms", time.Millisecond}, {"Retry-After", time.Second}} {
 		value := h.Get(header.name)
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
-			return time.Duration(n) * header.unit
+			return time.Duration(min(n, int(longestSilence/header.unit))) * header.unit
 		}
 		if at, err := http.ParseTime(value); err == nil && at.After(now) {
-			return at.Sub(now)
+			return min(at.Sub(now), longestSilence)
 		}
 	}
 	return 0
