@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
@@ -65,6 +67,12 @@ func main() {
 	if err := writeParameters(filepath.Join(os.Args[1], "storageclass-parameters.md")); err != nil {
 		log.Fatal(err)
 	}
+	if err := writeMutableParameters(filepath.Join(os.Args[1], "volumeattributesclass-parameters.md")); err != nil {
+		log.Fatal(err)
+	}
+	if err := writeSnapshotParameters(filepath.Join(os.Args[1], "snapshotclass-parameters.md")); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // writeRole writes the role definition that the driver needs at Azure, and the page that says what each of its actions is for.
@@ -97,23 +105,43 @@ const rolePage = "# The role that the driver needs at Azure\n\n" +
 	"This page is generated from the code. That the actions are enough, and that none is one too many, is proved by `provisioner/azure: TestAzureConformsOverAzuresim,\n" +
 	"TestTheRoleHoldsNoActionThatIsNotNeeded` on a simulator that refuses what no role grants.\n\n"
 
+const strictness = "Names are compared without regard to case; values are exact. An unknown parameter, a value that is not allowed and parameters that\n" +
+	"contradict each other are refused with `INVALID_ARGUMENT`, and the message names the parameter, the value and what is allowed.\n"
+
 func writeParameters(path string) error {
+	return writeTable(path, "# StorageClass parameters\n\n"+strictness+
+		"Parameters without an effect are accepted so that StorageClasses of the V1 driver go on working.\n\n", volumeparams.Keys())
+}
+
+func writeMutableParameters(path string) error {
+	return writeTable(path, "# VolumeAttributesClass parameters\n\n"+strictness+
+		"So is a parameter that a disk has for life. What is not named stays as it is.\n\n", volumeparams.MutableKeys())
+}
+
+func writeSnapshotParameters(path string) error {
+	return writeTable(path, "# VolumeSnapshotClass parameters\n\n"+strictness+
+		"Parameters without an effect are accepted so that VolumeSnapshotClasses of the V1 driver go on working.\n"+
+		"What the parameters do together is told in the [guide to snapshots](../guides/snapshots.md).\n\n", snapshotparams.Keys())
+}
+
+func writeTable(path, heading string, keys []paramtable.Doc) error {
 	var page bytes.Buffer
-	page.WriteString("# StorageClass parameters\n\n" +
-		"Names are compared without regard to case; values are exact. An unknown parameter, a value that is not allowed and parameters that\n" +
-		"contradict each other are refused with `INVALID_ARGUMENT`, and the message names the parameter, the value and what is allowed.\n" +
-		"Parameters without an effect are accepted so that StorageClasses of the V1 driver go on working.\n\n" +
-		"This page is generated from the table that parses the parameters.\n\n" +
-		"| parameter | allowed | default | effect |\n|---|---|---|---|\n")
-	for _, key := range volumeparams.Keys() {
+	page.WriteString(heading + "This page is generated from the table that parses the parameters.\n\n" +
+		"| parameter | allowed | default | effect | what the V1 driver does instead |\n|---|---|---|---|---|\n")
+	for _, key := range keys {
 		names := "`" + strings.Join(append([]string{key.Name}, key.Aliases...), "`, `") + "`"
-		effect := ""
-		if !key.Effective {
+		effect := key.Effect
+		if effect == "" && !key.Effective {
 			effect = "none"
 		}
-		fmt.Fprintf(&page, "| %s | %s | %s | %s |\n", names, key.Allowed, key.Default, effect)
+		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", names, cell(key.Allowed), cell(key.Default), cell(effect), cell(key.V1))
 	}
 	return os.WriteFile(path, page.Bytes(), 0o644)
+}
+
+// cell is a text as a cell of a table takes it.
+func cell(text string) string {
+	return strings.NewReplacer("|", "\\|", "<", "&lt;").Replace(text)
 }
 
 func write(p program, bin, path string) error {

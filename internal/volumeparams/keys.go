@@ -26,6 +26,8 @@ const (
 	claimNamespaceKey = "csi.storage.k8s.io/pvc/namespace"
 	volumeNameKey     = "csi.storage.k8s.io/pv/name"
 
+	unknownToV1 = "Unknown."
+
 	customerKey  = "EncryptionAtRestWithCustomerKey"
 	allowPrivate = "AllowPrivate"
 )
@@ -58,7 +60,7 @@ func diskKeys() []key {
 			About("How many VMs can have the disk attached at once; the most depends on SKU and size. What the volume itself does not use goes to replicas.", laterRefusal),
 		paramtable.Integer("maxMountReplicaCount", 0, 14, "maxShares - 1; 0 for multi-node access modes",
 			func(p *Parameters, v int64) { n := int32(v); p.MaxMountReplicaCount = &n }).
-			About("How many nodes keep the disk attached besides the one that uses it.", "Unknown."),
+			About("How many nodes keep the disk attached besides the one that uses it.", unknownToV1),
 		key{Name: "location", Allowed: "a region, as in eastus", Default: "that of the zone, or else the cluster's", Check: paramtable.IsLocation,
 			Set: func(p *Parameters, v string) { p.Location = paramtable.Location(v) }}.
 			About("The region of the disk; the nodes must be there.", ""),
@@ -92,12 +94,12 @@ func performanceKeys() []key {
 			func(p *Parameters, v int64) { p.DiskMBpsReadWrite = &v }).
 			About("Provisioned throughput of UltraSSD_LRS and PremiumV2_LRS in MB/s; the range depends on the IOPS.", onlyInternals),
 		whole("diskIOPSReadOnly", "Azure's", func(p *Parameters, v int64) { p.DiskIOPSReadOnly = &v }).
-			About("IOPS of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only.", "Unknown."),
+			About("IOPS of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only.", unknownToV1),
 		whole("diskMBpsReadOnly", "Azure's", func(p *Parameters, v int64) { p.DiskMBpsReadOnly = &v }).
-			About("Throughput of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only, in MB/s.", "Unknown."),
+			About("Throughput of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only, in MB/s.", unknownToV1),
 		key{Name: "tier", Allowed: "P1 to P80: that of the size or a higher one", Default: "that of the size", Check: isTier,
 			Set: func(p *Parameters, v string) { p.Tier = strings.ToUpper(v) }}.
-			About("The performance tier of Premium_LRS and Premium_ZRS.", "Unknown."),
+			About("The performance tier of Premium_LRS and Premium_ZRS.", unknownToV1),
 		paramtable.Boolean("enableBursting", func(p *Parameters, v bool) { p.EnableBursting = v }).
 			About("On-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB, not of shared disks.", lenient+" "+laterRefusal),
 		paramtable.Boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.EnablePerformancePlus = v }).
@@ -109,9 +111,9 @@ func performanceKeys() []key {
 			About("Attaches the disk with the write accelerator of M-series VMs: Premium_LRS and Premium_ZRS, not shared, caching None or ReadOnly. "+
 				"It is kept on the disk as the tag `"+TagWriteAccelerator+"`.", lenient),
 		paramtable.Boolean("optimizedForFrequentAttach", func(p *Parameters, v bool) { p.OptimizedForFrequentAttach = v }).
-			About("Tells Azure that the disk moves more than five times a day.", "Unknown."),
+			About("Tells Azure that the disk moves more than five times a day.", unknownToV1),
 		paramtable.OneOf("availabilityPolicy", []string{"None", "AutomaticReattach"}, "Azure's", func(p *Parameters, v string) { p.AvailabilityPolicy = v }).
-			About("What Azure does when the disk is slow to answer: nothing, or detach and attach it again.", "Unknown."),
+			About("What Azure does when the disk is slow to answer: nothing, or detach and attach it again.", unknownToV1),
 		key{Name: profileKey, Allowed: anyCaseOf(profiles), Default: ProfileNone, Check: paramtable.AnyCase(profiles),
 			Set: func(p *Parameters, v string) { p.Tuning.Profile = strings.ToLower(v) }}.
 			About("The kernel's settings of the device: `basic` has the node compute them from the disk's IOPS and throughput, `advanced` takes them from "+deviceSettingPrefix+"… .",

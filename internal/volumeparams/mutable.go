@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
@@ -36,7 +37,7 @@ func changeTable() paramtable.Table[Change] {
 	like := func(name, effect string, set func(*Change, string)) paramtable.Key[Change] {
 		i := slices.IndexFunc(table, func(k key) bool { return k.Name == name })
 		k := table[i]
-		return paramtable.Key[Change]{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Check: k.Check, Set: set}.About(effect, "")
+		return paramtable.Key[Change]{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Check: k.Check, Set: set}.About(effect, ignoredByV1(k))
 	}
 	text := func(field func(*Change) **string) func(*Change, string) {
 		return func(c *Change, v string) { *field(c) = &v }
@@ -56,7 +57,7 @@ func changeTable() paramtable.Table[Change] {
 		like("tier", "Sets the performance tier of Premium_LRS and Premium_ZRS, also in use unless the disk is shared.",
 			func(c *Change, v string) { v = strings.ToUpper(v); c.Tier = &v }),
 		like("enableBursting", "Turns on-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB on, while the disk is not attached, or off, 12 hours later at the earliest.",
-			func(c *Change, v string) { on := strings.EqualFold(v, "true"); c.EnableBursting = &on }),
+			func(c *Change, v string) { on, _ := strconv.ParseBool(strings.ToLower(v)); c.EnableBursting = &on }),
 		like("networkAccessPolicy", "Sets who can export the disk. AllowPrivate needs diskAccessID; another one takes it away.", text(func(c *Change) **string { return &c.NetworkAccessPolicy })),
 		like("publicNetworkAccess", "Sets whether the disk can be exported over the internet.", text(func(c *Change) **string { return &c.PublicNetworkAccess })),
 		like("diskAccessID", "Sets the disk access resource; only with networkAccessPolicy AllowPrivate.", text(func(c *Change) **string { return &c.DiskAccessID })),
@@ -65,6 +66,18 @@ func changeTable() paramtable.Table[Change] {
 		like(claimNameKey, "Fills the templates in tags.", func(c *Change, v string) { c.claimName = v }),
 		like(claimNamespaceKey, "Fills the templates in tags.", func(c *Change, v string) { c.claimNamespace = v }),
 		like(volumeNameKey, "Fills the templates in tags.", func(c *Change, v string) { c.volumeID = v }),
+	}
+}
+
+// ignoredByV1 says how the V1 driver takes a parameter in a VolumeAttributesClass.
+func ignoredByV1(k key) string {
+	switch {
+	case strings.Contains(k.Name, "/"), k.Name == "skuName", k.Name == "diskIOPSReadWrite", k.Name == "diskMBpsReadWrite":
+		return ""
+	case k.V1 == unknownToV1:
+		return unknownToV1
+	default:
+		return "Is taken and ignored."
 	}
 }
 
