@@ -235,6 +235,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		Register: func(r grpc.ServiceRegistrar) {
 			csi.RegisterIdentityServer(r, identityServer)
 			csi.RegisterControllerServer(r, controllerServer)
+			csi.RegisterGroupControllerServer(r, controllerServer)
 		},
 	})
 	if err != nil {

@@ -183,7 +183,7 @@ func (s *Stack) startNode(t *testing.T, i int) {
 		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
 		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--log-level", "debug",
 		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
-		"--device-links", filepath.Join(s.Dir, "hv", "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms",
+		"--device-links", filepath.Join(s.Dir, "hv", "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms", "--enable-expansion",
 	}, answersHTTP("http://"+health+"/readyz"))
 	node.process.mustStart(t)
 	conn, err := Connect(node.Socket)

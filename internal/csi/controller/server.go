@@ -59,9 +59,10 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Server implements the CSI Controller service.
+// Server implements the CSI Controller and GroupController services.
 type Server struct {
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	Options
 	busy    *busy
 	disks   *diskCache
@@ -105,6 +106,7 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,

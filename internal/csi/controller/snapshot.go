@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ type wantedSnapshot struct {
 	sourceID   string // as the caller spelled it
 	target     volumehandle.Snapshot
 	parameters snapshotparams.Parameters
+	// usableFrom are the places from one of which the snapshot must be usable; none for any.
+	usableFrom []place
 }
 
 // CreateSnapshot takes a snapshot of a disk. What there is, and how far it has come, is Azure's to tell: a repeated call goes on where any
@@ -80,6 +83,10 @@ func (s *Server) wantedSnapshot(ctx context.Context, request *csi.CreateSnapshot
 		return w, grpcstatus.Error(codes.NotFound, err.Error())
 	}
 	w.sourceID = request.GetSourceVolumeId()
+	// Preferences make no difference: a snapshot is usable in all of its region, and nowhere else.
+	if w.usableFrom, err = s.places(&csi.TopologyRequirement{Requisite: request.GetAccessibilityRequirements().GetRequisite()}); err != nil {
+		return w, err
+	}
 	w.target = volumehandle.Snapshot{
 		SubscriptionID: first(w.parameters.SubscriptionID, w.source.SubscriptionID), ResourceGroup: first(w.parameters.ResourceGroup, w.source.ResourceGroup),
 		Name: snapshotparams.NameSnapshot(request.GetName()),
@@ -88,10 +95,32 @@ func (s *Server) wantedSnapshot(ctx context.Context, request *csi.CreateSnapshot
 }
 
 func (w wantedSnapshot) response(taken provisioner.Snapshot) *csi.Snapshot {
+	return describeSnapshot(taken, w.target.String(), w.sourceID)
+}
+
+// describeSnapshot translates a snapshot. The caller says how the IDs are spelled.
+func describeSnapshot(found provisioner.Snapshot, id, sourceID string) *csi.Snapshot {
 	return &csi.Snapshot{
-		SnapshotId: w.target.String(), SourceVolumeId: w.sourceID, SizeBytes: taken.SizeBytes,
-		CreationTime: timestamppb.New(cutAt(taken)), ReadyToUse: taken.Ready,
+		SnapshotId: id, SourceVolumeId: sourceID, SizeBytes: found.SizeBytes, CreationTime: timestamppb.New(cutAt(found)), ReadyToUse: found.Ready,
+		GroupSnapshotId: found.Tags[tagGroup],
 	}
+}
+
+// GetSnapshot reads one snapshot, whoever made it.
+func (s *Server) GetSnapshot(ctx context.Context, request *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	if request.GetSnapshotId() == "" {
+		return nil, invalidArgument("snapshot ID: missing")
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	found, err := s.snapshotByID(ctx, &csi.ListSnapshotsRequest{SnapshotId: request.GetSnapshotId()})
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if len(found) == 0 {
+		return nil, grpcstatus.Errorf(codes.NotFound, "there is no snapshot %s", request.GetSnapshotId())
+	}
+	return &csi.GetSnapshotResponse{Snapshot: describeSnapshot(found[0], request.GetSnapshotId(), sourceOf(found[0]))}, nil
 }
 
 // cutAt is when the content of a snapshot was fixed.
@@ -113,10 +142,22 @@ func (s *Server) takeSnapshot(ctx context.Context, w wantedSnapshot) (provisione
 	if err := w.parameters.Check(disk); err != nil {
 		return provisioner.Snapshot{}, err
 	}
+	if err := w.checkUsable(first(w.parameters.Location, disk.Location)); err != nil {
+		return provisioner.Snapshot{}, err
+	}
 	if w.parameters.Abroad(disk) {
 		return s.copyAbroad(ctx, w, disk.Location)
 	}
 	return s.ensureSnapshot(ctx, w.spec(w.target, w.source.String(), disk.Location))
+}
+
+// checkUsable says whether a snapshot in a region is usable from one of the places that were asked for. A place outside of
+// the zones does not tell its region, and is taken to be the cluster's own.
+func (w wantedSnapshot) checkUsable(location string) error {
+	if len(w.usableFrom) == 0 || slices.ContainsFunc(w.usableFrom, func(p place) bool { return p.location == "" || strings.EqualFold(p.location, location) }) {
+		return nil
+	}
+	return grpcstatus.Errorf(codes.ResourceExhausted, "a snapshot in region %s is not usable from %s", location, locations(w.usableFrom))
 }
 
 // takenBefore answers a repeated call whose disk has gone since: what was cut from it is still there, and is brought to its end.
@@ -209,6 +250,8 @@ func (s *Server) deleteSnapshot(ctx context.Context, handle volumehandle.Snapsho
 	case errors.Is(err, provisioner.NotFound):
 	case err != nil:
 		return fmt.Errorf("read snapshot: %w", err)
+	case found.Tags[tagGroup] != "" || found.Tags[tagSealOf] != "":
+		return invalidArgument("snapshot %s is part of a group and is deleted with it", handle)
 	default:
 		if err := s.removeSnapshot(ctx, handle.String()); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/protobuf/types/known/timestamppb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,7 +24,7 @@ import (
 
 // ListSnapshots lists snapshots as Azure has them, whoever made them: the one of an ID, those of a volume, or all of the resource groups that this
 // cluster has to do with, which are its own, those of the driver's volumes and those that VolumeSnapshotContents name. One whose content is not
-// fixed yet is left out, and so are those in whose place there will be a copy in another region.
+// fixed yet is left out, and so are those in whose place there will be a copy in another region, and the seals of groups.
 func (s *Server) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if request.GetMaxEntries() < 0 {
 		return nil, invalidArgument("max entries: value %d is not allowed; allowed: 0 or more", request.GetMaxEntries())
@@ -53,9 +52,7 @@ func (s *Server) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRe
 	}
 	response := &csi.ListSnapshotsResponse{NextToken: next}
 	for _, f := range found {
-		entry := &csi.Snapshot{
-			SnapshotId: f.ID, SourceVolumeId: sourceOf(f), SizeBytes: f.SizeBytes, CreationTime: timestamppb.New(cutAt(f)), ReadyToUse: f.Ready,
-		}
+		entry := describeSnapshot(f, f.ID, sourceOf(f))
 		if request.GetSnapshotId() != "" {
 			entry.SnapshotId = request.GetSnapshotId() // in the caller's spelling
 		}
@@ -80,7 +77,7 @@ func sourceOf(found provisioner.Snapshot) string {
 
 // listable says whether a snapshot is one that a caller may know of, and is of the source that was asked for, if one was.
 func listable(found provisioner.Snapshot, source string) bool {
-	return found.Cut && found.Tags[tagCopyOf] == "" && (source == "" || strings.EqualFold(sourceOf(found), source))
+	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" && (source == "" || strings.EqualFold(sourceOf(found), source))
 }
 
 func (s *Server) snapshotByID(ctx context.Context, request *csi.ListSnapshotsRequest) ([]provisioner.Snapshot, error) {

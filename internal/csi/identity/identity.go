@@ -41,12 +41,14 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: s.options.DriverName, VendorVersion: s.options.Version}, nil
 }
 
-// GetPluginCapabilities returns that there is a controller service and that
-// volumes are not accessible from everywhere.
+// GetPluginCapabilities returns that there is a controller service, also for groups of snapshots, and that
+// volumes and snapshots are not accessible from everywhere.
 func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	capabilities := []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
+		service(csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS),
+		service(csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE),
 	}
 	for _, kind := range s.options.Expansion {
 		capabilities = append(capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{

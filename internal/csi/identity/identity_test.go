@@ -31,8 +31,10 @@ func TestPluginCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[csi.PluginCapability_Service_Type]bool{
-		csi.PluginCapability_Service_CONTROLLER_SERVICE:               true,
-		csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS: true,
+		csi.PluginCapability_Service_CONTROLLER_SERVICE:                 true,
+		csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS:   true,
+		csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS: true,
+		csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE:           true,
 	}
 	expansion := 0
 	for _, capability := range got.GetCapabilities() {
