@@ -89,8 +89,14 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 	if err != nil {
 		return err
 	}
-	if v == nil {
-		return nil
+	others, err := s.foreign(ctx, v, node)
+	if err != nil {
+		return err
+	}
+	if others {
+		if v, err = s.takeOver(ctx, handle, node); err != nil || v == nil {
+			return err
+		}
 	}
 	if v.Spec.Access == apiv1.AccessMultiNode {
 		return s.unpublishMultiNode(ctx, v, node)

@@ -1,0 +1,99 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// A volume that the V1 driver published was attached without a record of this driver's. Only Azure knows of it, until
+// it is taken back: then it must not stay attached for good.
+
+// foreign says whether somebody else may have published the volume to the node: it has no AzVolume, or one that was
+// adopted and never claimed, and no attachment to the node.
+func (s *Server) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
+	if v == nil {
+		return true, nil
+	}
+	if v.Spec.Origin != apiv1.OriginAdopted || v.Status.Primary != nil || v.DeletionTimestamp != nil {
+		return false, nil
+	}
+	a, err := s.attachment(ctx, s.Reader, v.Name, node)
+	return a == nil, err
+}
+
+// takeOver makes a volume that somebody else published to the node this driver's, as a publish would, so that it can be
+// taken back like any other. It returns nil if the disk is not attached to the node's VM.
+func (s *Server) takeOver(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
+	d, err := s.attachedByOthers(ctx, handle, node)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	v, err := s.adopt(ctx, handle, nil, access{pattern: apiv1.AccessSingleNode})
+	if err != nil {
+		return nil, err
+	}
+	epoch := int64(plan.MultiNodeEpoch)
+	if v.Spec.Access == apiv1.AccessSingleNode {
+		claim, err := s.claim(ctx, handle, v, node)
+		if err != nil {
+			return nil, err
+		}
+		epoch = claim.Epoch
+	}
+	if _, _, err := s.promote(ctx, v, d, apiv1.AzVolumeAttachmentSpec{
+		VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch,
+	}); err != nil {
+		return nil, err
+	}
+	return s.volume(ctx, handle)
+}
+
+// attachedByOthers returns the node's AzDriverNode if Azure says that the disk is attached to its VM, and nil if it says
+// that it is not. Aborted: the node's VM is not known, and may be the one that Azure names.
+func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzDriverNode, error) {
+	disk, err := s.Disks.Get(ctx, handle.String())
+	if errors.Is(err, provisioner.NotFound) || err == nil && len(disk.AttachedTo) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read disk: %w", err)
+	}
+	var nodes apiv1.AzDriverNodeList
+	if err := s.Reader.List(ctx, &nodes, client.InNamespace(s.Namespace)); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	vms := map[string]*apiv1.AzDriverNode{}
+	for i := range nodes.Items {
+		d := &nodes.Items[i]
+		vms[strings.ToLower(d.Spec.VMID)] = d
+	}
+	known := slices.ContainsFunc(nodes.Items, func(d apiv1.AzDriverNode) bool { return d.Name == node })
+	for _, vm := range disk.AttachedTo {
+		switch d := vms[strings.ToLower(vm)]; {
+		case d != nil && d.Name == node:
+			return d, nil
+		case d == nil && !known && s.nodeExists(ctx, node):
+			return nil, grpcstatus.Errorf(codes.Aborted, "the disk is attached to %s, and whether that is node %s is not known until its node plug-in runs", vm, node)
+		}
+	}
+	return nil, nil
+}
+
+// nodeExists says whether Kubernetes has the node, or may have it.
+func (s *Server) nodeExists(ctx context.Context, node string) bool {
+	return !apierrors.IsNotFound(s.Reader.Get(ctx, client.ObjectKey{Name: node}, &corev1.Node{}))
+}
