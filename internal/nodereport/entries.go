@@ -37,6 +37,19 @@ func (r *Reporter) Confirm(ctx context.Context, staged apiv1.StagedVolume) error
 	return nil
 }
 
+// Resized writes the size of the device of a volume that has grown since it was staged. A volume that has no entry gets none.
+func (r *Reporter) Resized(ctx context.Context, volume string, sizeBytes int64) error {
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 && status.StagedVolumes[i].Phase == apiv1.PhaseStaged {
+			status.StagedVolumes[i].SizeBytes = sizeBytes
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("report the size of volume %s: %w", volume, err)
+	}
+	return nil
+}
+
 // BeginUnstage writes that the node is letting go of a volume. A volume that has no entry gets none.
 func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {

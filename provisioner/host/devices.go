@@ -87,12 +87,11 @@ func (d devices) open(ctx context.Context, path string) (provisioner.Device, err
 	})
 }
 
-// Rescan asks the SCSI layer for the size, where the device has one, and drops
+// Rescan asks the SCSI or NVMe layer for the size, where the device has one, and drops
 // the page cache of the device: while this node held a replica, another node wrote.
 func (d devices) Rescan(ctx context.Context, path string) (provisioner.Device, error) {
 	return bounded(ctx, func() (provisioner.Device, error) {
-		rescan := filepath.Join(d.options.SysRoot, "class/block", filepath.Base(path), "device/rescan")
-		if err := writeAttribute(rescan, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.askForSize(path); err != nil {
 			return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "rescan %s: %w", path, err)
 		}
 		file, err := openDevice(path, os.O_RDONLY)
@@ -105,6 +104,24 @@ func (d devices) Rescan(ctx context.Context, path string) (provisioner.Device, e
 		}
 		return describe(file, path)
 	})
+}
+
+// askForSize makes the kernel ask the disk for its size. A SCSI disk is asked itself, an NVMe namespace through its controller; other
+// devices, and partitions, have nobody to ask but what they are on.
+func (d devices) askForSize(path string) error {
+	dir := filepath.Join(d.options.SysRoot, "class/block", filepath.Base(path))
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
+		dir = filepath.Dir(dir)
+	}
+	for _, attribute := range []string{"device/rescan", "device/rescan_controller"} {
+		if err := writeAttribute(filepath.Join(dir, attribute), "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Flush opens the device exclusively, which the kernel refuses as long as a

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +102,47 @@ func TestRescanShowsTheNewSizeAndTheOtherNodesData(t *testing.T) {
 	}
 	if _, err := devices.Rescan(t.Context(), "/dev/not-there"); !errors.Is(err, provisioner.Unavailable) {
 		t.Errorf("a device that is not there: %v, want Unavailable", err)
+	}
+}
+
+func TestRescanAsksWhoeverKnowsTheSize(t *testing.T) {
+	disk := hosttest.NewDisk(t, 8*hosttest.MiB)
+	for name, test := range map[string]struct{ file, link string }{
+		"a SCSI disk after the 26th":      {file: "devices/vmbus/block/sdab/device/rescan", link: "devices/vmbus/block/sdab"},
+		"an NVMe namespace":               {file: "devices/pci/nvme0/nvme0n9/device/rescan_controller", link: "devices/pci/nvme0/nvme0n9"},
+		"the disk of a partition":         {file: "devices/vmbus/block/sdc/device/rescan", link: "devices/vmbus/block/sdc/sdc1"},
+		"the namespace of a partition":    {file: "devices/pci/nvme0/nvme0n2/device/rescan_controller", link: "devices/pci/nvme0/nvme0n2/nvme0n2p1"},
+		"a disk that is no link in sysfs": {file: "class/block/NAME/device/rescan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sys := t.TempDir()
+			device := filepath.Base(disk.Device)
+			file := filepath.Join(sys, strings.ReplaceAll(test.file, "NAME", device))
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if test.link != "" {
+				target := filepath.Join(sys, test.link)
+				if err := os.MkdirAll(target, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasPrefix(name, "the ") {
+					if err := os.WriteFile(filepath.Join(target, "partition"), []byte("1"), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				symlink(t, target, filepath.Join(sys, "class/block", device))
+			}
+			if _, err := host.New(host.Options{SysRoot: sys}).Devices().Rescan(t.Context(), disk.Device); err != nil {
+				t.Fatal(err)
+			}
+			if raw, err := os.ReadFile(file); err != nil || string(raw) != "1" {
+				t.Errorf("it was told %q, %v", raw, err)
+			}
+		})
 	}
 }
 

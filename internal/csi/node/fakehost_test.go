@@ -25,6 +25,8 @@ type memoryHost struct {
 	// options of the last mount.
 	options string
 	formats int
+	// onFind is called when the device is looked for.
+	onFind func()
 	// tuned are the settings that were written last.
 	tuned []provisioner.DeviceSetting
 }
@@ -54,6 +56,9 @@ func (h memoryDevices) Find(ctx context.Context, number int32) (provisioner.Devi
 	if number != lun {
 		<-ctx.Done()
 		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device: %w", ctx.Err())
+	}
+	if h.onFind != nil {
+		h.onFind()
 	}
 	return provisioner.Device{Path: memoryDevice, SizeBytes: h.size}, nil
 }

@@ -192,11 +192,24 @@ func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int
 	if err != nil {
 		return provisioner.Device{}, fmt.Errorf("rescan device of volume %s: %w", volume.Name, err)
 	}
-	if recorded := volume.Status.SizeBytes; recorded != 0 && device.SizeBytes != recorded {
-		return provisioner.Device{}, refuse("device %s at LUN %d has %d bytes, and volume %s is recorded to have %d: it is not used",
-			device.Path, lun, device.SizeBytes, volume.Name, recorded)
+	if hasSize(volume, device.SizeBytes) {
+		return device, nil
 	}
-	return device, nil
+	// The disk may have been asked to grow, and have grown, since the volume was read.
+	if current, _, err := s.read(ctx, volume.Name); err != nil {
+		return provisioner.Device{}, err
+	} else if current.UID == volume.UID && hasSize(current, device.SizeBytes) {
+		return device, nil
+	}
+	return provisioner.Device{}, refuse("device %s at LUN %d has %d bytes, and volume %s is recorded to have %d: it is not used",
+		device.Path, lun, device.SizeBytes, volume.Name, volume.Status.SizeBytes)
+}
+
+// hasSize says whether a device can be the volume's by its size: the one on record, or one on the way to what is asked for, since
+// a disk that is growing is larger before anybody can write so.
+func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {
+	recorded := volume.Status.SizeBytes
+	return recorded == 0 || sizeBytes == recorded || sizeBytes > recorded && sizeBytes <= volume.Spec.CapacityBytes
 }
 
 // part returns the partition of a disk that is the volume, or the disk itself for partition 0.

@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// NodeExpandVolume implements csi.NodeServer. It makes the kernel see the size of the volume's own device, whatever that is
+// called, and then grows the filesystem, if there is one. Errors: Unavailable while the device does not
+// show the size that is required.
+func (s *Server) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	response, err := s.expand(ctx, request)
+	if err != nil {
+		return nil, status.From(err)
+	}
+	return response, nil
+}
+
+func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	name, mount, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
+	mounted := err == nil
+	if err != nil && (name == "" || !errors.Is(err, provisioner.NotFound)) {
+		return nil, err
+	}
+	unlock, lockErr := s.lock(name)
+	if lockErr != nil {
+		return nil, lockErr
+	}
+	defer unlock()
+	record, recorded, recordErr := s.options.Records.Get(name)
+	switch {
+	case recordErr != nil:
+		return nil, recordErr
+	case !mounted && !(recorded && record.Block && record.BootID == s.options.BootID):
+		return nil, err
+	case !mounted:
+		// After its restart the kubelet knows a block device by another path than the one where it was published.
+		mount.Source = record.Device
+	}
+	device, err := s.options.Host.Devices().Rescan(ctx, mount.Source)
+	if err != nil {
+		return nil, fmt.Errorf("rescan device of volume %s: %w", name, err)
+	}
+	required := request.GetCapacityRange().GetRequiredBytes()
+	switch {
+	case device.SizeBytes >= required:
+	case record.Partition > 0:
+		return nil, refuse("partition %d of the disk, which is volume %s, has %d bytes, and does not grow with the disk to the %d that are required",
+			record.Partition, name, device.SizeBytes, required)
+	default:
+		return nil, provisioner.Errorf(provisioner.Unavailable, "device %s has %d bytes and not yet the %d that are required", device.Path, device.SizeBytes, required)
+	}
+	if !recorded || !record.Block {
+		if err := s.options.Host.Filesystems().Grow(ctx, device.Path, request.GetVolumePath()); err != nil {
+			return nil, fmt.Errorf("grow filesystem: %w", err)
+		}
+	}
+	if err := s.recordSize(ctx, record, recorded, device.SizeBytes); err != nil {
+		return nil, err
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: device.SizeBytes}, nil
+}
+
+// recordSize writes the size of a device that has grown where it is recorded.
+func (s *Server) recordSize(ctx context.Context, record nodereport.Record, recorded bool, sizeBytes int64) error {
+	if !recorded {
+		return nil
+	}
+	if record.SizeBytes != sizeBytes {
+		record.SizeBytes = sizeBytes
+		if err := s.options.Records.Put(record); err != nil {
+			return err
+		}
+	}
+	return s.options.Report.Resized(ctx, record.VolumeName, sizeBytes)
+}
