@@ -225,3 +225,38 @@ func TestControllerGetVolume(t *testing.T) {
 	_, err = get(handle)
 	expectCode(t, err, codes.Unavailable)
 }
+
+func TestTheHealthOfAVolumeWhoseDiskIsGone(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	for _, name := range []string{"well", "robbed"} {
+		p.Create(name, nil)
+	}
+	unwell := func() []*csi.VolumeHealth {
+		t.Helper()
+		response, err := p.CSI.ControllerListVolumeHealth(t.Context(), &csi.ControllerListVolumeHealthRequest{})
+		must(t, err)
+		return response.GetEntries()
+	}
+	if got := unwell(); len(got) != 0 {
+		t.Fatalf("two volumes that are well: %v", got)
+	}
+	op, err := p.Cloud.Disks().Delete(t.Context(), controlplane.DiskID("robbed")) // behind the driver's back
+	must(t, err)
+	must(t, op.Wait(t.Context()))
+	p.Stop() // what it read of Azure goes with the process
+	p.Start()
+	p.Eventually("the loss is told", func() string {
+		got := unwell()
+		if len(got) != 1 || got[0].GetVolumeId() != controlplane.DiskID("robbed") || got[0].GetHealthStatuses()[0].GetStatus() != csi.VolumeHealthErrorType_DATA_LOSS {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	if n := p.Cloud.CallCount(fake.DisksList); n > 2 {
+		t.Errorf("%d lists at Azure", n)
+	}
+	got, err := p.CSI.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: controlplane.DiskID("robbed")})
+	if err != nil || len(got.GetVolumeHealth().GetHealthStatuses()) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,12 +64,33 @@ func (s *Server) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*c
 	}
 	entries, err := s.volumeFaults(ctx, v)
 	if missing && v.Status.DiskURI != "" && v.DeletionTimestamp == nil {
-		entries = append(entries, unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s is gone at Azure", handle)))
+		entries = append(entries, diskMissing(handle))
 	}
 	return entries, err
 }
 
-// ControllerListVolumeHealth lists the volumes with which something is wrong, by what the custom resources say; it asks Azure for nothing.
+func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry {
+	return unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s is gone at Azure", handle))
+}
+
+// diskGone says that the disk of a volume that was created is not at Azure any more.
+func (s *Server) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) bool {
+	if v.Status.DiskURI == "" || v.DeletionTimestamp != nil {
+		return false
+	}
+	since := v.CreationTimestamp.Time
+	if c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionReady); c != nil && c.LastTransitionTime.After(since) {
+		since = c.LastTransitionTime.Time
+	}
+	gone, err := s.disks.gone(ctx, handleOf(v), since, left)
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).V(1).Info("it is not known whether the disk is there", "volume", v.Name, "reason", err.Error())
+	}
+	return gone
+}
+
+// ControllerListVolumeHealth lists the volumes with which something is wrong, by what the custom resources say, and those whose disk Azure does not
+// have any more, by a list of disks that is a few minutes old at most. Where Azure does not answer, the former are listed.
 func (s *Server) ControllerListVolumeHealth(ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	if request.GetMaxEntries() < 0 {
 		return nil, invalidArgument("max entries: %d must not be negative", request.GetMaxEntries())
@@ -77,11 +99,17 @@ func (s *Server) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 	if err := s.Client.List(ctx, &all, client.InNamespace(s.Namespace)); err != nil {
 		return nil, statusOf(fmt.Errorf("list volumes: %w", err))
 	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
 	var unwell []*csi.VolumeHealth
+	left := mostLookedFor
 	for i := range all.Items {
 		entries, err := s.volumeFaults(ctx, &all.Items[i])
 		if err != nil {
 			return nil, statusOf(err)
+		}
+		if s.diskGone(ctx, &all.Items[i], &left) {
+			entries = append(entries, diskMissing(volumehandle.Of(all.Items[i].Spec.Disk)))
 		}
 		if len(entries) > 0 {
 			unwell = append(unwell, &csi.VolumeHealth{VolumeId: volumehandle.Of(all.Items[i].Spec.Disk).String(), HealthStatuses: entries})
