@@ -34,3 +34,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseSnapshot(f *testing.F) {
+	for _, seed := range []string{
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s", "/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/SNAPSHOTS/S_1",
+		"", "snapshot-1", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := volumehandle.ParseSnapshot(text)
+		if err != nil {
+			return
+		}
+		if again, err := volumehandle.ParseSnapshot(h.String()); err != nil || again != h || !strings.EqualFold(h.String(), text) {
+			t.Fatalf("%q read back as %+v: %v", text, again, err)
+		}
+	})
+}

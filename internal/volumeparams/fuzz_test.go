@@ -113,3 +113,42 @@ func FuzzTags(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseChange(f *testing.F) {
+	for _, seed := range [][4]string{
+		{"skuName", "PremiumV2_LRS", "diskIOPSReadWrite", "4000"}, {"tier", "P50", "tags", "a=b"}, {"fsType", "xfs", "", ""}, {"enableBursting", "1", "networkAccessPolicy", "AllowPrivate"},
+		{"tags", "disk.csi.azure.com-volume-uid=x", "tagValueDelimiter", ";"}, {"SKUNAME", "UltraSSD_LRS", "storageAccountType", "Premium_LRS"},
+	} {
+		f.Add(seed[0], seed[1], seed[2], seed[3], int64(64))
+	}
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string, gib int64) {
+		raw := map[string]string{k1: v1, k2: v2}
+		change, err := volumeparams.ParseChange(raw)
+		if err != nil {
+			if !errors.Is(err, provisioner.InvalidArgument) {
+				t.Fatal(err)
+			}
+			return
+		}
+		before, err := volumeparams.Parse(map[string]string{"skuName": "Premium_LRS", "maxShares": "2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := (min(max(gib, 1), 32767)) * volumeparams.GiB
+		after, err := before.With(change, size)
+		if err != nil {
+			if !errors.Is(err, provisioner.InvalidArgument) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if after.MaxShares != before.MaxShares || after.SKUName == volumeparams.UltraSSDLRS {
+			t.Fatalf("%v made %+v", raw, after)
+		}
+		// Asked for again, it changes nothing more.
+		again, err := after.With(change, size)
+		if err != nil || again.SKUName != after.SKUName || len(again.Tags) != len(after.Tags) {
+			t.Fatalf("a second time %v made %+v: %v", raw, again, err)
+		}
+	})
+}
