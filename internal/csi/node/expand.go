@@ -57,13 +57,13 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	default:
 		return nil, provisioner.Errorf(provisioner.Unavailable, "device %s has %d bytes and not yet the %d that are required", device.Path, device.SizeBytes, required)
 	}
+	if err := s.recordSize(ctx, record, recorded, device.SizeBytes); err != nil {
+		return nil, err
+	}
 	if !recorded || !record.Block {
 		if err := s.options.Host.Filesystems().Grow(ctx, device.Path, request.GetVolumePath()); err != nil {
 			return nil, fmt.Errorf("grow filesystem: %w", err)
 		}
-	}
-	if err := s.recordSize(ctx, record, recorded, device.SizeBytes); err != nil {
-		return nil, err
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: device.SizeBytes}, nil
 }

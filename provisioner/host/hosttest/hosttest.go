@@ -14,6 +14,8 @@ import (
 	"time"
 
 	mountutils "k8s.io/mount-utils"
+
+	"golang.org/x/sys/unix"
 )
 
 // MiB in bytes.
@@ -185,4 +187,16 @@ func mountsOf(t *testing.T, device string) []string {
 		}
 	}
 	return targets
+}
+
+// MayGrowMounted says whether the kernel lets this process grow an ext filesystem that is mounted; some sandboxes take that away even from
+// root. Where it does not, the filesystem has to grow when it is staged next.
+func MayGrowMounted(t *testing.T) bool {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		t.Fatal(err)
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
