@@ -52,7 +52,7 @@ func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Clo
 	}
 	cloud, err := azure.New(ctx, azure.Options{
 		Credential: credentials, Transport: credentials, Cloud: credentials.Cloud(), SubscriptionID: settings.SubscriptionID,
-		Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("azure"),
+		EdgeZone: file.ExtendedLocationName, Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("azure"),
 		UserAgent: "azuredisk/" + version.Version, UserAgentPrefix: prefix, UserAgentSuffix: settings.UserAgentSuffix,
 	})
 	if err != nil {

@@ -31,6 +31,8 @@ type Options struct {
 	Cloud cloud.Configuration
 	// SubscriptionID for what has no resource ID of its own, which is the SKU list.
 	SubscriptionID string
+	// EdgeZone is the edge zone that disks and snapshots are made in; "" for none. It is the cluster's, so that it is no parameter of a disk.
+	EdgeZone string
 	// Transport of HTTP requests; the SDK's own if nil.
 	Transport policy.Transporter
 	// Clock that pacing and polling go by; the real one if nil.
@@ -55,6 +57,7 @@ type Cloud struct {
 	credential   azcore.TokenCredential
 	options      *arm.ClientOptions
 	subscription string
+	edgeZone     string
 	pacer        *pacer
 	habits       *habits
 	metrics      *metrics
@@ -107,7 +110,7 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 	}
 	c := &Cloud{
 		ctx: ctx, clock: options.Clock, log: options.Logger, credential: options.Credential,
-		subscription: options.SubscriptionID, rand: options.Rand, pacer: newPacer(), habits: &habits{},
+		subscription: options.SubscriptionID, edgeZone: options.EdgeZone, rand: options.Rand, pacer: newPacer(), habits: &habits{},
 		clients: map[string]*clients{}, lros: map[string]*lro{},
 	}
 	if c.metrics, err = newMetrics(options.Metrics); err != nil {
@@ -177,6 +180,15 @@ func (c *Cloud) Instances() provisioner.Instances { return instances{c} }
 
 // SKUs returns the resource SKUs, which are read again once a day, and quotas, which are read at most once a minute.
 func (c *Cloud) SKUs() provisioner.SKUs { return c.skus }
+
+// extendedLocation is where disks and snapshots are made besides the region.
+func (c *Cloud) extendedLocation() *armcompute.ExtendedLocation {
+	if c.edgeZone == "" {
+		return nil
+	}
+	kind := armcompute.ExtendedLocationTypesEdgeZone
+	return &armcompute.ExtendedLocation{Name: &c.edgeZone, Type: &kind}
+}
 
 // resource is a parsed resource ID.
 type resource struct {

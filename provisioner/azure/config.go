@@ -24,6 +24,9 @@ type Config struct {
 	SubscriptionID string `json:"subscriptionId"`
 	ResourceGroup  string `json:"resourceGroup"`
 	Location       string `json:"location"`
+	// ExtendedLocationName is the edge zone that disks and snapshots are made in, and ExtendedLocationType must be "EdgeZone" where it is set.
+	ExtendedLocationType string `json:"extendedLocationType"`
+	ExtendedLocationName string `json:"extendedLocationName"`
 	// UserAgent is put in front of what the driver says of itself in its requests.
 	UserAgent string `json:"userAgent"`
 	// ResourceManagerEndpoint replaces the cloud's. Plain http is meant for a simulator.
@@ -182,6 +185,12 @@ func (c *Config) validate() error {
 	}
 	if s := c.IdentitySystem; s != "" && !strings.EqualFold(s, "azure_ad") && !strings.EqualFold(s, identitySystemADFS) {
 		faults = append(faults, fmt.Errorf("identitySystem %q must be azure_ad or adfs", s))
+	}
+	if (c.ExtendedLocationName != "" || c.ExtendedLocationType != "") && !strings.EqualFold(c.ExtendedLocationType, "EdgeZone") {
+		faults = append(faults, fmt.Errorf("extendedLocationType %q must be EdgeZone, with a name in extendedLocationName", c.ExtendedLocationType))
+	}
+	if c.ExtendedLocationType != "" {
+		need(c.ExtendedLocationName, "extendedLocationName", " for extendedLocationType "+c.ExtendedLocationType)
 	}
 	faults = append(faults, c.validateEndpoints())
 	switch c.identity() {

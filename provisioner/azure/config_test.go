@@ -29,6 +29,10 @@ func TestConfigurations(t *testing.T) {
 		"every fault at once":                           {file: `{"cloud": "Mars", "aadClientSecret": "x"}`, faults: []string{"subscriptionId", "resourceGroup", "location", "Mars", "tenantId", "aadClientId", "resourceManagerEndpoint"}},
 		"an endpoint that is none":                      {file: `{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "ftp://x"}`, faults: []string{"resourceManagerEndpoint", "ftp://x"}},
 		"a secret must not go to Azure over plain http": {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x", "activeDirectoryEndpoint": "http://x"}`, faults: []string{"plain http"}},
+		"an edge zone":                                  {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone", "extendedLocationName": "attatlanta1"}`},
+		"an edge zone without a name":                   {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone"}`, faults: []string{"extendedLocationName is missing"}},
+		"an extended location of another type":          {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "CustomLocation", "extendedLocationName": "x"}`, faults: []string{`extendedLocationType "CustomLocation" must be EdgeZone`}},
+		"an identity system that there is not":          {file: `{` + base + `, "useManagedIdentityExtension": true, "identitySystem": "ldap"}`, faults: []string{`identitySystem "ldap" must be azure_ad or adfs`}},
 		"not JSON":                                      {file: `{`, faults: []string{"parse"}},
 	} {
 		t.Run(name, func(t *testing.T) {

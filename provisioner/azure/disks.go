@@ -90,7 +90,9 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 	case err != nil && !errors.Is(err, provisioner.NotFound):
 		return nil, err
 	}
-	p, err := wrap(r.disks.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, newDisk(spec), nil))
+	body := newDisk(spec)
+	body.ExtendedLocation = d.cloud.extendedLocation()
+	p, err := wrap(r.disks.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
 	op, err := d.cloud.begun(kindCreateDisk, spec.ID, p, err)
 	return op, d.cloud.overQuota(ctx, r.SubscriptionID, spec, err)
 }

@@ -117,6 +117,7 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 		option := armcompute.DiskCreateOptionCopyStart
 		body.Properties.CreationData.CreateOption = &option
 	}
+	body.ExtendedLocation = s.cloud.extendedLocation()
 	p, err := wrap(r.snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
 	return s.cloud.begun(kindCreateSnapshot, spec.ID, p, err)
 }
