@@ -61,6 +61,9 @@ func (k kernelDevices) Read(context.Context, string) error              { return
 type kernelTuner struct{ *kernel }
 
 func (k kernelTuner) Partition(_ context.Context, disk string, number int) (provisioner.Device, error) {
+	if number == 1 {
+		return provisioner.Device{Path: disk + "1", SizeBytes: k.size}, nil
+	}
 	return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk, number)
 }
 

@@ -107,6 +107,10 @@ func lookRows() []row[nodeWorld] {
 		{"NodeExpandVolume", "filesystem and device have the size, or are larger", codes.OK, func(w nodeWorld) error { return w.inUse().expand(w.target(), 1<<30) }},
 		{"NodeExpandVolume", "volume ID or path are missing", codes.InvalidArgument, func(w nodeWorld) error { return w.expand("", 1<<30) }},
 		{"NodeExpandVolume", "the volume is not at the path, or the ID is no disk's", codes.NotFound, func(w nodeWorld) error { return w.expand(w.target(), 1<<30) }},
+		{"NodeExpandVolume", "the volume is a partition of its disk, and that has not the size", codes.FailedPrecondition, func(w nodeWorld) error {
+			w.must(w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.VolumeContext = map[string]string{"partition": "1"} }))
+			return w.expand(w.staging(), 2<<30)
+		}},
 		{"NodeExpandVolume", "the device does not show the size yet", codes.Unavailable, func(w nodeWorld) error { return w.inUse().expand(w.target(), 2<<30) }},
 		{"NodeExpandVolume", "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error {
 			w.inUse()
