@@ -3,6 +3,7 @@ package handover_test
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -170,7 +171,7 @@ func TestListVolumesHasWhatIsNotAdoptedYet(t *testing.T) {
 
 func TestListVolumesInPagesThatSurviveInsertsAndDeletes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	for _, name := range []string{"p-1", "p-3", "p-5", "p-7"} {
+	for _, name := range []string{"0p-1", "0p-3", "0p-5", "0p-7"} {
 		p.Create(name, nil)
 	}
 	var seen []string
@@ -179,20 +180,22 @@ func TestListVolumesInPagesThatSurviveInsertsAndDeletes(t *testing.T) {
 		response, err := p.CSI.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: 2, StartingToken: token})
 		must(t, err)
 		for _, e := range response.GetEntries() {
-			id := e.GetVolume().GetVolumeId()
-			seen = append(seen, id[strings.LastIndex(id, "/")+1:])
+			// PersistentVolumes that other tests made are listed behind these.
+			if name := path.Base(e.GetVolume().GetVolumeId()); strings.HasPrefix(name, "0p-") {
+				seen = append(seen, name)
+			}
 		}
 		return response.GetNextToken()
 	}
 	token := page("")
-	p.Create("p-2", nil) // before the place where the list goes on
-	p.Create("p-4", nil) // right there
-	_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: controlplane.DiskID("p-3")})
+	p.Create("0p-2", nil) // before the place where the list goes on
+	p.Create("0p-4", nil) // right there
+	_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: controlplane.DiskID("0p-3")})
 	must(t, err)
 	for token != "" {
 		token = page(token)
 	}
-	if want := []string{"p-1", "p-3", "p-4", "p-5", "p-7"}; !slices.Equal(seen, want) {
+	if want := []string{"0p-1", "0p-3", "0p-4", "0p-5", "0p-7"}; !slices.Equal(seen, want) {
 		t.Errorf("listed %v, want %v", seen, want)
 	}
 	for _, bad := range []string{"3", "no token", "MQ"} {
