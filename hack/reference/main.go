@@ -103,7 +103,9 @@ const rolePage = "# The role that the driver needs at Azure\n\n" +
 	"[guide to credentials](../guides/credentials.md#what-the-identity-must-be-allowed).\n\n" +
 	"An action with an entry in the last column can be left out where that is not used.\n\n" +
 	"This page is generated from the code. That the actions are enough, and that none is one too many, is proved by `provisioner/azure: TestAzureConformsOverAzuresim,\n" +
-	"TestTheRoleHoldsNoActionThatIsNotNeeded` on a simulator that refuses what no role grants.\n\n"
+	"TestTheRoleHoldsNoActionThatIsNotNeeded` on a simulator that refuses what no role grants.\n\n" +
+	"Which actions Azure looks for at what a call refers to is known from its own refusals for the sources of snapshots and clones and for encryption sets; for disk\n" +
+	"accesses it is inferred from their pattern.\n\n"
 
 const strictness = "Names are compared without regard to case; values are exact. An unknown parameter, a value that is not allowed and parameters that\n" +
 	"contradict each other are refused with `INVALID_ARGUMENT`, and the message names the parameter, the value and what is allowed.\n"
