@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -45,13 +46,17 @@ func (s *Stack) awaitNodes(t *testing.T) {
 	}
 }
 
-// makeNode makes the Node object of a VM.
-func (s *Stack) makeNode(t *testing.T, name string) {
+// MakeNode makes the Node object of a VM, unless it is there.
+func (s *Stack) MakeNode(t *testing.T, name string) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelTopologyZone: s.Zone, corev1.LabelTopologyRegion: Location, corev1.LabelInstanceTypeStable: vmSize, TopologyKey: s.Zone,
 	}}}
-	if err := s.Kube.Create(t.Context(), node); err != nil {
+	err := s.Kube.Create(t.Context(), node)
+	if apierrors.IsAlreadyExists(err) {
+		return
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Stack"}}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -62,9 +63,11 @@ type Stack struct {
 	ControllerSocket string
 	// Kube reads the API server.
 	Kube client.WithWatch
+	// Admin is the URL of azuresim's admin API.
+	Admin string
 
 	controller csi.ControllerClient
-	arm        string
+	arm, admin string
 	bin        string
 	logs       string
 	kubeconfig string
@@ -76,6 +79,7 @@ type Stack struct {
 type Node struct {
 	Name    string
 	Socket  string
+	metrics string
 	dir     string
 	client  csi.NodeClient
 	process *Process
@@ -85,6 +89,51 @@ type Node struct {
 func (n *Node) paths(volumeID string) (staging, target string) {
 	name := filepath.Base(volumeID)
 	return filepath.Join(n.dir, "staging", name, "globalmount"), filepath.Join(n.dir, "pods", name, "mount")
+}
+
+// Dir is where the test may stage and publish on the node.
+func (n *Node) Dir() string { return n.dir }
+
+// CSI calls the node plug-in.
+func (n *Node) CSI() csi.NodeClient { return n.client }
+
+// Metrics returns what the node plug-in serves to Prometheus.
+func (n *Node) Metrics(t *testing.T) string {
+	t.Helper()
+	return call(t, http.MethodGet, "http://"+n.metrics+"/metrics")
+}
+
+// Controller calls the first controller plug-in.
+func (s *Stack) Controller() csi.ControllerClient { return s.controller }
+
+// CutPower cuts a node's VM off its disks, as a power cut does, and RestorePower gives them back. Its node plug-in runs on.
+func (s *Stack) CutPower(t *testing.T, node *Node) {
+	t.Helper()
+	call(t, http.MethodPost, s.admin+"/admin/vms/"+node.Name+"/power-cut")
+}
+
+// RestorePower is the end of CutPower.
+func (s *Stack) RestorePower(t *testing.T, node *Node) {
+	t.Helper()
+	call(t, http.MethodPost, s.admin+"/admin/vms/"+node.Name+"/power-restore")
+}
+
+func call(t *testing.T, method, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s: %s (%v)", method, url, response.Status, body, err)
+	}
+	return string(body)
 }
 
 // Start starts a stack that ends with the test.
@@ -154,7 +203,7 @@ func (s *Stack) startAzure(t *testing.T, flags []string) {
 	s.hypervisor.mustStart(t)
 
 	listen, admin := freeAddress(t), freeAddress(t)
-	s.arm = "http://" + listen
+	s.arm, s.admin = "http://"+listen, "http://"+admin
 	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), append([]string{
 		"serve", "--listen", listen, "--admin-listen", admin, "--state-dir", filepath.Join(s.Dir, "azure"),
 		"--latency", "fast", "--throttle", "off", "--hypervisor", socket,
@@ -168,7 +217,7 @@ func (s *Stack) startNode(t *testing.T, i int) {
 	t.Helper()
 	name := fmt.Sprintf("node-%d", i+1)
 	s.putVM(t, name)
-	s.makeNode(t, name)
+	s.MakeNode(t, name)
 	imdsAddress := freeAddress(t)
 	imds := newProcess("imds-"+name, s.logs, filepath.Join(s.bin, "azuresim"), []string{
 		"imds", "--arm-endpoint", s.arm, "--subscription", Subscription, "--resource-group", ResourceGroup,
@@ -177,11 +226,11 @@ func (s *Stack) startNode(t *testing.T, i int) {
 	imds.mustStart(t)
 
 	dir := filepath.Join(s.Dir, name)
-	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock")}
+	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock"), metrics: freeAddress(t)}
 	health := freeAddress(t)
 	node.process = newProcess("azuredisk-"+name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
 		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
-		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--log-level", "debug",
+		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", node.metrics, "--log-level", "debug",
 		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
 		"--device-links", filepath.Join(s.Dir, "hv", "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms", "--enable-expansion",
 	}, answersHTTP("http://"+health+"/readyz"))
@@ -194,6 +243,14 @@ func (s *Stack) startNode(t *testing.T, i int) {
 	node.client = csi.NewNodeClient(conn)
 	s.Nodes = append(s.Nodes, node)
 	s.killable = append(s.killable, node.process)
+}
+
+// AddNode starts one more VM with its node plug-in and waits until its AzDriverNode is ready.
+func (s *Stack) AddNode(t *testing.T) *Node {
+	t.Helper()
+	s.startNode(t, len(s.Nodes))
+	s.awaitNodes(t)
+	return s.Nodes[len(s.Nodes)-1]
 }
 
 func (s *Stack) startController(t *testing.T, i int) {
