@@ -67,9 +67,12 @@ type Page struct {
 	Of string
 	// StartingToken is where to begin; "" for the beginning.
 	StartingToken string
-	// MaxEntries bounds the page; 0 or less for all.
+	// MaxEntries bounds the page; 0 or less for as many as one answer holds.
 	MaxEntries int32
 }
+
+// most is how many items are on a page at most, whatever is asked for: gRPC clients refuse answers of more than 4 MiB.
+const most = 2000
 
 // Cut returns the page's items in the order of their keys, and the token of the next page, "" if there is none. No two items
 // have one key, and no key is empty; items is not changed. Errors: *BadTokenError.
@@ -84,9 +87,12 @@ func Cut[T any](page Page, items []T, key func(T) string) (found []T, next strin
 		}
 	}
 	slices.SortFunc(found, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
-	most := int(page.MaxEntries)
-	if most <= 0 || most >= len(found) {
+	n := min(int(page.MaxEntries), most)
+	if n <= 0 {
+		n = most
+	}
+	if n >= len(found) {
 		return found, "", nil
 	}
-	return found[:most], Encode(page.Of, key(found[most-1])), nil
+	return found[:n], Encode(page.Of, key(found[n-1])), nil
 }

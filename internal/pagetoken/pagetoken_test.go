@@ -88,6 +88,30 @@ func TestAPageThatHoldsTheRestHasNoNext(t *testing.T) {
 	}
 }
 
+func TestAPageHoldsWhatOneAnswerCan(t *testing.T) {
+	all := make([]string, 4500)
+	for i := range all {
+		all[i] = fmt.Sprintf("%05d", i)
+	}
+	for _, asked := range []int32{0, 4000} {
+		page, pages, seen := pagetoken.Page{Of: "volumes", MaxEntries: asked}, 0, 0
+		for {
+			items, next, err := pagetoken.Cut(page, all, func(s string) string { return s })
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages, seen = pages+1, seen+len(items)
+			if next == "" {
+				break
+			}
+			page.StartingToken = next
+		}
+		if pages != 3 || seen != len(all) {
+			t.Errorf("asked for %d: %d items on %d pages", asked, seen, pages)
+		}
+	}
+}
+
 // FuzzDecode holds that no text makes Decode panic, that what it takes is the one token of its key, and that all else is a BadTokenError.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{"", "3", "!!", pagetoken.Encode("volumes", "pvc-1"), pagetoken.Encode("snapshots", "s"), "MXZvbHVtZXM", "MXZvbHVtZXMA\n"} {
