@@ -190,6 +190,10 @@ func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Prog
 	if err := b.driver(ctx, &c.Options); err != nil {
 		return err
 	}
+	// Who installs the driver later is to have this one.
+	if err := state.WriteJSON(c.Dir.Options(), c.Options); err != nil {
+		return err
+	}
 	for _, image := range c.Options.Images() {
 		if slices.Contains(there, image) {
 			continue

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,25 @@ func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Pro
 	}
 	progress("the driver is ready after %.0f s", time.Since(start).Seconds())
 	return nil
+}
+
+// DriverValues returns the Helm values of the driver for this playground, and the azure.json of its credential, which
+// they leave out.
+func (c *Cluster) DriverValues(ctx context.Context) (values, azureJSON map[string]any, err error) {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	values = c.driverValues(status.Azure)
+	azureJSON = values["cloud"].(map[string]any)["inline"].(map[string]any)
+	delete(values, "cloud")
+	return values, azureJSON, nil
+}
+
+// DriverInstalled says whether the driver's release is there.
+func (c *Cluster) DriverInstalled(ctx context.Context) (bool, error) {
+	out, err := c.helmOutput(ctx, "list", "--namespace", DriverNamespace, "--all", "--short")
+	return slices.Contains(strings.Fields(string(out)), DriverRelease), err
 }
 
 // UninstallDriver uninstalls the driver's chart. The chart itself refuses while there

@@ -53,8 +53,8 @@ type Report struct {
 	Tests   []Result  `json:"tests"`
 }
 
-// Write writes the report to lifecycle.json in the folder and returns its path.
-func (r *Report) Write(dir string) (string, error) {
+// Write writes the report to a file of that name in the folder, and returns its path.
+func (r *Report) Write(dir, name string) (string, error) {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return "", err
@@ -62,7 +62,7 @@ func (r *Report) Write(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "lifecycle.json")
+	path := filepath.Join(dir, name)
 	return path, os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
@@ -90,6 +90,20 @@ func Run(ctx context.Context, tests []Test, o Options) (report *Report, err erro
 	r.judge(ctx, Test{Topic: "the end", Name: "no sidecar was refused a right"}, w.checkRights)
 	r.report.Seconds = time.Since(r.report.Started).Seconds()
 	return r.report, ctx.Err()
+}
+
+// Add adds what came of a test that began then, and prints it.
+func (r *Report) Add(topic, name string, start time.Time, err error, print func(format string, args ...any)) {
+	result := Result{Topic: topic, Name: name, Passed: err == nil, Seconds: time.Since(start).Seconds()}
+	if err != nil {
+		result.Error = err.Error()
+		r.Failed++
+		print("FAIL %6.1f s  %s: %s\n             %s", result.Seconds, topic, name, err)
+	} else {
+		r.Passed++
+		print("ok   %6.1f s  %s: %s", result.Seconds, topic, name)
+	}
+	r.Tests = append(r.Tests, result)
 }
 
 type runner struct {
@@ -149,16 +163,7 @@ func (r *runner) judge(ctx context.Context, test Test, run func(context.Context)
 	defer cancel()
 	start := time.Now()
 	err := run(bounded)
-	result := Result{Topic: test.Topic, Name: test.Name, Passed: err == nil, Seconds: time.Since(start).Seconds()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil {
-		result.Error = err.Error()
-		r.report.Failed++
-		r.Print("FAIL %6.1f s  %s\n             %s", result.Seconds, test, err)
-	} else {
-		r.report.Passed++
-		r.Print("ok   %6.1f s  %s", result.Seconds, test)
-	}
-	r.report.Tests = append(r.report.Tests, result)
+	r.report.Add(test.Topic, test.Name, start, err, r.Print)
 }

@@ -46,7 +46,7 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	dir := root.PersistentFlags().String("state", string(state.FromEnvironment()), "folder in which the playground is kept ($PLAYGROUND_STATE)")
-	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir), newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newEnterCommand(dir), newImagesCommand(), newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newLatencyCommand(dir), newProgramsCommand())
+	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir), newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newEnterCommand(dir), newImagesCommand(), newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newMigrationCommand(dir), newLatencyCommand(dir), newProgramsCommand())
 	root.AddCommand(newInternalCommands(dir)...)
 	return root
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
+	"github.com/azuredisk-csi/azuredisk/playground/migration"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
@@ -75,7 +76,12 @@ func runLifecycle(ctx context.Context, w io.Writer, dir state.Dir, tests []lifec
 	if err != nil {
 		return err
 	}
-	path, err := report.Write(out)
+	return conclude(w, report, out, "lifecycle.json")
+}
+
+// conclude writes the report, prints the count, and fails if a test did.
+func conclude(w io.Writer, report *lifecycle.Report, out, name string) error {
+	path, err := report.Write(out, name)
 	if err != nil {
 		return err
 	}
@@ -84,4 +90,36 @@ func runLifecycle(ctx context.Context, w io.Writer, dir state.Dir, tests []lifec
 		return exitCode(1)
 	}
 	return nil
+}
+
+func newMigrationCommand(dir *string) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "migration",
+		Short: "Follow the guide from the V1 driver and back on the playground that is up, word by word",
+		Long: "Follow the guide from the V1 driver and back on the playground that is up, word by word.\n\n" +
+			"The driver is uninstalled first, and volumes are laid out as V1 leaves them. azuresim's latencies are switched to fast meanwhile.\n" +
+			"The exit code is not 0 if a step fails.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+			if err != nil {
+				return err
+			}
+			image, err := cluster.OwnImage(cmd.Context(), "probe", newProgress())
+			if err != nil {
+				return err
+			}
+			report, err := migration.Run(cmd.Context(), migration.Options{
+				Cluster: c, Image: image,
+				Print: func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...) },
+			})
+			if err != nil {
+				return err
+			}
+			return conclude(cmd.OutOrStdout(), report, out, "migration.json")
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "out", "`folder` for migration.json")
+	return cmd
 }

@@ -1,0 +1,150 @@
+// Package migration follows the guide from the V1 driver to this one and back, docs/guides/migrate-from-v1.md, on a
+// playground that is up. It reads the shell blocks of the guide and runs them as they are printed, one after the
+// other: there, back, there again while pods use the volumes, and then for good.
+//
+// V1 itself is stood in for by what it leaves in a cluster: a Helm release with its CSIDriver object, a Deployment and a
+// DaemonSet of its names (whose pods do nothing), its Secret, a StorageClass with its parameters,
+// PersistentVolumes and disks with its attributes and tags, and a VolumeAttachment. What is on the disks is checked
+// at every station.
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
+	"github.com/azuredisk-csi/azuredisk/playground/images"
+	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
+	"github.com/azuredisk-csi/azuredisk/playground/source"
+)
+
+// The sections of the guide that are followed.
+const (
+	switchOver = "Switch to this driver"
+	switchBack = "Switch back to V1"
+	removeV1   = "Remove V1 for good"
+)
+
+// Options of Run.
+type Options struct {
+	Cluster *cluster.Cluster
+	// Image is the image of cmd/probe.
+	Image images.Image
+	// Print receives a line for each step that has ended.
+	Print func(format string, args ...any)
+}
+
+// stepTimeout bounds a step.
+const stepTimeout = 6 * time.Minute
+
+// journey is one run.
+type journey struct {
+	Options
+	guide guide
+	arm   *azure.Client
+	// dir is where the guide's commands are run; it has links to what they expect there.
+	dir string
+	env []string
+	// before are the disks as V1 left them.
+	before map[string]diskFacts
+	// pods are the UIDs of the pods that must not be disturbed.
+	pods map[string]string
+}
+
+type step struct {
+	name string
+	run  func(context.Context) error
+}
+
+// Run follows the guide and returns a report with a result for each step. It stops at the first that fails. An
+// error means that it could not begin.
+func Run(ctx context.Context, o Options) (report *lifecycle.Report, err error) {
+	latency := o.Cluster.Options.Latency
+	if err := o.Cluster.SetLatency(ctx, "fast"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, o.Cluster.SetLatency(context.WithoutCancel(ctx), latency)) }()
+	j, err := prepare(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the migration: %w", err)
+	}
+	defer os.RemoveAll(j.dir)
+	report = &lifecycle.Report{Started: time.Now()}
+	for _, s := range j.steps() {
+		start := time.Now()
+		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := s.run(bounded)
+		cancel()
+		report.Add("migration", s.name, start, err, o.Print)
+		if err != nil {
+			break
+		}
+	}
+	report.Seconds = time.Since(report.Started).Seconds()
+	return report, ctx.Err()
+}
+
+func (j *journey) steps() []step {
+	follow := func(heading string) func(context.Context) error {
+		return func(ctx context.Context) error { return j.follow(ctx, heading) }
+	}
+	return []step{
+		{"the cluster has V1's objects, and its disks have data", j.layOut},
+		{"there: " + switchOver, follow(switchOver)},
+		{"a volume that V1 left attached is detached with its VolumeAttachment", j.detachLeft},
+		{"pods find on V1's, static and in-tree volumes what was there", j.startPods},
+		{"a claim of V1's StorageClass gets a disk", j.provision},
+		{"back: " + switchBack, follow(switchBack)},
+		{"the pods have not noticed, the disks are as they were, and nothing of this driver is left", j.checkBack},
+		{"there again, while pods use the volumes: " + switchOver, follow(switchOver)},
+		{"the pods have not noticed", j.checkPods},
+		{"the pods move to another node and find there what they wrote", j.movePods},
+		{removeV1, follow(removeV1)},
+		{"a claim that V1 made is deleted with its disk, and the others keep theirs", j.deleteClaims},
+		{"what was laid out is taken away", j.cleanUp},
+	}
+}
+
+// prepare makes the folder in which the guide's commands find kubectl, helm and the chart.
+func prepare(ctx context.Context, o Options) (*journey, error) {
+	root, err := source.Root()
+	if err != nil {
+		return nil, err
+	}
+	j := &journey{Options: o, before: map[string]diskFacts{}, pods: map[string]string{}}
+	if j.guide, err = readGuide(filepath.Join(root, "docs", "guides", "migrate-from-v1.md")); err != nil {
+		return nil, err
+	}
+	if j.dir, err = os.MkdirTemp("", "migration-"); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(filepath.Join(j.dir, "bin"), 0o755); err != nil {
+		return nil, err
+	}
+	links := map[string]string{"charts": filepath.Join(root, "charts")}
+	for _, name := range []string{"kubectl", "helm"} {
+		if links["bin/"+name], err = o.Cluster.Program(name); err != nil {
+			return nil, err
+		}
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(j.dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	j.env = append(os.Environ(), "KUBECONFIG="+o.Cluster.Dir.Kubeconfig(), "PATH="+filepath.Join(j.dir, "bin")+":"+os.Getenv("PATH"),
+		"HELM_CACHE_HOME="+j.dir, "HELM_CONFIG_HOME="+j.dir, "HELM_DATA_HOME="+j.dir)
+	endpoint, err := o.Cluster.Azure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if j.arm, err = azure.NewClient(ctx, endpoint, o.Cluster.Options.Credentials); err != nil {
+		return nil, fmt.Errorf("log in to azuresim: %w", err)
+	}
+	return j, o.Cluster.LoadImage(ctx, o.Image.Tar)
+}
