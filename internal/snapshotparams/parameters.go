@@ -52,21 +52,29 @@ var table = paramtable.Table[Parameters]{
 		Check: paramtable.IsResourceGroup, Set: func(p *Parameters, v string) { p.ResourceGroup = v }},
 	{Name: "subscriptionID", Allowed: "a subscription ID", Default: "the source disk's",
 		Check: paramtable.IsSubscription, Set: func(p *Parameters, v string) { p.SubscriptionID = v }},
-	paramtable.Text("location", "a region, as in eastus; another one than the source disk's makes a copy there", "the source disk's",
-		func(p *Parameters, v string) { p.Location = paramtable.Location(v) }),
-	{Name: "incremental", Allowed: "true, false", Default: "true", Check: paramtable.IsBoolean,
-		Set: func(p *Parameters, v string) { p.Full = strings.EqualFold(v, "false") }},
+	{Name: "location", Allowed: "a region, as in eastus", Default: "the source disk's", Check: paramtable.IsLocation,
+		Set:    func(p *Parameters, v string) { p.Location = paramtable.Location(v) },
+		Effect: "another region than the disk's makes a copy there", V1: "compares it with the cluster's region"},
+	{Name: "incremental", Allowed: "true, false (in any case)", Default: "true", Check: paramtable.IsBoolean,
+		Set: func(p *Parameters, v string) {
+			incremental, err := strconv.ParseBool(strings.ToLower(v))
+			p.Full = err == nil && !incremental
+		},
+		Effect: "holds what changed since the snapshot before", V1: "takes everything but the exact `false` for true"},
 	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter", "", func(p *Parameters, v string) { p.tags = v }),
 	{Name: "tagValueDelimiter", Allowed: "a text that separates tags", Default: ",", Check: paramtable.IsTagDelimiter,
 		Set: func(p *Parameters, v string) { p.tagDelimiter = v }},
 	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
 	paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Azure's", func(p *Parameters, v string) { p.PublicNetworkAccess = v }),
-	paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }),
+	paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }).
+		About("goes with networkAccessPolicy AllowPrivate, and is needed for it", "does not know it"),
 	paramtable.OneOf("dataAccessAuthMode", []string{"None", "AzureActiveDirectory"}, "Azure's", func(p *Parameters, v string) { p.DataAccessAuthMode = v }),
-	paramtable.Integer("instantAccessDurationMinutes", 60, 300, "no instant access; only for snapshots of UltraSSD_LRS and PremiumV2_LRS disks",
-		func(p *Parameters, v int64) { p.InstantAccessMinutes = v }),
-	paramtable.Text("csi.storage.k8s.io/volumesnapshot/name", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotName = v }),
-	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotNamespace = v }),
+	paramtable.Integer("instantAccessDurationMinutes", 60, 300, "no instant access", func(p *Parameters, v int64) { p.InstantAccessMinutes = v }).
+		About("snapshots of UltraSSD_LRS and PremiumV2_LRS disks only: usable at once, for so long", ""),
+	paramtable.Text("csi.storage.k8s.io/volumesnapshot/name", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotName = v }).
+		About("becomes the tag "+TagSnapshotName, ""),
+	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotNamespace = v }).
+		About("becomes the tag "+TagSnapshotNamespace, ""),
 	// Known from V1 and without effect here.
 	{Name: "csi.storage.k8s.io/volumesnapshotcontent/name", Allowed: "set by the snapshotter"},
 	{Name: "userAgent", Allowed: "any text"},

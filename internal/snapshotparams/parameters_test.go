@@ -18,6 +18,7 @@ func TestFaultsAreInvalidArgumentAndNameParameterValueAndWhatIsAllowed(t *testin
 		says []string
 	}{
 		"an unknown parameter, with the nearest one": {map[string]string{"incrementall": "true"}, []string{"incrementall", "incremental"}},
+		"a region that cannot be":                    {map[string]string{"location": "west/us"}, []string{"location", "west/us"}},
 		"neither true nor false":                     {map[string]string{"incremental": "no"}, []string{"incremental", "no", "true, false"}},
 		"instant access that is too short":           {map[string]string{"instantAccessDurationMinutes": "59"}, []string{"instantAccessDurationMinutes", "59", "60 to 300"}},
 		"instant access that is too long":            {map[string]string{"instantAccessDurationMinutes": "301"}, []string{"301", "60 to 300"}},
@@ -83,6 +84,7 @@ func TestWhatTheSourceAllows(t *testing.T) {
 		"instant access to a snapshot of an Ultra disk":  {map[string]string{"instantAccessDurationMinutes": "300", "location": "eastus"}, ultra, ""},
 		"instant access to a snapshot of a Premium disk": {map[string]string{"instantAccessDurationMinutes": "60"}, premium, "Premium_LRS"},
 		"instant access to a snapshot in another region": {map[string]string{"instantAccessDurationMinutes": "60", "location": "westus"}, ultra, "westus"},
+		"a full snapshot as 0 and in another region":     {map[string]string{"incremental": "0", "location": "westus"}, premium, "westus"},
 		"nothing at all":                                 {nil, premium, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
