@@ -1,13 +1,16 @@
 package controller_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -93,4 +96,90 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	if len(p.Cloud.State().Disks) != 1 {
 		t.Error("the disk is gone")
 	}
+}
+
+// In V1 what kept a disk from being deleted while it is attached was in the memory of one process, and each sidecar had a leader of its
+// own: the deletion was another process's. Here any process can serve any call.
+func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("gm-a", "1", vmSize)
+	p.AddNode("gm-b", "1", vmSize)
+	other, err := csicontroller.New(p.CSI.Options)
+	must(t, err)
+	handle := p.Create("vol", nil)
+	release := p.Cloud.HoldAll(fake.AttachmentsAttach)
+	must(t, p.Publish(t.Context(), handle, "gm-a"))
+	_, err = other.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
+	expectCode(t, err, codes.FailedPrecondition)
+	_, err = other.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: "gm-b", VolumeCapability: controlplane.Mounted()})
+	expectCode(t, err, codes.FailedPrecondition)
+	release()
+	_, err = other.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "gm-a"})
+	must(t, err)
+	must(t, p.Publish(t.Context(), handle, "gm-b"))
+	if at := p.AttachedTo("vol"); len(at) != 1 || at[0] != "gm-b" {
+		t.Errorf("attached to %v", at)
+	}
+}
+
+// In V1 only CreateVolume, DeleteVolume and CreateSnapshot kept a second call for the same volume out.
+func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("tc-a", "1", vmSize)
+	published := func(name string) string {
+		handle := p.Create(name, nil)
+		must(t, p.Publish(t.Context(), handle, "tc-a"))
+		return handle
+	}
+	for name, test := range map[string]struct {
+		volume string
+		method fake.Method
+		call   func(ctx context.Context, handle string) error
+	}{
+		"publish":   {p.Create("publish", nil), fake.AttachmentsAttach, func(ctx context.Context, handle string) error { return p.Publish(ctx, handle, "tc-a") }},
+		"unpublish": {published("unpublish"), fake.AttachmentsDetach, func(ctx context.Context, handle string) error { return p.Unpublish(ctx, handle, "tc-a") }},
+		"expand": {p.Create("expand", nil), fake.DisksUpdate, func(ctx context.Context, handle string) error {
+			_, err := p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: handle, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
+			return err
+		}},
+		"modify": {p.Create("modify", nil), fake.DisksUpdate, func(ctx context.Context, handle string) error {
+			_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: handle, MutableParameters: map[string]string{"tags": "a=b"}})
+			return err
+		}},
+		"delete": {p.Create("delete", nil), fake.DisksDelete, func(ctx context.Context, handle string) error {
+			_, err := p.CSI.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: handle})
+			return err
+		}},
+		"snapshot": {p.Create("snapshot", nil), fake.SnapshotsCreate, func(ctx context.Context, handle string) error {
+			_, err := p.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: handle})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The platform takes its time before it says whether it accepts.
+			remove := p.Cloud.Inject(fake.Fault{Method: test.method, ID: faultID(test.method, test.volume), Delay: 2 * time.Second})
+			defer remove()
+			before := p.Cloud.CallCount(test.method)
+			ended := make(chan error, 2)
+			for range 2 {
+				go func() { ended <- test.call(t.Context(), test.volume) }()
+			}
+			got := map[codes.Code]int{status.Code(<-ended): 1}
+			got[status.Code(<-ended)]++
+			if got[codes.OK] != 1 || got[codes.Aborted] != 1 {
+				t.Errorf("the two calls ended with %v", got)
+			}
+			if n := p.Cloud.CallCount(test.method) - before; n != 1 {
+				t.Errorf("the platform was asked %d times", n)
+			}
+		})
+	}
+}
+
+// faultID is what the platform knows the call of a method about a volume by.
+func faultID(method fake.Method, handle string) string {
+	if method == fake.SnapshotsCreate {
+		return ""
+	}
+	return handle
 }
