@@ -99,7 +99,8 @@ func (s *simulator) assign(t *testing.T, client string, roles ...auth.Role) {
 // driverRoles are the driver's roles, assigned as narrowly as they can be: in its resource group, and in the subscription what is of the
 // subscription. The action without is left out.
 func driverRoles(without string) []auth.Role {
-	here := auth.Role{Scopes: []string{"/subscriptions/" + subscription + "/resourceGroups/" + group}}
+	groups := "/subscriptions/" + subscription + "/resourceGroups/"
+	here := auth.Role{Scopes: []string{groups + group, groups + "no-such-group"}} // the other one is the suite's
 	above := auth.Role{Scopes: []string{"/subscriptions/" + subscription}}
 	for _, p := range azure.Permissions() {
 		role := &here
