@@ -1,14 +1,40 @@
 package errorcodes
 
 import (
+	"context"
+
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
+
+// persistentVolume makes a PersistentVolume of a disk, for as long as the test runs.
+func (w controllerWorld) persistentVolume(handle string) {
+	w.Helper()
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{GenerateName: "errorcodes-"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
+	}}
+	if err := w.plane.Client.Create(w.Context(), pv); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		pv.Finalizers, pv.ResourceVersion = nil, ""
+		if err := w.plane.Client.Update(context.Background(), pv); err != nil {
+			w.Error(err)
+		}
+		if err := w.plane.Client.Delete(context.Background(), pv); err != nil {
+			w.Error(err)
+		}
+	})
+}
 
 func readRows() []row[controllerWorld] {
 	validate := func(w controllerWorld, id string, capability *csi.VolumeCapability) error {
@@ -52,6 +78,18 @@ func readRows() []row[controllerWorld] {
 		{"ListVolumes", "at any time", codes.OK, func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{MaxEntries: 1}) }},
 		{"ListVolumes", "the number of entries is negative", codes.InvalidArgument, func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{MaxEntries: -1}) }},
 		{"ListVolumes", "the token is not one of this list", codes.Aborted, func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{StartingToken: "17"}) }},
+		{"ListVolumes", "the disks of volumes that the driver has not used yet cannot be listed", codes.Unavailable, func(w controllerWorld) error {
+			w.persistentVolume("/subscriptions/" + controlplane.Subscription + "/resourceGroups/of-" + w.name + "/providers/Microsoft.Compute/disks/" + w.name)
+			w.refuse(fake.DisksList, provisioner.Unavailable)
+			var err error
+			w.plane.Eventually("the cache has the PersistentVolume", func() string {
+				if err = list(w, &csi.ListVolumesRequest{}); err == nil {
+					return "not yet"
+				}
+				return ""
+			})
+			return err
+		}},
 
 		{"ControllerGetVolume", "the volume exists, adopted or not", codes.OK, func(w controllerWorld) error { return get(w, w.disk(nil)) }},
 		{"ControllerGetVolume", "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return get(w, "") }},
