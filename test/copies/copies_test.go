@@ -153,18 +153,21 @@ func uuidOf(t *testing.T, dir string) string {
 	return strings.TrimSpace(string(uuid))
 }
 
-// One driver serves all of them: to start it takes longer than each of them.
-func TestCopies(t *testing.T) {
+func TestSourceRestoreAndCloneAreMountedOnOneNode(t *testing.T) {
 	whole := start(t)
-	for name, test := range map[string]func(l *lab){
-		"source, restore and clone are mounted on one node, ext4":                   func(l *lab) { sourceRestoreAndClone(l, "ext4") },
-		"source, restore and clone are mounted on one node, xfs":                    func(l *lab) { sourceRestoreAndClone(l, "xfs") },
-		"a copy of a volume that was never mounted is refused with a reason":        neverMounted,
-		"a snapshot is copied to another region, and nothing is made of it in this": otherRegion,
-	} {
-		t.Run(name, func(t *testing.T) { test(&lab{T: t, Stack: whole.Stack, controller: whole.controller}) })
+	for _, fsType := range []string{"ext4", "xfs"} {
+		t.Run(fsType, func(t *testing.T) { sourceRestoreAndClone(whole.in(t), fsType) })
 	}
 }
+
+func TestCopiesThatCannotBeUsedHereAreRefusedWithAReason(t *testing.T) {
+	whole := start(t)
+	t.Run("a copy of a volume that was never mounted", func(t *testing.T) { neverMounted(whole.in(t)) })
+	t.Run("a snapshot that was copied to another region", func(t *testing.T) { otherRegion(whole.in(t)) })
+}
+
+// in is the same driver for a subtest.
+func (l *lab) in(t *testing.T) *lab { return &lab{T: t, Stack: l.Stack, controller: l.controller} }
 
 func sourceRestoreAndClone(l *lab, fsType string) {
 	source := l.volume("source-"+fsType, gib, fsType, nil)
