@@ -51,6 +51,12 @@ func snapshotRows() []row[controllerWorld] {
 			w.refuse(fake.SnapshotsCreate, provisioner.InsufficientCapacity)
 			return take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil)
 		}},
+		{"CreateSnapshot", "it would not be usable from any place that the requirement names", codes.ResourceExhausted, func(w controllerWorld) error {
+			_, err := w.csi().CreateSnapshot(w.Context(), &csi.CreateSnapshotRequest{Name: "snap-" + w.name, SourceVolumeId: w.volume(nil),
+				AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"topology.disk.csi.azure.com/zone": "westus2-1"}}}},
+			})
+			return err
+		}},
 		{"CreateSnapshot", "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			w.refuse(fake.SnapshotsCreate, provisioner.Unauthorized)
 			return take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil)
@@ -71,6 +77,11 @@ func snapshotRows() []row[controllerWorld] {
 
 		{"DeleteSnapshot", "the snapshot is gone, was never there, or the ID is no snapshot's", codes.OK, func(w controllerWorld) error { return remove(w, w.Context(), snapshot(w)) }},
 		{"DeleteSnapshot", "the snapshot ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return remove(w, w.Context(), "") }},
+		{"DeleteSnapshot", "the snapshot is part of a group, with which it is deleted", codes.InvalidArgument, func(w controllerWorld) error {
+			response, err := w.group(w.Context(), w.volume(nil))
+			w.must(err)
+			return remove(w, w.Context(), response.GetGroupSnapshot().GetSnapshots()[0].GetSnapshotId())
+		}},
 		{"DeleteSnapshot", "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			w.must(take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil))
 			w.refuse(fake.SnapshotsDelete, provisioner.Unauthorized)
@@ -100,7 +111,16 @@ func snapshotRows() []row[controllerWorld] {
 			return list(w, &csi.ListSnapshotsRequest{})
 		}},
 
-		{"GetSnapshot", "the driver does not serve it", codes.Unimplemented, func(w controllerWorld) error { return get(w, snapshot(w)) }},
+		{"GetSnapshot", "the snapshot exists, whoever made it", codes.OK, func(w controllerWorld) error {
+			w.must(take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil))
+			return get(w, snapshot(w))
+		}},
+		{"GetSnapshot", "the snapshot ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return get(w, "") }},
+		{"GetSnapshot", "the snapshot does not exist, or the ID is no snapshot's", codes.NotFound, func(w controllerWorld) error { return get(w, snapshot(w)) }},
+		{"GetSnapshot", "Azure fails, cannot be reached or asks to wait", codes.Unavailable, func(w controllerWorld) error {
+			w.refuse(fake.SnapshotsGet, provisioner.RateLimited)
+			return get(w, snapshot(w))
+		}},
 	}
 }
 

@@ -37,10 +37,12 @@ func TestControllerCodes(t *testing.T) {
 		plane.AddNode(name, zone, "Standard_D16s_v5")
 	}
 	serial := 0
-	run(t, controllerRows(), func(t *testing.T) controllerWorld {
-		serial++
-		return controllerWorld{t, plane, fmt.Sprintf("vol-%d", serial)}
-	})
+	for _, rows := range [][]row[controllerWorld]{controllerRows(), groupRows()} {
+		run(t, rows, func(t *testing.T) controllerWorld {
+			serial++
+			return controllerWorld{t, plane, fmt.Sprintf("vol-%d", serial)}
+		})
+	}
 }
 
 func (w controllerWorld) csi() *csicontroller.Server { return w.plane.CSI }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -193,7 +195,15 @@ func (w nodeWorld) busy() {
 	w.Helper()
 	w.kernel.held = make(chan struct{})
 	first := make(chan error, 1)
-	go func() { first <- w.stage(context.Background(), nil) }()
+	go func() {
+		for {
+			// It may meet the second one.
+			if err := w.stage(context.Background(), nil); status.Code(err) != codes.Aborted {
+				first <- err
+				return
+			}
+		}
+	}()
 	w.Cleanup(func() { close(w.kernel.held); <-first })
 	// The second call shows that the first has the volume.
 	for deadline := time.Now().Add(10 * time.Second); ; {
