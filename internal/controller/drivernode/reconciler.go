@@ -142,14 +142,16 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, fo
 	if d.Status.Capacity != nil {
 		capacity = *d.Status.Capacity
 	}
-	if capacity.VMSize != d.Spec.VMSize || capacity.MaxDataDisks == 0 {
-		limits, err := r.Cloud.SKUs().VM(ctx, d.Spec.Location, d.Spec.VMSize)
-		// Where Azure does not list the size, the node takes its fallback, and Azure decides on each attach.
-		if err != nil && !errors.Is(err, provisioner.NotFound) {
-			return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
-		}
+	limits, err := r.Cloud.SKUs().VM(ctx, d.Spec.Location, d.Spec.VMSize)
+	news := capacity.VMSize != d.Spec.VMSize
+	switch {
+	case err == nil || (news && errors.Is(err, provisioner.NotFound)):
+		// Where Azure does not list the size, the node takes its fallback, and Azure decides on each attach. Of a size that it does not list
+		// any more, what was known goes on.
 		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
 		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, d.Spec.Zone)
+	case news:
+		return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 	}
 	if foreign != nil {
 		capacity.ForeignDisks = *foreign

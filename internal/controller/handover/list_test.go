@@ -169,6 +169,15 @@ func TestListVolumesHasWhatIsNotAdoptedYet(t *testing.T) {
 	}
 }
 
+func TestListVolumesHasWhatAPodNamesItself(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("lp-a", "1", size)
+	p.Cloud.AddDisk(provisioner.Disk{ID: strings.ToUpper(controlplane.DiskID("inline")), Location: region, Zone: "1", SKUName: "Premium_LRS", SizeBytes: gib})
+	handle := controlplane.DiskID("inline")
+	must(t, p.Publish(t.Context(), handle, "lp-a"))
+	published(t, p, handle, "lp-a")
+}
+
 func TestListVolumesInPagesThatSurviveInsertsAndDeletes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	for _, name := range []string{"0p-1", "0p-3", "0p-5", "0p-7"} {

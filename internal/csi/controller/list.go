@@ -96,7 +96,11 @@ func (s *Server) inventory(ctx context.Context) ([]listed, error) {
 		all = append(all, l)
 	}
 	for name, v := range byName {
-		if id := v.Status.DiskURI; id != "" && !spokenOf[name] && !ids[id] {
+		id := v.Status.DiskURI
+		if id != "" && v.Spec.Origin == apiv1.OriginAdopted {
+			id = handleOf(v).String() // as it was called when it was published, by a pod that names it itself
+		}
+		if id != "" && !spokenOf[name] && !ids[id] {
 			all = append(all, listed{id: id, handle: handleOf(v), volume: v})
 		}
 	}
