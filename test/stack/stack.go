@@ -109,13 +109,13 @@ func (s *Stack) Controller() csi.ControllerClient { return s.controller }
 // CutPower cuts a node's VM off its disks, as a power cut does, and RestorePower gives them back. Its node plug-in runs on.
 func (s *Stack) CutPower(t *testing.T, node *Node) {
 	t.Helper()
-	call(t, http.MethodPost, s.admin+"/admin/vms/"+node.Name+"/power-cut")
+	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-cut")
 }
 
 // RestorePower is the end of CutPower.
 func (s *Stack) RestorePower(t *testing.T, node *Node) {
 	t.Helper()
-	call(t, http.MethodPost, s.admin+"/admin/vms/"+node.Name+"/power-restore")
+	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-restore")
 }
 
 func call(t *testing.T, method, url string) string {
@@ -203,7 +203,7 @@ func (s *Stack) startAzure(t *testing.T, flags []string) {
 	s.hypervisor.mustStart(t)
 
 	listen, admin := freeAddress(t), freeAddress(t)
-	s.arm, s.admin = "http://"+listen, "http://"+admin
+	s.arm, s.Admin = "http://"+listen, "http://"+admin
 	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), append([]string{
 		"serve", "--listen", listen, "--admin-listen", admin, "--state-dir", filepath.Join(s.Dir, "azure"),
 		"--latency", "fast", "--throttle", "off", "--hypervisor", socket,
