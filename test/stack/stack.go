@@ -67,7 +67,7 @@ type Stack struct {
 	Admin string
 
 	controller csi.ControllerClient
-	arm, admin string
+	arm        string
 	bin        string
 	logs       string
 	kubeconfig string
