@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/template"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -191,13 +193,23 @@ func (j *journey) layOut(ctx context.Context) error {
 	if err := j.applyTemplate(ctx, clusterManifest, map[string]string{"AzureJSON": string(credential)}); err != nil {
 		return err
 	}
+	group, inGroup := errgroup.WithContext(ctx)
+	group.Go(func() error { return j.installStandIn(inGroup) })
 	for i, v := range volumes {
-		if err := j.layOutVolume(ctx, v, firstLUN+i); err != nil {
-			return fmt.Errorf("lay out the volume %s: %w", v.name, err)
-		}
+		group.Go(func() error {
+			if err := j.layOutVolume(inGroup, v, firstLUN+i); err != nil {
+				return fmt.Errorf("lay out the volume %s: %w", v.name, err)
+			}
+			return nil
+		})
 	}
-	if err := j.installStandIn(ctx); err != nil {
+	if err := group.Wait(); err != nil {
 		return err
+	}
+	for _, v := range volumes {
+		if j.before[v.name], err = j.disk(ctx, v); err != nil {
+			return err
+		}
 	}
 	first, _ := j.where()
 	if err := j.applyTemplate(ctx, attachmentManifest, map[string]string{"Node": first.Name}); err != nil {
@@ -258,9 +270,6 @@ rmdir "$folder"`, lun, v.content()))
 		if err != nil {
 			return fmt.Errorf("detach the disk: %w", err)
 		}
-	}
-	if j.before[v.name], err = j.disk(ctx, v); err != nil {
-		return err
 	}
 	return j.applyTemplate(ctx, volumeManifest, map[string]string{
 		"Name": v.name, "Disk": v.disk, "Policy": v.policy, "Class": v.class, "Zone": node.ZoneLabel(), "Source": fmt.Sprintf(v.source, v.id()),

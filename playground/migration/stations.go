@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -89,13 +91,22 @@ func (j *journey) startPod(ctx context.Context, claim string, node topology.Node
 	return nil
 }
 
+// startAll starts a pod with each volume on the node.
+func (j *journey) startAll(ctx context.Context, node topology.Node) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, v := range volumes {
+		group.Go(func() error { return j.startPod(ctx, v.name, node) })
+	}
+	return group.Wait()
+}
+
 // startPods starts a pod with each volume, reads what V1's pods have written, and writes something new beside it.
 func (j *journey) startPods(ctx context.Context) error {
 	first, _ := j.where()
+	if err := j.startAll(ctx, first); err != nil {
+		return err
+	}
 	for _, v := range volumes {
-		if err := j.startPod(ctx, v.name, first); err != nil {
-			return err
-		}
 		if _, err := j.probe(ctx, v.name, "put", "/data/new", "written after the switch"); err != nil {
 			return err
 		}
@@ -219,15 +230,13 @@ func (j *journey) checkBack(ctx context.Context) error {
 // movePods starts the pods anew on another node: their volumes were attached and mounted before this driver was there.
 func (j *journey) movePods(ctx context.Context) error {
 	_, second := j.where()
-	for _, v := range volumes {
-		if _, err := j.kubectl(ctx, "delete", "--namespace", namespace, "pod", v.name); err != nil {
-			return err
-		}
+	if _, err := j.kubectl(ctx, "delete", "--namespace", namespace, "pods", "--all"); err != nil {
+		return err
+	}
+	if err := j.startAll(ctx, second); err != nil {
+		return err
 	}
 	for _, v := range volumes {
-		if err := j.startPod(ctx, v.name, second); err != nil {
-			return err
-		}
 		if err := j.checkData(ctx, v); err != nil {
 			return err
 		}
