@@ -2,11 +2,14 @@ package host_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	utilexec "k8s.io/utils/exec"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
@@ -145,5 +148,50 @@ func TestRenewLeavesWhatItIsNotForAlone(t *testing.T) {
 	err := host.New(host.Options{}).Filesystems().Renew(t.Context(), "/dev/not-there", provisioner.Filesystem{Type: "ntfs", UUID: uuid}, otherUUID)
 	if !errors.Is(err, provisioner.InvalidArgument) {
 		t.Errorf("Renew of ntfs: %v, want InvalidArgument", err)
+	}
+}
+
+// cutting kills the n-th command before it does anything, and all after it, as a kill of the whole node does.
+type cutting struct {
+	utilexec.Interface
+	left int
+}
+
+func (c *cutting) CommandContext(ctx context.Context, command string, args ...string) utilexec.Cmd {
+	if c.left--; c.left < 0 {
+		return c.Interface.CommandContext(ctx, "sh", "-c", "kill -9 $$")
+	}
+	return c.Interface.CommandContext(ctx, command, args...)
+}
+
+func TestLaw5ARenewalThatIsCutOffAnywhereIsFinishedByTheNext(t *testing.T) {
+	for name, c := range map[string]struct {
+		fsType string
+		args   []string
+	}{"ext4 whose checksums hold the UUID": {"ext4", []string{"-O", "metadata_csum,^metadata_csum_seed"}}, "xfs": {"xfs", nil}} {
+		t.Run(name, func(t *testing.T) {
+			for n := 0; ; n++ {
+				whole := host.New(host.Options{})
+				disk, source := madeBy(t, whole, c.fsType, c.args)
+				cut := &cutting{Interface: utilexec.New(), left: n}
+				err := host.New(host.Options{Exec: cut}).Filesystems().Renew(t.Context(), disk.Device, source, otherUUID)
+				found, _, probeErr := whole.Filesystems().Probe(t.Context(), disk.Device)
+				if probeErr != nil || found.Type != c.fsType || found.UUID != uuid && found.UUID != otherUUID {
+					t.Fatalf("cut at command %d (%v): the device carries %+v, %v", n, err, found, probeErr)
+				}
+				sound(t, disk, c.fsType)
+				if err := whole.Filesystems().Renew(t.Context(), disk.Device, found, otherUUID); err != nil {
+					t.Fatalf("cut at command %d: the next: %v", n, err)
+				}
+				assertProbe(t, whole.Filesystems(), disk, provisioner.Filesystem{Type: c.fsType, UUID: otherUUID}, false)
+				sound(t, disk, c.fsType)
+				if err == nil {
+					if n < 4 {
+						t.Errorf("a renewal has only %d commands: the test does not reach it", n)
+					}
+					return
+				}
+			}
+		})
 	}
 }
