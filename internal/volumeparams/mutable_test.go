@@ -1,0 +1,132 @@
+package volumeparams_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const sizeBytes = 1024 * volumeparams.GiB
+
+func TestClassesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		class map[string]string
+		says  []string
+	}{
+		"misspelt":                            {map[string]string{"diskIOPSReadWrit": "5000"}, []string{"not known", "diskIOPSReadWrite"}},
+		"of a StorageClass only":              {map[string]string{"fsType": "xfs", "maxShares": "2", "zoned": "true"}, []string{"fsType", "maxShares", "zoned", "cannot be changed", "skuName"}},
+		"a setting of the device":             {map[string]string{"device-setting/queue/nr_requests": "8"}, []string{"cannot be changed"}},
+		"given twice":                         {map[string]string{"skuName": "Premium_LRS", "storageAccountType": "Standard_LRS"}, []string{"given twice"}},
+		"no number":                           {map[string]string{"diskIOPSReadWrite": "many"}, []string{"diskIOPSReadWrite", "many"}},
+		"a tag without a value":               {map[string]string{"tags": "lonely"}, []string{"tags", "lonely"}},
+		"a tag that the driver goes by":       {map[string]string{"tags": "disk.csi.azure.com-volume-uid=mine"}, []string{"disk.csi.azure.com-volume-uid"}},
+		"the tag of the write accelerator":    {map[string]string{"tags": "WriteAcceleratorEnabled=true"}, []string{"WriteAcceleratorEnabled"}},
+		"several faults are told all at once": {map[string]string{"tier": "Q1", "enableBursting": "maybe"}, []string{"tier", "Q1", "enableBursting", "maybe"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := volumeparams.ParseChange(test.class)
+			if !errors.Is(err, provisioner.InvalidArgument) {
+				t.Fatalf("%v, want InvalidArgument", err)
+			}
+			for _, words := range test.says {
+				if !strings.Contains(err.Error(), words) {
+					t.Errorf("%q does not name %q", err, words)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatADiskCanBecome(t *testing.T) {
+	t.Parallel()
+	n := int64(3000)
+	premium := volumeparams.Parameters{SKUName: "Premium_LRS", CachingMode: "ReadOnly", NetworkAccessPolicy: "DenyAll"}
+	shared := volumeparams.Parameters{SKUName: "Premium_LRS", CachingMode: "None", MaxShares: 3}
+	v2 := volumeparams.Parameters{SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &n}
+	tiered := volumeparams.Parameters{SKUName: "Premium_LRS", Tier: "P50"}
+	bursting := volumeparams.Parameters{SKUName: "Premium_LRS", EnableBursting: true}
+	private := volumeparams.Parameters{SKUName: "Premium_LRS", NetworkAccessPolicy: "AllowPrivate", DiskAccessID: "/subscriptions/x"}
+	for name, test := range map[string]struct {
+		disk  volumeparams.Parameters
+		class map[string]string
+		says  string // "" for yes
+		check func(volumeparams.Parameters) bool
+	}{
+		"another SKU": {premium, map[string]string{"skuName": "StandardSSD_LRS"}, "", func(p volumeparams.Parameters) bool {
+			return p.SKUName == "StandardSSD_LRS" && p.CachingMode == "ReadOnly"
+		}},
+		"Premium v2, which is not cached":     {premium, map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "4000"}, "", func(p volumeparams.Parameters) bool { return p.CachingMode == "None" && *p.DiskIOPSReadWrite == 4000 }},
+		"Ultra":                               {premium, map[string]string{"skuName": "UltraSSD_LRS"}, "UltraSSD_LRS", nil},
+		"zone-redundant":                      {premium, map[string]string{"skuName": "Premium_ZRS"}, "redundancy", nil},
+		"Premium v2 no more":                  {v2, map[string]string{"skuName": "Premium_LRS"}, "converted back", nil},
+		"shared, and of a SKU without":        {shared, map[string]string{"skuName": "Standard_LRS"}, "maxShares", nil},
+		"shared and bursting":                 {shared, map[string]string{"enableBursting": "true"}, "maxShares", nil},
+		"another SKU, where its tier is lost": {tiered, map[string]string{"skuName": "StandardSSD_LRS"}, "", func(p volumeparams.Parameters) bool { return p.Tier == "" }},
+		"a higher tier":                       {premium, map[string]string{"tier": "p40"}, "", func(p volumeparams.Parameters) bool { return p.Tier == "P40" }},
+		"a lower tier":                        {premium, map[string]string{"tier": "P20"}, "P30", nil},
+		"of more IOPS":                        {v2, map[string]string{"diskIOPSReadWrite": "20000"}, "", func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 20000 }},
+		"of more IOPS than its size has":      {v2, map[string]string{"diskIOPSReadWrite": "80001"}, "3000 to 80000", nil},
+		"Premium v2 while it bursts":          {bursting, map[string]string{"skuName": "PremiumV2_LRS"}, "enableBursting", nil},
+		"Premium v2, and to burst no more":    {bursting, map[string]string{"skuName": "PremiumV2_LRS", "enableBursting": "false"}, "", func(p volumeparams.Parameters) bool { return !p.EnableBursting }},
+		"private without an access":           {premium, map[string]string{"networkAccessPolicy": "AllowPrivate"}, "diskAccessID", nil},
+		"private":                             {premium, map[string]string{"networkAccessPolicy": "AllowPrivate", "diskAccessID": "/subscriptions/y"}, "", func(p volumeparams.Parameters) bool { return p.DiskAccessID == "/subscriptions/y" }},
+		"closed, which takes the access away": {private, map[string]string{"networkAccessPolicy": "DenyAll"}, "", func(p volumeparams.Parameters) bool { return p.DiskAccessID == "" }},
+		"what it is already":                  {v2, map[string]string{"skuName": "PremiumV2_LRS"}, "", nil},
+		"other, though its tier is below now": {volumeparams.Parameters{SKUName: "Premium_LRS", Tier: "P10"}, map[string]string{"publicNetworkAccess": "Enabled"}, "", func(p volumeparams.Parameters) bool { return p.PublicNetworkAccess == "Enabled" }},
+		"tagged, with the claim's name in them": {volumeparams.Parameters{SKUName: "Premium_LRS", ClaimName: "data", Tags: map[string]string{"a": "1", "b": "1"}}, map[string]string{"tags": "b=2,c=${pvc.metadata.name}"}, "", func(p volumeparams.Parameters) bool {
+			return p.Tags["a"] == "1" && p.Tags["b"] == "2" && p.Tags["c"] == "data"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			change, err := volumeparams.ParseChange(test.class)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := test.disk.With(change, sizeBytes)
+			switch {
+			case test.says == "" && err != nil:
+				t.Fatal(err)
+			case test.says != "" && (!errors.Is(err, provisioner.InvalidArgument) || !strings.Contains(err.Error(), test.says)):
+				t.Fatalf("%v, want an InvalidArgument that names %q", err, test.says)
+			case test.check != nil && !test.check(got):
+				t.Fatalf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestClassIsLaidOverAnother(t *testing.T) {
+	t.Parallel()
+	p, err := volumeparams.ParseWith(
+		map[string]string{"storageaccounttype": "Premium_LRS", "fsType": "xfs", "tags": "a=1;b=1", "tagValueDelimiter": ";"},
+		map[string]string{"skuName": "StandardSSD_LRS", "tags": "b=2,c=3"})
+	if err != nil || p.SKUName != "StandardSSD_LRS" || p.FSType != "xfs" || p.Tags["a"] != "1" || p.Tags["b"] != "2" || p.Tags["c"] != "3" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for name, class := range map[string]map[string]string{
+		"what a disk has for life": {"fsType": "ext4"}, "what does not go together": {"diskIOPSReadWrite": "5000"},
+	} {
+		if _, err := volumeparams.ParseWith(map[string]string{"skuName": "Premium_LRS"}, class); !errors.Is(err, provisioner.InvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEveryKeyOfAChangeIsOneOfAStorageClass(t *testing.T) {
+	t.Parallel()
+	keys := volumeparams.MutableKeys()
+	if len(keys) < 12 {
+		t.Fatalf("%d keys", len(keys))
+	}
+	for _, k := range keys {
+		if !volumeparams.Known(k.Name) || k.Effect == "" || k.Allowed == "" {
+			t.Errorf("%+v", k)
+		}
+	}
+}
