@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The end-to-end stage of the tests, on real clusters on this machine: the playground itself, from inside and
-# outside; then the chart installed, pods moved with the history of their records checked, the chart upgraded, a
-# node lost under a pod that writes, and the chart removed. `playground down` fails if anything is left behind.
+# outside; then the chart installed, the life cycle of Kubernetes' volumes tested sentence by sentence, a pod moved with the
+# history of its records checked, the chart upgraded, a node lost under a pod that writes, and the chart removed; and the
+# guide from the V1 driver and back followed word by word. `playground down` fails if anything is left behind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 state=$(mktemp -d)
@@ -18,9 +19,12 @@ trap 'exit 130' INT TERM
 echo "--- the playground without the driver"
 bin/playground selftest
 
-echo "--- planned move"
+echo "--- the life cycle of volumes"
 bin/playground up
-bin/playground run planned-move --out out/e2e
+bin/playground lifecycle --out out/e2e
+
+echo "--- a move"
+bin/playground run hello --out out/e2e
 
 echo "--- upgrade"
 cat >"$state/upgrade.yaml" <<'VALUES'
@@ -42,3 +46,6 @@ if [ -n "$left" ]; then
   echo "left behind by the uninstall: $left" >&2
   exit 1
 fi
+
+echo "--- from V1 and back"
+bin/playground migration --out out/e2e
