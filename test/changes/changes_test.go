@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -49,9 +50,20 @@ func start(t *testing.T, nodes int) *lab {
 	}
 	l.controller = csi.NewControllerClient(connect(l.ControllerSocket))
 	for _, n := range l.Nodes {
+		l.untaint(n.Name)
 		l.nodes = append(l.nodes, csi.NewNodeClient(connect(n.Socket)))
 	}
 	return l
+}
+
+// untaint takes away the taint that admission gives to every new Node, and that here nobody else does: no replica comes to a tainted one.
+func (l *lab) untaint(name string) {
+	l.Helper()
+	node := &corev1.Node{}
+	l.must(l.Kube.Get(l.bounded(), client.ObjectKey{Name: name}, node))
+	before := node.DeepCopy()
+	node.Spec.Taints = nil
+	l.must(l.Kube.Patch(l.bounded(), node, client.MergeFrom(before)))
 }
 
 func (l *lab) must(err error) {
@@ -94,7 +106,9 @@ func (l *lab) volume(name string, capability *csi.VolumeCapability, parameters m
 	})
 	l.must(err)
 	l.Cleanup(func() {
-		if err := l.DeleteVolume(context.Background(), response.GetVolume().GetVolumeId()); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience/4)
+		defer cancel()
+		if err := l.DeleteVolume(ctx, response.GetVolume().GetVolumeId()); err != nil {
 			l.Error(err)
 		}
 	})
@@ -123,10 +137,10 @@ func (l *lab) patches(v *csi.Volume) int {
 	response, err := http.DefaultClient.Do(request)
 	l.must(err)
 	defer response.Body.Close()
-	var calls []struct{ Method string }
-	l.must(json.NewDecoder(response.Body).Decode(&calls))
+	var seen struct{ Records []struct{ Method string } }
+	l.must(json.NewDecoder(response.Body).Decode(&seen))
 	n := 0
-	for _, c := range calls {
+	for _, c := range seen.Records {
 		if c.Method == http.MethodPatch {
 			n++
 		}
