@@ -1,0 +1,56 @@
+package lifecycle
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestEveryTestHasASentenceOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, test := range All() {
+		if test.Topic == "" || test.Name == "" || test.run == nil {
+			t.Errorf("%q is not complete", test)
+		}
+		if seen[test.String()] {
+			t.Errorf("%q is there twice", test)
+		}
+		seen[test.String()] = true
+	}
+}
+
+func TestSelectTakesTopicsAndSentences(t *testing.T) {
+	for expression, want := range map[string]string{"^copying:": copying, "smallest volume": staticBinding} {
+		list, err := Select(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range list {
+			if test.Topic != want {
+				t.Errorf("%s selects %q", expression, test)
+			}
+		}
+	}
+	for _, expression := range []string{"no such sentence", "("} {
+		if _, err := Select(expression); err == nil {
+			t.Errorf("%q selects something", expression)
+		}
+	}
+}
+
+func TestAReportCountsAndSaysWhy(t *testing.T) {
+	var lines strings.Builder
+	print := func(format string, _ ...any) { lines.WriteString(format[:4]) }
+	r := &Report{}
+	r.Add("topic", "holds", time.Now(), nil, print)
+	r.Add("topic", "does not", time.Now(), errors.New("reason"), print)
+	if r.Passed != 1 || r.Failed != 1 || r.Tests[1].Error != "reason" || lines.String() != "ok  FAIL" {
+		t.Errorf("%+v, printed %q", r, lines.String())
+	}
+	path, err := r.Write(t.TempDir(), "report.json")
+	if err != nil || filepath.Base(path) != "report.json" {
+		t.Errorf("written to %q: %v", path, err)
+	}
+}
