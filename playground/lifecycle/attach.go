@@ -144,7 +144,7 @@ func waitsForTheAttach(ctx context.Context, t *bench) error {
 }
 
 func attachesByObject(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (t *bench) awaitDetached(ctx context.Context, pv *corev1.PersistentVolume, 
 }
 
 func detachesAfterDeletion(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}

@@ -237,7 +237,7 @@ func retains(ctx context.Context, t *bench) error {
 }
 
 func protects(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}

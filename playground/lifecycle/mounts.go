@@ -75,7 +75,7 @@ func at(list []mount, target string) []mount {
 }
 
 func mountsOnce(ctx context.Context, t *bench) error {
-	first, pv, err := t.volume(ctx, "data", "4Gi")
+	first, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func mountsOnce(ctx context.Context, t *bench) error {
 }
 
 func unmountsInOrder(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func carriesData(ctx context.Context, t *bench) error {
 func (t *bench) pair() (a, b string) { return t.Plan.Nodes[0].Name, t.Plan.Nodes[2].Name }
 
 func readsOnly(ctx context.Context, t *bench) error {
-	pod, _, err := t.volume(ctx, "data", "4Gi")
+	pod, _, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}

@@ -210,20 +210,20 @@ func (t *bench) run(ctx context.Context, name string, claims []string, change ..
 	return t.awaitRunning(ctx, name)
 }
 
-// volume makes a class, a claim and a pod that runs with it, and returns pod and volume.
-func (t *bench) volume(ctx context.Context, claim, size string, change ...func(*storagev1.StorageClass)) (*corev1.Pod, *corev1.PersistentVolume, error) {
-	class, err := t.class(ctx, claim, change...)
+// volume makes a class, the claim data and a pod that runs with it, and returns pod and volume.
+func (t *bench) volume(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.Pod, *corev1.PersistentVolume, error) {
+	class, err := t.class(ctx, "data", change...)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := t.claim(ctx, claim, class, size); err != nil {
+	if err := t.claim(ctx, "data", class, size); err != nil {
 		return nil, nil, err
 	}
-	pod, err := t.run(ctx, "user-of-"+claim, []string{claim})
+	pod, err := t.run(ctx, "user", []string{"data"})
 	if err != nil {
 		return nil, nil, err
 	}
-	_, pv, err := t.awaitBound(ctx, claim)
+	_, pv, err := t.awaitBound(ctx, "data")
 	return pod, pv, err
 }
 

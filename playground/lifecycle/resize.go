@@ -80,7 +80,7 @@ func (t *bench) checkDiskSize(ctx context.Context, pv *corev1.PersistentVolume, 
 // growsOnline takes XFS: for ext4 the kernel wants CAP_SYS_RESOURCE, which not every machine on which a playground
 // runs leaves to its containers.
 func growsOnline(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi", parameters("fsType", "xfs"))
+	pod, pv, err := t.volume(ctx, "4Gi", parameters("fsType", "xfs"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func growsOnline(ctx context.Context, t *bench) error {
 }
 
 func growsOffline(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func modifies(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	pod, _, err := t.volume(ctx, "data", v2Size, v2)
+	pod, _, err := t.volume(ctx, v2Size, v2)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func holdsToOnePod(ctx context.Context, t *bench) error {
 }
 
 func sharesOnOneNode(ctx context.Context, t *bench) error {
-	pod, _, err := t.volume(ctx, "data", "4Gi")
+	pod, _, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}

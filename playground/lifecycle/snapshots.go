@@ -78,7 +78,7 @@ func from(group, kind, name string) func(*corev1.PersistentVolumeClaim) {
 }
 
 func restores(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func deletesSnapshot(ctx context.Context, t *bench) error {
 }
 
 func clones(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "data", "4Gi")
+	pod, pv, err := t.volume(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
