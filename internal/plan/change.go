@@ -33,11 +33,11 @@ func (c Change) All() provisioner.DiskChange {
 }
 
 // ChangeOf returns what is to be changed of a disk, given the volume and the disk as they have just been read. A part that Azure takes
-// only while the disk is attached nowhere is left out while it is attached: it has come up since the job began, and gets one of its own.
+// only while the disk is attached nowhere is left out while it is attached, or about to be: it is refused, or gets a job of its own.
 func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk) Change {
 	var c Change
 	want := wanted(v)
-	attached := v.Spec.Disk.MaxShares > 1 && len(disk.AttachedTo) > 0
+	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || HasPrimary(v, nil))
 	if v.Spec.CapacityBytes > disk.SizeBytes && !attached {
 		size := v.Spec.CapacityBytes
 		c.SizeBytes = &size
@@ -46,11 +46,15 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk) Change {
 	if c.Before == nil {
 		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(v.Spec.Disk.Settings(), disk)}
 	}
-	if !want.settings || want.settingsAlone && attached {
+	asked := v.Spec.Disk.Settings()
+	done := equality.Semantic.DeepEqual(seen(asked, disk), asked) // by a call whose answer was lost
+	if !want.settings || want.settingsAlone && attached && !done {
 		return c
 	}
-	c.Applied = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: v.Spec.Disk.Settings()}
-	c.Settings = settingsChange(c.Applied.DiskSettings, c.Before.DiskSettings, disk)
+	c.Applied = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: asked}
+	if !done {
+		c.Settings = settingsChange(asked, c.Before.DiskSettings, disk)
+	}
 	return c
 }
 

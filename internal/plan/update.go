@@ -95,9 +95,13 @@ func (s *VolumeStep) maintain(in VolumeInput) {
 		s.Spec = TakenBack(v)
 	case !want.any():
 		s.rest(in)
-	case want.alone && HasPrimary(v, in.Attachments):
+	case want.alone && HasPrimary(v, in.Attachments) && v.Status.State == apiv1.VolumeCreated:
 		s.refuse(in, want)
 	case v.Status.State == apiv1.VolumeUpdateFailed && s.mustWait(in):
+	case want.alone && HasPrimary(v, in.Attachments):
+		// Azure may have made the change though its answer was lost, so that the disk is looked at before anything is taken back.
+		s.begin(in, WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
+		s.updating(in, want.String())
 	case want.alone && len(in.Attachments) > 0:
 		s.startGathering(in)
 		s.Status.State = apiv1.VolumeUpdating

@@ -159,7 +159,7 @@ func (d *disk) seen() provisioner.Disk {
 	seen := d.Disk
 	seen.Tags, seen.AttachedTo = maps.Clone(d.Tags), slices.Clone(d.AttachedTo)
 	seen.CompletionPercent = min(d.copy.percent(), d.conversion.percent())
-	seen.Ready = d.Ready && d.copy.percent() >= 100
+	seen.Ready = d.Ready && d.op == nil && d.copy.percent() >= 100
 	return seen
 }
 

@@ -51,6 +51,8 @@ type volumeModel struct {
 	creation  *call
 	published map[string]bool
 	want      string
+	// grown and classes are how often more, or something else, was asked for.
+	grown, classes int
 }
 
 // call is a call to a CSI server, under way or over.
@@ -86,7 +88,7 @@ func Run(seed uint64, options Options) Result {
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, spared: map[string]bool{}}
+	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, spared: map[string]bool{}, largest: map[string]int64{}}
 	scheme := scheme()
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
@@ -323,6 +325,10 @@ func (w *world) act() {
 		}
 	case n < 75:
 		w.loseUser()
+	case n < 81:
+		if p != nil {
+			w.change(p, v, timeout)
+		}
 	default:
 		w.misfortune(m)
 	}

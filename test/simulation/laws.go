@@ -27,6 +27,7 @@ func (w *world) check() {
 		m.look()
 		m.kubelet()
 	}
+	w.sizes()
 	for _, v := range w.volumes {
 		if writers := w.writers(v.name); len(writers) > 1 {
 			w.broken("law 1: %s is written by %s at once", v.name, strings.Join(writers, " and "))
@@ -87,6 +88,7 @@ func (w *world) changed(c memapi.Change) {
 	case *apiv1.AzVolume:
 		if after, ok := c.After.(*apiv1.AzVolume); ok {
 			w.claimChanged(before, after)
+			w.sizeChanged(before, after)
 		}
 	case *apiv1.AzVolumeAttachment:
 		if c.After == nil {

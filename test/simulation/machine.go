@@ -253,19 +253,22 @@ func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	disk, _ := at()
 	for _, d := range k.m.devices {
 		if d.disk == disk && !d.cut {
-			return provisioner.Device{Path: d.path, SizeBytes: volumeSize}, nil
+			return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 		}
 	}
 	k.m.serial++
 	d := &device{path: fmt.Sprintf("/dev/%s.%d", lastOf(disk), k.m.serial), disk: disk, lun: lun}
 	k.m.devices[d.path] = d
-	return provisioner.Device{Path: d.path, SizeBytes: volumeSize}, nil
+	return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 }
 
 // Rescan implements provisioner.Devices.
 func (k devices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
-	_, err := k.device(path)
-	return provisioner.Device{Path: path, SizeBytes: volumeSize}, err
+	d, err := k.device(path)
+	if err != nil {
+		return provisioner.Device{}, err
+	}
+	return provisioner.Device{Path: path, SizeBytes: k.m.w.azure.sizeOf(d.disk)}, nil
 }
 
 // Flush implements provisioner.Devices.

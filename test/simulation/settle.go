@@ -47,6 +47,7 @@ func (w *world) settle() {
 	cluster := &cluster{w: w, calls: map[string]*call{}, next: map[string]time.Time{}}
 	w.until("every volume is where it is wanted", patience, cluster.place)
 	w.until("replicas and Azure are as they should be", patience, w.unsettled)
+	w.until("disks are as they were asked for", patience, w.asAsked)
 	for _, v := range w.volumes {
 		v.want = ""
 	}

@@ -99,6 +99,8 @@ type world struct {
 	uuids   int
 	// spared are the disks of VMs that a mutant has not cut off.
 	spared map[string]bool
+	// largest size that each disk has had, by its unique ID.
+	largest map[string]int64
 
 	trace     []string
 	steps     int

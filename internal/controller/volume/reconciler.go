@@ -165,6 +165,11 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 		}
 	}
 	if step.DetachAll != "" {
+		if !written {
+			if err := r.unchanged(ctx, o.volume); err != nil {
+				return 0, err
+			}
+		}
 		return step.RequeueAfter, r.detachAll(ctx, o, step.DetachAll)
 	}
 	after, err := r.actOnReplicas(ctx, o, replicas)
@@ -261,12 +266,8 @@ func (r *Reconciler) event(v *apiv1.AzVolume, warning bool, reason, message stri
 // is read again first: a step worked out from an old copy must not reach Azure.
 func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step plan.VolumeStep, written bool) error {
 	if !written {
-		current := &apiv1.AzVolume{}
-		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {
-			return fmt.Errorf("read volume again: %w", err)
-		}
-		if current.ResourceVersion != v.ResourceVersion {
-			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("it changed"))
+		if err := r.unchanged(ctx, v); err != nil {
+			return err
 		}
 	}
 	disks := diskWork{cloud: r.Cloud, reader: r.Reader}
@@ -283,6 +284,19 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step plan.Vol
 		r.Jobs.Start(v, step.Start, disks.remove(v, step.Resume))
 	default:
 		return fmt.Errorf("no such work for a volume: %s", step.Start)
+	}
+	return nil
+}
+
+// unchanged returns a conflict if the volume is no longer what it was when the cache had it. The attachments may be newer than the
+// volume there: one of them may be that of a claim that the volume does not show yet.
+func (r *Reconciler) unchanged(ctx context.Context, v *apiv1.AzVolume) error {
+	current := &apiv1.AzVolume{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {
+		return fmt.Errorf("read volume again: %w", err)
+	}
+	if current.ResourceVersion != v.ResourceVersion {
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("it changed"))
 	}
 	return nil
 }

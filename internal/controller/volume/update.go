@@ -29,6 +29,9 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 		if err != nil {
 			return truth, fmt.Errorf("read disk: %w", err)
 		}
+		if !disk.Ready && disk.CompletionPercent >= 100 {
+			return truth, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", v.Status.DiskURI)
+		}
 		crashpoint.At("update-disk-read")
 		current := &apiv1.AzVolume{}
 		if err := d.reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {

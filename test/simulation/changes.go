@@ -1,0 +1,96 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+const gib = 1 << 30
+
+// change asks for a larger disk, for other parameters, or for both, as the resizer does.
+func (w *world) change(p *process, v *volumeModel, timeout time.Duration) {
+	n := w.random.IntN(3)
+	if n != 0 {
+		v.grown++
+		size := int64(volumeSize + v.grown*gib)
+		w.begin(p.owner, fmt.Sprintf("Expand %s to %d GiB", v.name, size/gib), timeout, func(ctx context.Context) error {
+			_, err := p.csi.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: diskOf(v.name), CapacityRange: &csi.CapacityRange{RequiredBytes: size}})
+			return err
+		})
+	}
+	if n != 1 {
+		v.classes++
+		class := pick(w.random, []map[string]string{
+			{"tags": fmt.Sprintf("class=%d", v.classes)}, {"tier": "P10"}, {"tier": "P15", "tags": "tier=high"}, {"networkAccessPolicy": "AllowAll"},
+			{"skuName": "StandardSSD_LRS"}, {"skuName": "Premium_LRS"}, // at rest only
+		})
+		w.begin(p.owner, fmt.Sprintf("Modify %s by %v", v.name, class), timeout, func(ctx context.Context) error {
+			_, err := p.csi.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: diskOf(v.name), MutableParameters: class})
+			return err
+		})
+	}
+}
+
+// sizeOf is how large a disk is.
+func (p *platform) sizeOf(disk string) int64 {
+	for _, d := range p.state().Disks {
+		if strings.EqualFold(d.ID, disk) {
+			return d.SizeBytes
+		}
+	}
+	return volumeSize // it is gone, and nobody can tell any more
+}
+
+// sizeChanged holds that no volume is ever recorded smaller than it was.
+func (w *world) sizeChanged(before, after *apiv1.AzVolume) {
+	if after.UID == before.UID && after.Status.SizeBytes < before.Status.SizeBytes {
+		w.broken("%s shrank from %d to %d bytes", after.Name, before.Status.SizeBytes, after.Status.SizeBytes)
+	}
+}
+
+// sizes holds that no disk ever shrinks.
+func (w *world) sizes() {
+	for _, d := range w.azure.state().Disks {
+		if w.largest[d.UniqueID] > d.SizeBytes {
+			w.broken("disk %s shrank from %d to %d bytes", lastOf(d.ID), w.largest[d.UniqueID], d.SizeBytes)
+		}
+		w.largest[d.UniqueID] = d.SizeBytes
+	}
+}
+
+// asAsked complains of a disk that is not as its volume says, or a volume that still asks for something.
+func (w *world) asAsked() string {
+	for _, v := range w.volumes {
+		object := w.volume(v.name)
+		switch {
+		case object == nil || object.Status.Applied == nil || object.Status.State != apiv1.VolumeCreated:
+			return v.name + " is not there, or not at rest"
+		case object.Spec.CapacityBytes > object.Status.SizeBytes:
+			return v.name + " waits to grow"
+		case !equality.Semantic.DeepEqual(object.Spec.Disk.Settings(), object.Status.Applied.DiskSettings):
+			return v.name + " waits to be modified"
+		}
+		for _, d := range w.azure.state().Disks {
+			if lastOf(d.ID) != v.name {
+				continue
+			}
+			is := object.Status.Applied
+			if d.SizeBytes != object.Status.SizeBytes || d.SKUName != is.SKUName || is.Tier != "" && d.Tier != is.Tier {
+				return fmt.Sprintf("%s: Azure has %d bytes, %s, tier %q", v.name, d.SizeBytes, d.SKUName, d.Tier)
+			}
+			for name, value := range is.Tags {
+				if d.Tags[name] != value {
+					return fmt.Sprintf("%s: tag %s is %q at Azure", v.name, name, d.Tags[name])
+				}
+			}
+		}
+	}
+	return ""
+}
