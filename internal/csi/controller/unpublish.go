@@ -93,10 +93,12 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 	if err != nil {
 		return err
 	}
+	var reader client.Reader = s.Client
 	if others {
 		if v, err = s.takeOver(ctx, handle, node); err != nil || v == nil {
 			return err
 		}
+		reader = s.Reader // the cache need not have the attachment yet, and without it nothing would be detached
 	}
 	if v.Spec.Access == apiv1.AccessMultiNode {
 		return s.unpublishMultiNode(ctx, v, node)
@@ -105,7 +107,7 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 	if err != nil {
 		return err
 	}
-	a, err := s.attachment(ctx, s.Client, v.Name, node)
+	a, err := s.attachment(ctx, reader, v.Name, node)
 	if err != nil {
 		return err
 	}
