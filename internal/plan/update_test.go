@@ -82,6 +82,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"nothing that was refused, which is taken back":            {volume: newVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
 		"nothing of what was refused, if that is the parameters":   {volume: newVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
 		"again what was refused earlier, if it is asked for again": {volume: newVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"whether it has changed, before anything is taken back":    {volume: newVolume(asked(larger), gathered, held), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
 		"nothing right after a failure":                            {volume: newVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
 		"what nobody recorded is compared with the disk":           {volume: newVolume(notShared, neverRecorded, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
 		"nothing while a change is under way":                      {volume: newVolume(notShared, asked(larger)), job: plan.Job{Work: plan.WorkUpdateDisk, Phase: plan.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
@@ -207,6 +208,15 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	}
 	if c := plan.ChangeOf(newVolume(notShared, asked(larger)), disk); c.SizeBytes == nil {
 		t.Fatal("it does not grow")
+	}
+}
+
+func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
+	t.Parallel()
+	v := newVolume(asked(otherTier), claimed("a", 1, apiv1.ClaimHeld))
+	c := plan.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}})
+	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
+		t.Fatalf("%+v", c)
 	}
 }
 
