@@ -23,16 +23,20 @@ import (
 // it is taken back: then it must not stay attached for good.
 
 // foreign says whether somebody else may have published the volume to the node: it has no AzVolume, or one that was
-// adopted and never claimed, and no attachment to the node.
+// adopted, is no other node's, and has no attachment to the node of which Azure was asked. The last is so also where an
+// earlier call was taking the volume over and did not come to its end.
 func (s *Server) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
 	if v == nil {
 		return true, nil
 	}
-	if v.Spec.Origin != apiv1.OriginAdopted || v.Status.Primary != nil || v.DeletionTimestamp != nil {
+	if v.Spec.Origin != apiv1.OriginAdopted || v.DeletionTimestamp != nil {
+		return false, nil
+	}
+	if c := v.Status.Primary; c != nil && (c.State != apiv1.ClaimHeld || c.NodeName != node) {
 		return false, nil
 	}
 	a, err := s.attachment(ctx, s.Reader, v.Name, node)
-	return a == nil, err
+	return err == nil && (a == nil || a.DeletionTimestamp == nil && a.Status.VMID == ""), err
 }
 
 // takeOver makes a volume that somebody else published to the node this driver's, as a publish would, so that it can be
@@ -54,9 +58,12 @@ func (s *Server) takeOver(ctx context.Context, handle volumehandle.Handle, node 
 		}
 		epoch = claim.Epoch
 	}
-	if _, _, err := s.promote(ctx, v, d, apiv1.AzVolumeAttachmentSpec{
-		VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch,
-	}); err != nil {
+	a, _, err := s.promote(ctx, v, d, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch})
+	if err != nil {
+		return nil, err
+	}
+	// An attachment of which Azure was never asked goes without a detach.
+	if err := s.awaitAccepted(ctx, a); err != nil {
 		return nil, err
 	}
 	return s.volume(ctx, handle)

@@ -95,8 +95,15 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 	}
 	var reader client.Reader = s.Client
 	if others {
-		if v, err = s.takeOver(ctx, handle, node); err != nil || v == nil {
+		taken, err := s.takeOver(ctx, handle, node)
+		if err != nil {
 			return err
+		}
+		if taken != nil {
+			v = taken
+		}
+		if v == nil {
+			return nil
 		}
 		reader = s.Reader // the cache need not have the attachment yet, and without it nothing would be detached
 	}
