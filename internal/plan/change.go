@@ -47,15 +47,38 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk) Change {
 		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(v.Spec.Disk.Settings(), disk)}
 	}
 	asked := v.Spec.Disk.Settings()
-	done := equality.Semantic.DeepEqual(seen(asked, disk), asked) // by a call whose answer was lost
-	if !want.settings || want.settingsAlone && attached && !done {
+	learnt := c.learn(asked, disk)
+	if !want.settings || attached && alone(asked, c.Before.DiskSettings) {
+		if learnt {
+			c.Applied = c.Before
+		}
 		return c
 	}
 	c.Applied = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: asked}
-	if !done {
+	if !equality.Semantic.DeepEqual(seen(asked, disk), asked) {
 		c.Settings = settingsChange(asked, c.Before.DiskSettings, disk)
 	}
 	return c
+}
+
+// alone says whether settings differ in what Azure changes of a shared disk only while it is attached nowhere.
+func alone(to, from apiv1.DiskSettings) bool {
+	return to.SKUName != from.SKUName || to.Tier != from.Tier
+}
+
+// learn takes note of SKU and tier that are asked for and that the disk has already, by a call whose answer was lost. Were they taken
+// back with what else is refused, the record would say what the disk is not. It says whether there was anything to learn.
+func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
+	has := c.Before.DeepCopy()
+	if disk.SKUName == asked.SKUName {
+		has.SKUName = asked.SKUName
+	}
+	if asked.Tier != "" && disk.Tier == asked.Tier {
+		has.Tier = asked.Tier
+	}
+	learnt := alone(has.DiskSettings, c.Before.DiskSettings)
+	c.Before = has
+	return learnt
 }
 
 // seen is what the disk has of the settings that the spec names. It stands in for what was applied where nobody recorded it.

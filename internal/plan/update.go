@@ -31,7 +31,7 @@ func wanted(v *apiv1.AzVolume) wants {
 	applied := v.Status.Applied
 	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.Settings(), applied.DiskSettings)
 	if v.Spec.Disk.MaxShares > 1 && applied != nil {
-		w.settingsAlone = v.Spec.Disk.SKUName != applied.SKUName || v.Spec.Disk.Tier != applied.Tier
+		w.settingsAlone = alone(v.Spec.Disk.Settings(), applied.DiskSettings)
 	}
 	w.alone = w.settingsAlone || w.capacity && v.Spec.Disk.MaxShares > 1
 	return w

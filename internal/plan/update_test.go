@@ -220,6 +220,22 @@ func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	}
 }
 
+func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
+	t.Parallel()
+	more := func(v *apiv1.AzVolume) { v.Spec.Disk.NetworkAccessPolicy = "AllowAll" }
+	disk := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}
+	c := plan.ChangeOf(newVolume(asked(otherTier), more, claimed("a", 1, apiv1.ClaimHeld)), disk)
+	if c.Settings == nil || c.Settings.Tier != nil || c.Settings.NetworkAccessPolicy == nil || c.Before.Tier != "P30" {
+		t.Fatalf("%+v", c)
+	}
+	// What is left out because a node uses the disk does not take the rest with it.
+	otherSKU := func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "StandardSSD_LRS" }
+	c = plan.ChangeOf(newVolume(asked(otherTier), otherSKU, claimed("a", 1, apiv1.ClaimHeld)), disk)
+	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" || c.Applied.SKUName != "Premium_LRS" {
+		t.Fatalf("%+v", c)
+	}
+}
+
 func TestSettingsThatNobodyRecordedAreComparedWithTheDisk(t *testing.T) {
 	t.Parallel()
 	v := newVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })

@@ -45,7 +45,7 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
 			return truth, err
 		}
-		if truth.Update.RefusedSettings != nil && current.Status.Applied == nil {
+		if truth.Update.RefusedSettings != nil {
 			truth.Update.Applied = change.Before
 		}
 		crashpoint.At("update-disk-changed")
