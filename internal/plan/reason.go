@@ -3,7 +3,6 @@ package plan
 // Reasons of conditions and events, and the reasons in logs. Each is used for one thing.
 const (
 	// Attachments.
-	ReasonPending          = "Pending"
 	ReasonAttaching        = "Attaching"
 	ReasonAttached         = "Attached"
 	ReasonAttachFailed     = "AttachFailed"
@@ -19,7 +18,6 @@ const (
 	ReasonFencing          = "Fencing"
 	ReasonFenced           = "Fenced"
 	ReasonReplicaGaveWay   = "ReplicaGaveWay"
-	ReasonDetachedUnasked  = "DetachedUnasked"
 	ReasonAttachmentLost   = "AttachmentLost"
 	ReasonRoleRepaired     = "RoleRepaired"
 	ReasonPrimaryRecreated = "PrimaryRecreated"
@@ -42,7 +40,6 @@ const (
 	ReasonReplicasMissing   = "ReplicasMissing"
 	ReasonReplicasNotWanted = "ReplicasNotWanted"
 	ReasonReplicaPlaced     = "ReplicaPlaced"
-	ReasonReplicaRemoved    = "ReplicaRemoved"
 	ReasonReplicaSurplus    = "ReplicaSurplus"
 	ReasonReplicaNodeLost   = "ReplicaNodeLost"
 	ReasonReplicaDrained    = "ReplicaDrained"

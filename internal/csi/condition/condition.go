@@ -8,11 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The capabilities that were called VOLUME_CONDITION.
-const (
-	NodeCapability       = csi.NodeServiceCapability_RPC_Type(4)
-	ControllerCapability = csi.ControllerServiceCapability_RPC_Type(11)
-)
+// NodeCapability is the capability of the node that was called VOLUME_CONDITION.
+const NodeCapability = csi.NodeServiceCapability_RPC_Type(4)
 
 // field has this number in NodeGetVolumeStatsResponse and in the statuses of ListVolumes and ControllerGetVolume.
 const field = 2
