@@ -61,15 +61,21 @@ func marksForTheProvisioner(ctx context.Context, t *bench) error {
 	return errors.Join(errs...)
 }
 
-func makesTheDisk(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "dynamic", immediate, parameters("skuName", "StandardSSD_LRS", "tags", "team=storage"))
+// provisioned makes a StorageClass and the claim data of it, and returns the volume that the claim is bound to.
+func provisioned(ctx context.Context, t *bench, size, className string, changes ...func(*storagev1.StorageClass)) (*corev1.PersistentVolume, error) {
+	class, err := t.class(ctx, className, changes...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := t.claim(ctx, "data", class, "5Gi"); err != nil {
-		return err
+	if err := t.claim(ctx, "data", class, size); err != nil {
+		return nil, err
 	}
 	_, pv, err := t.awaitBound(ctx, "data")
+	return pv, err
+}
+
+func makesTheDisk(ctx context.Context, t *bench) error {
+	pv, err := provisioned(ctx, t, "5Gi", "dynamic", immediate, parameters("skuName", "StandardSSD_LRS", "tags", "team=storage"))
 	if err != nil {
 		return err
 	}
@@ -179,14 +185,7 @@ func saysWhy(ctx context.Context, t *bench) error {
 }
 
 func deletes(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "dynamic", immediate)
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
-		return err
-	}
-	_, pv, err := t.awaitBound(ctx, "data")
+	pv, err := provisioned(ctx, t, "4Gi", "dynamic", immediate)
 	if err != nil {
 		return err
 	}
@@ -208,14 +207,7 @@ func deletes(ctx context.Context, t *bench) error {
 }
 
 func retains(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "retained", immediate, retain)
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
-		return err
-	}
-	_, pv, err := t.awaitBound(ctx, "data")
+	pv, err := provisioned(ctx, t, "4Gi", "retained", immediate, retain)
 	if err != nil {
 		return err
 	}
