@@ -1,5 +1,5 @@
-# Sourced by the scripts that run long steps one after the other: run_stages NAME ... calls
-# stage_NAME for each, shows what is going on while it runs, and stops at the first that fails.
+# Sourced by the scripts that run long steps: run_stages NAME ... calls stage_NAME for each, shows what is going on
+# while it runs, and stops at the first that fails.
 
 # As in the Makefile.
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
@@ -21,31 +21,68 @@ require_linux_root() {
   fi
 }
 
+# Where the stages' output goes.
+log_dir=out/test
+
+# run_stages STAGE ... [behind STAGE ...]: those after "behind" run one after the other as well, beside the others and with what these leave
+# of the processors, once the last stage that they all need, `shared_stage`, is through.
 run_stages() {
   require_linux_root
-  local log_dir=out/test passed=0 stage started log pid
   mkdir -p "$log_dir"
+  rm -f "$log_dir"/*.failed
+  local stage front=() behind=() into=front pid="" status=0
   for stage in "$@"; do
-    log="$log_dir/$stage.log"
-    started=$SECONDS
-    echo "=== $stage (log: $log)"
-    "stage_$stage" >"$log" 2>&1 </dev/null &
-    pid=$!
-    trap 'kill -TERM $pid 2>/dev/null; wait $pid; exit 130' INT TERM
-    show_progress "$pid" "$stage" "$log" "$started"
-    if ! wait "$pid"; then
-      echo "=== $stage FAILED after $((SECONDS - started)) s; what it said:"
-      grep -a -n -E '^(--- FAIL|FAIL|panic:|.*\bError\b)' "$log" | tail -40
-      tail -n 120 "$log"
-      echo "$passed passed, 1 failed"
-      return 1
-    fi
-    trap - INT TERM
-    passed=$((passed + 1))
-    echo "=== $stage passed in $((SECONDS - started)) s"
-    grep -a -E '^(ok |Ran |SUCCESS|METRIC|[0-9]+ passed)|histories, [0-9]+ steps' "$log" | tail -60
+    if [ "$stage" = behind ]; then into=behind; elif [ $into = front ]; then front+=("$stage"); else behind+=("$stage"); fi
   done
+  trap 'kill -TERM $(jobs -p) 2>/dev/null; [ -z "$pid" ] || kill -TERM -- "-$pid" 2>/dev/null; wait; exit 130' INT TERM
+  for stage in "${front[@]}"; do
+    run_stage "$stage" || { status=1; break; }
+    if [ "$stage" = "${shared_stage:-}" ] && [ ${#behind[@]} -gt 0 ]; then
+      # A session of its own, because the kernel weighs sessions against each other before it weighs what is in them.
+      setsid "$BASH" "$0" --behind "${behind[@]}" &
+      pid=$!
+    fi
+  done
+  if [ -n "$pid" ]; then
+    [ $status = 0 ] || kill -TERM -- "-$pid" 2>/dev/null
+    wait "$pid" || status=1
+  fi
+  local passed failed
+  passed=$(wc -w <<<"${front[*]} ${behind[*]-}")
+  failed=$(find "$log_dir" -maxdepth 1 -name '*.failed' | wc -l)
+  if [ $status != 0 ]; then
+    echo "$failed failed, and what comes after was not run"
+    return 1
+  fi
   echo "$passed passed, 0 failed"
+}
+
+# run_behind runs stages at the lowest priority.
+run_behind() {
+  local stage
+  renice -n 19 $$ >/dev/null
+  if [ -e /proc/self/autogroup ]; then echo 19 >/proc/$$/autogroup; fi
+  for stage in "$@"; do
+    run_stage "$stage" || return 1
+  done
+}
+
+# run_stage runs one stage, its output in a file, and says how it went.
+run_stage() {
+  local stage=$1 started=$SECONDS log="$log_dir/$1.log" pid
+  echo "=== $stage (log: $log)"
+  "stage_$stage" >"$log" 2>&1 </dev/null &
+  pid=$!
+  show_progress "$pid" "$stage" "$log" "$started"
+  if ! wait "$pid"; then
+    touch "$log_dir/$stage.failed"
+    echo "=== $stage FAILED after $((SECONDS - started)) s; what it said:"
+    grep -a -n -E '^(--- FAIL|FAIL|panic:|.*\bError\b)' "$log" | tail -40
+    tail -n 120 "$log"
+    return 1
+  fi
+  echo "=== $stage passed in $((SECONDS - started)) s"
+  grep -a -E '^(ok |Ran |SUCCESS|METRIC|[0-9]+ passed)|histories, [0-9]+ steps' "$log" | tail -60
 }
 
 show_progress() {

@@ -19,6 +19,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
@@ -145,12 +146,24 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 		SetUp(ctrl.Manager, string) error
 	}{
 		volumes, attachments, driverNodeReconciler, failovers,
-		inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers}),
 	}
 	if settings.RemoveNotReadyTaint {
 		reconcilers = append(reconcilers, startuptaint.New(startuptaint.Options{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-startuptaint"),
 			DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+		}))
+	}
+	if settings.AttachRequired {
+		reconcilers = append(reconcilers, inuse.New(inuse.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+		}))
+	} else {
+		self, err := dialSelf(ctx, settings.Endpoint)
+		if err != nil {
+			return err
+		}
+		reconcilers = append(reconcilers, attachdetach.New(attachdetach.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Publisher: self, Events: mgr.GetEventRecorder("azuredisk-attachdetach"), DriverName: settings.DriverName,
 		}))
 	}
 	for _, r := range reconcilers {
@@ -212,6 +225,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
 		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
 		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
+		PublishedByPods: !settings.AttachRequired,
 	})
 	if err != nil {
 		return err

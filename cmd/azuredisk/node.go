@@ -117,7 +117,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	})
 	nodes := node.New(node.Options{
 		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot,
-		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion,
+		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion, AwaitPublish: !settings.AttachRequired,
 		Limit: node.Limit{
 			Volumes: settings.MaxVolumes, Reserved: settings.ReservedSlots, Patience: settings.CapacityWait, Fallback: settings.DefaultMaxVolumes,
 		},

@@ -20,6 +20,8 @@ type Controller struct {
 	Cloud
 	// Endpoint is the CSI socket.
 	Endpoint string
+	// AttachRequired is the CSIDriver's: Kubernetes says by VolumeAttachments where a volume is to be published. Without it the pods do.
+	AttachRequired bool
 	// LeaderElection lets one of several replicas reconcile.
 	LeaderElection bool
 	// LeaderElectionNamespace holds the lease; "" for the pod's own.
@@ -57,6 +59,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	c.Common.AddFlags(flags)
 	c.Cloud.AddFlags(flags)
 	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
+	flags.BoolVar(&c.AttachRequired, "attach-required", true, "as in the CSIDriver object: Kubernetes calls for volumes to be attached and detached; with false the controller itself follows the pods")
 	flags.BoolVar(&c.LeaderElection, "leader-election", true, "let one of several replicas reconcile; every replica answers CSI calls")
 	flags.StringVar(&c.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; empty for the pod's own")
 	flags.DurationVar(&c.LeaseDuration, "lease-duration", 15*time.Second, "how long a leader that does not renew keeps others waiting")

@@ -38,6 +38,8 @@ type Node struct {
 	CapacityWait time.Duration
 	// DefaultMaxVolumes is taken where the controller does not say, or Azure does not list the VM's size.
 	DefaultMaxVolumes int64
+	// AttachRequired is the CSIDriver's: a volume is published before it is staged. Without it a stage waits for the publish.
+	AttachRequired bool
 	// Expansion declares that volumes can be expanded while they are in use.
 	Expansion bool
 	// DrainTimeout bounds how long a plug-in that is told to stop waits for the volumes of a node that is leaving.
@@ -66,6 +68,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&n.ReservedSlots, "reserved-volume-slots", 0, "data disks of the VM that are left to others than this driver")
 	flags.DurationVar(&n.CapacityWait, "capacity-wait", 10*time.Second, "how long the registration waits for the controller to find out what Azure allows")
 	flags.Int64Var(&n.DefaultMaxVolumes, "default-max-volumes", 16, "data disks of a VM whose size Azure does not list, and where the controller does not find out in time")
+	flags.BoolVar(&n.AttachRequired, "attach-required", true, "as in the CSIDriver object: Kubernetes has volumes attached before the node is asked for them; with false the node waits for the controller")
 	flags.BoolVar(&n.Expansion, "enable-expansion", false, "grow volumes while they are in use, when the controller has grown the disk")
 	flags.DurationVar(&n.DrainTimeout, "drain-timeout", 25*time.Second, "how long a plug-in that is told to stop waits for the volumes of a node that is drained or shut down; less than the pod's grace period. 0s for not at all")
 	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")

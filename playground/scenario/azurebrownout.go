@@ -87,6 +87,6 @@ func (e *Environment) recordBrownout(f Failover, began time.Time, calls []azureC
 		}
 	}
 	e.check("no other node is fenced", len(strangers) == 0, "%d others %q", len(strangers), strangers)
-	e.check("nothing goes on without the proof", !f.Proven.IsZero() && f.Published.After(f.Proven) && f.NotInUse.After(f.Proven),
-		"volume not in use %s and published %s after the proof", timeline.Round(between(f.Proven, f.NotInUse)), timeline.Round(between(f.Proven, f.Published)))
+	e.check("nothing goes on without the proof", !f.Proven.IsZero() && f.Published.After(f.Proven) && f.PodDeleted.After(f.Proven),
+		"the old pod is deleted %s and the volume published %s after the proof", timeline.Round(between(f.Proven, f.PodDeleted)), timeline.Round(between(f.Proven, f.Published)))
 }

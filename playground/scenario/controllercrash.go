@@ -53,7 +53,7 @@ func (r crashRound) after() time.Duration { return max(between(r.TookOver, r.Run
 // luck is how long the kubelet of the new node took from when the volume was there until
 // it asked for it: it does so after its own next report of the volumes that it uses, and
 // makes one every ten seconds.
-func (r crashRound) luck() time.Duration { return between(r.Published, r.StageAsked) }
+func (r crashRound) luck() time.Duration { return r.kubeletWait() }
 
 // withoutLuck is the time from the new leader's lease to the pod Running without that luck.
 func (r crashRound) withoutLuck() time.Duration { return max(r.after()-r.luck(), 0) }
@@ -297,7 +297,7 @@ func (e *Environment) endRound(ctx context.Context, c *controllers, s *seat, r *
 		if err := c.remove(ctx, leads); err != nil {
 			return err
 		}
-		if next, _ := c.holder(controllerLease); next != leads {
+		if next, _ := c.holder(controllerLease); next != leads && c.attach() {
 			if err := c.give(ctx, attacherLease, next); err != nil {
 				return err
 			}
@@ -358,7 +358,7 @@ func (e *Environment) endCrashes(ctx context.Context, seats []seat, rounds []cra
 	}
 	e.Report.Notes = []string{
 		"A point is one line of the controller's code, in a build with the tag crashpoints. The process that leads, and whose sidecar asks it to attach, dies there as by SIGKILL.",
-		"A kubelet mounts a new volume only after its own next report of the volumes that it uses, every ten seconds. How long it waits for that is luck and nobody else's doing; it is in every number here but the ones that say so, and counts where a bound is checked.",
+		"With VolumeAttachments a kubelet mounts a new volume only after its own next report of the volumes that it uses, every ten seconds. How long it waits for that is luck and nobody else's doing; it is in every number here but the ones that say so, and counts where a bound is checked.",
 	}
 	metric := func(name string) any { return e.Report.Metrics[name] }
 	e.Report.Summary = fmt.Sprintf("The controller's leader was killed at %d points of a failover, once each. The pod ran again at most %v s after the next leader had its lease. Of %v acknowledged records %v are lost.",

@@ -23,8 +23,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// attacherLease is the lease of the sidecar that passes Kubernetes' wishes on to the
-// controller beside it.
+// attacherLease is the lease of the sidecar attacher, which passes Kubernetes' wishes on to
+// the controller beside it. A driver without VolumeAttachments has none.
+const attacher = "csi-attacher"
+
 const attacherLease = "external-attacher-leader-disk-csi-azure-com"
 
 // controllers are the driver's controllers, watched, and told where to die.
@@ -67,6 +69,13 @@ func (c *controllers) all() []*corev1.Pod {
 	return pods
 }
 
+// attach says whether the controllers have an attacher beside them.
+func (c *controllers) attach() bool {
+	return slices.ContainsFunc(c.all(), func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == attacher })
+	})
+}
+
 // holder is the pod that has the lease, and when it took it.
 func (c *controllers) holder(lease string) (pod string, acquired time.Time) {
 	found, err := c.leases.Get(lease)
@@ -86,7 +95,7 @@ func (c *controllers) settle(ctx context.Context) (string, error) {
 		pods := c.all()
 		leads, _ = c.holder(controllerLease)
 		attaches, _ := c.holder(attacherLease)
-		return len(pods) == 2 && isReady(pods[0]) && isReady(pods[1]) && leads == attaches &&
+		return len(pods) == 2 && isReady(pods[0]) && isReady(pods[1]) && (leads == attaches || !c.attach()) &&
 			slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == leads })
 	}
 	for range 5 {

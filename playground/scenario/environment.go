@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -89,6 +90,11 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	if err != nil {
 		return nil, errors.Join(err, env.close(ctx))
 	}
+	driver, err := kube.StorageV1().CSIDrivers().Get(ctx, provisioner, metav1.GetOptions{})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look at the CSIDriver: %w", err), env.close(ctx))
+	}
+	env.metric("attach_required", ptr.Deref(driver.Spec.AttachRequired, true))
 	env.logs = newLogBook(kube, o.Clock)
 	env.logs.follow(viewCtx)
 	return env, nil

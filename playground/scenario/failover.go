@@ -206,7 +206,7 @@ func (e *Environment) recordFailover(f Failover, proofs ...string) {
 	e.metric("fence_seconds", milli(p.Fence))
 	e.metric("unblock_seconds", milli(p.Unblock))
 	e.metric("total_seconds", milli(p.Total))
-	e.metric("kubelet_wait_seconds", milli(between(f.Published, f.StageAsked)))
+	e.metric("kubelet_wait_seconds", milli(f.kubeletWait()))
 	e.metric("write_pause_seconds", milli(between(f.LastWrite, f.FirstWrite)))
 	e.metric("lost_node", f.From)
 	e.metric("new_node", f.To)

@@ -114,6 +114,10 @@ func (s Steps) phases(fault time.Time) Phases {
 	}
 }
 
+// kubeletWait is how long the volume was published to the new node before its kubelet asked
+// for it; 0 where it had asked before, as it does without VolumeAttachments.
+func (s Steps) kubeletWait() time.Duration { return max(between(s.Published, s.StageAsked), 0) }
+
 // between is the time from a to b, 0 unless both are known.
 func between(a, b time.Time) time.Duration {
 	if a.IsZero() || b.IsZero() {

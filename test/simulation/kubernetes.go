@@ -23,6 +23,7 @@ func (w *world) addPersistentVolume(v *volumeModel) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: diskOf(v.name)}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: podNamespace, Name: v.name}
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	w.must(w.store.Create(pv))
 	pv.Status.Phase = corev1.VolumeBound
@@ -54,6 +55,9 @@ func (w *world) usePod(m *machine, v *volumeModel) {
 	p.Spec.NodeName = m.name
 	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}}}}
 	_ = w.store.Create(p)
+	if w.byPods {
+		return // the kubelet tells only of volumes that are attached for it
+	}
 	w.changeNode(m, func(n *corev1.Node) {
 		if !slices.Contains(n.Status.VolumesInUse, inUseName(v)) {
 			n.Status.VolumesInUse = append(n.Status.VolumesInUse, inUseName(v))
@@ -73,6 +77,11 @@ func (w *world) endPod(m *machine, v *volumeModel) {
 	w.changeNode(m, func(n *corev1.Node) {
 		n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool { return name == inUseName(v) })
 	})
+}
+
+// podThere says whether the pod that uses a volume on a node is there.
+func (w *world) podThere(m *machine, v *volumeModel) bool {
+	return w.store.Look(&corev1.Pod{}, clientKey(podOf(v, m))) != nil
 }
 
 func (w *world) changeNode(m *machine, change func(*corev1.Node)) {

@@ -108,7 +108,8 @@ func (m *machine) startPlugin() {
 	m.server = node.New(node.Options{
 		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Client: api, Host: host,
 		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
-		NewUUID: func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
+		AwaitPublish: m.w.byPods,
+		NewUUID:      func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
 	})
 	plugin := m.plugin
 	go func() {

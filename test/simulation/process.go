@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
@@ -101,6 +102,7 @@ func (p *process) start() error {
 	p.csi, err = csicontroller.New(csicontroller.Options{
 		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
 		SubscriptionID: subscription, ResourceGroup: group, Location: location, WaitTimeout: 15 * time.Second,
+		PublishedByPods: w.byPods,
 	})
 	if err != nil {
 		return err
@@ -130,7 +132,11 @@ func (p *process) start() error {
 	}{
 		volumes, attachments, failovers,
 		drivernode.New(drivernode.Options{Client: p.client, Reader: reader, Cloud: cloud, Clock: bubbleClock, Workers: workers}),
-		inuse.New(inuse.Options{Client: p.client, Reader: reader, DriverName: driverName, Workers: workers}),
+	}
+	if w.byPods {
+		p.setUps = append(p.setUps, attachdetach.New(attachdetach.Options{Client: p.client, Reader: reader, Publisher: p.csi, Events: silence{}, DriverName: driverName}))
+	} else {
+		p.setUps = append(p.setUps, inuse.New(inuse.Options{Client: p.client, Reader: reader, DriverName: driverName, Workers: workers}))
 	}
 	w.note("%s starts", p.name)
 	p.beside("monitor", p.monitor.Start)

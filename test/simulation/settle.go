@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // patience is how long the world may take to settle once the faults have stopped.
@@ -117,10 +118,17 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	m, key := c.w.machine(v.want), v.name+" on "+v.want
 	object := c.w.volume(v.name)
 	switch {
+	case c.w.byPods && plan.Fencing(object, v.want):
+		return "being fenced on " + v.want // whose taint keeps new pods away
+	case c.w.byPods && !c.w.podThere(m, v):
+		c.w.usePod(m, v)
+		return "the pod is made on " + v.want
+	case c.w.byPods && (!c.isPrimary(object, v.want) || object.Status.Primary.State != apiv1.ClaimHeld):
+		return "not published to " + v.want
 	case c.isPrimary(object, v.want) && object.Status.Primary.State == apiv1.ClaimReleasing:
 		c.do(key, func() *call { return c.w.unpublish(c.w.alive(), v, v.want, callTimeout) })
 		return "being taken from " + v.want
-	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.ClaimHeld || !v.published[v.want+" ok"]:
+	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.ClaimHeld || !v.published[v.want+" ok"] && !c.w.byPods:
 		c.do(key, func() *call {
 			last := c.w.publish(c.w.alive(), v, v.want, callTimeout)
 			return last
@@ -157,7 +165,13 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	delete(v.published, m.name+" ok")
 	if m.on {
 		c.w.endPod(m, v)
-	} else if c.isPrimary(object, m.name) && object.Status.Primary.Cause != apiv1.CauseUnpublished && c.w.inUse(m, v) {
+	}
+	switch {
+	case c.w.byPods && c.isPrimary(object, m.name):
+		return "published to " + m.name
+	case c.w.byPods:
+		return ""
+	case !m.on && c.isPrimary(object, m.name) && object.Status.Primary.Cause != apiv1.CauseUnpublished && c.w.inUse(m, v):
 		// Once Kubernetes has begun to unpublish, it goes on.
 		return "in use on " + m.name + ", which is dead"
 	}

@@ -89,6 +89,8 @@ type world struct {
 	processes []*process
 	volumes   []*volumeModel
 	calls     []*call
+	// byPods says that the driver has no VolumeAttachments: pods alone say where a volume is wanted.
+	byPods bool
 
 	// apiDown and trouble are faults: no API server, and how many of 100 accesses to Azure and the API server go wrong.
 	apiDown bool

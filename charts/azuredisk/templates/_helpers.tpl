@@ -287,3 +287,20 @@ profiles:
 true
 {{- end -}}
 {{- end -}}
+
+{{/* Refuses what Kubernetes cannot do: change attachRequired of a CSIDriver that is there, and forget VolumeAttachments that somebody has still to take back. */}}
+{{- define "azuredisk.checkAttachRequired" -}}
+{{- $driver := .Values.driverName -}}
+{{- $wanted := .Values.csiDriver.attachRequired -}}
+{{- $there := (lookup "storage.k8s.io/v1" "CSIDriver" "" $driver | default dict).spec | default dict -}}
+{{- if and (hasKey $there "attachRequired") (ne $there.attachRequired $wanted) -}}
+{{- fail (printf "csiDriver.attachRequired: %v, and the CSIDriver %s that is there has %v, which Kubernetes does not let anybody change. How to: docs/guides/without-volumeattachments.md" $wanted $driver $there.attachRequired) -}}
+{{- end -}}
+{{- if not $wanted -}}
+{{- range (lookup "storage.k8s.io/v1" "VolumeAttachment" "" "" | default dict).items -}}
+{{- if eq .spec.attacher $driver -}}
+{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s of %s to node %s is there, which nobody would take back any more. How to: docs/guides/without-volumeattachments.md" .metadata.name $driver .spec.nodeName) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -23,6 +23,8 @@ const (
 	AttachmentNode   = "spec.nodeName"
 	// PersistentVolumeVolume indexes PersistentVolumes of the driver by the name of their AzVolume.
 	PersistentVolumeVolume = "azVolume"
+	// PersistentVolumeClaim indexes PersistentVolumes by the PersistentVolumeClaim that they are bound to, as "namespace/name".
+	PersistentVolumeClaim = "spec.claimRef"
 	// PodClaim indexes Pods by the PersistentVolumeClaims that they use, as "namespace/name".
 	PodClaim = "persistentVolumeClaim"
 	// PodNode indexes Pods by the node that they are on.
@@ -209,6 +211,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&apiv1.AzVolumeAttachment{}, AttachmentVolume, AttachmentVolumeKeys},
 		{&apiv1.AzVolumeAttachment{}, AttachmentNode, AttachmentNodeKeys},
 		{&corev1.PersistentVolume{}, PersistentVolumeVolume, PersistentVolumeKeys(driverName)},
+		{&corev1.PersistentVolume{}, PersistentVolumeClaim, PersistentVolumeClaimKeys},
 		{&corev1.Pod{}, PodClaim, PodClaimKeys},
 		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
@@ -245,6 +248,14 @@ func PersistentVolumeKeys(driverName string) client.IndexerFunc {
 		}
 		return nil
 	}
+}
+
+// PersistentVolumeClaimKeys are the keys of the index PersistentVolumeClaim.
+func PersistentVolumeClaimKeys(o client.Object) []string {
+	if pv, ok := o.(*corev1.PersistentVolume); ok && pv.Spec.ClaimRef != nil {
+		return []string{pv.Spec.ClaimRef.Namespace + "/" + pv.Spec.ClaimRef.Name}
+	}
+	return nil
 }
 
 // VolumeOf returns the name of the AzVolume of a PersistentVolume, or "" for one of another driver.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,6 +41,47 @@ func (s *Server) read(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1
 	return volume, attachment, nil
 }
 
+// publishPatience is how long a NodeStageVolume waits for the publish: less than the kubelet waits for an answer, so that the answer says what is missing.
+const publishPatience = time.Minute
+
+// look reads the volume and this node's attachment. Where a stage may come before the publish, it does so until the node may stage the volume, or will be
+// allowed to; nothing has been announced yet, so that another node's hand-over does not wait for this one. Errors: NotFound for a volume that does not exist.
+func (s *Server) look(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
+	volume, attachment, err := s.read(ctx, name)
+	if !s.options.AwaitPublish || !s.unpublished(volume, attachment, err) {
+		return volume, attachment, err
+	}
+	logr.FromContextOrDiscard(ctx).Info("waiting for the volume to be published to this node", "volumeName", name)
+	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	defer cancel()
+	err = s.await(ctx, name, func() (bool, error) {
+		volume, attachment, err = s.read(ctx, name)
+		if s.unpublished(volume, attachment, err) {
+			return false, nil
+		}
+		return true, err
+	})
+	if ctx.Err() != nil && s.unpublished(volume, attachment, nil) {
+		return nil, nil, provisioner.Errorf(provisioner.FailedPrecondition, "%s", s.whyUnpublished(name, volume, attachment))
+	}
+	return volume, attachment, err
+}
+
+// unpublished says that the node may not stage the volume yet, and that this can change without anything being asked of it.
+func (s *Server) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment, err error) bool {
+	if err != nil {
+		return errors.Is(err, provisioner.NotFound) // to be adopted
+	}
+	return volume == nil || MayStage(s.options.NodeName, volume, attachment).Verdict == Refuse
+}
+
+func (s *Server) whyUnpublished(name string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
+	if volume == nil {
+		return fmt.Sprintf("volume %s is not published to node %s: there is no AzVolume of it", name, s.options.NodeName)
+	}
+	return MayStage(s.options.NodeName, volume, attachment).Reason
+}
+
 func (s *Server) attachmentKey(volume string) client.ObjectKey {
 	return client.ObjectKey{Namespace: s.options.Namespace, Name: apiv1.AttachmentName(volume, s.options.NodeName)}
 }
@@ -47,36 +89,55 @@ func (s *Server) attachmentKey(volume string) client.ObjectKey {
 // awaitGrant reads until the node may stage the volume, or may not, or ctx ends. Each verdict comes from
 // objects that were read by this call, so the caller must have announced the volume before.
 func (s *Server) awaitGrant(ctx context.Context, name string) (*apiv1.AzVolume, Decision, error) {
+	var volume *apiv1.AzVolume
+	var decision Decision
+	err := s.await(ctx, name, func() (bool, error) {
+		current, attachment, err := s.read(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		first := decision.Verdict == ""
+		volume, decision = current, MayStage(s.options.NodeName, current, attachment)
+		switch {
+		case decision.Verdict == Refuse:
+			return false, provisioner.Errorf(provisioner.FailedPrecondition, "%s", decision.Reason)
+		case decision.Verdict == Wait && first:
+			logr.FromContextOrDiscard(ctx).Info("waiting for the disk to be attached", "volumeName", name, "reason", decision.Reason)
+		}
+		return decision.Verdict == Stage, nil
+	})
+	switch {
+	case err == nil:
+		return volume, decision, nil
+	case decision.Verdict == Wait && ctx.Err() != nil:
+		return nil, Decision{}, fmt.Errorf("wait for volume %s: %s: %w", name, decision.Reason, ctx.Err())
+	default:
+		return nil, Decision{}, err
+	}
+}
+
+// await calls check until it says that it is done, or fails, or ctx ends: at once, whenever this node's attachment changes, and from time to time.
+func (s *Server) await(ctx context.Context, name string, check func() (bool, error)) error {
 	var events <-chan watch.Event
 	ticker := s.options.Clock.NewTicker(rereadInterval)
 	defer ticker.Stop()
 	for {
-		volume, attachment, err := s.read(ctx, name)
-		if err != nil {
-			return nil, Decision{}, err
-		}
-		decision := MayStage(s.options.NodeName, volume, attachment)
-		switch decision.Verdict {
-		case Stage:
-			return volume, decision, nil
-		case Refuse:
-			return nil, Decision{}, provisioner.Errorf(provisioner.FailedPrecondition, "%s", decision.Reason)
-		case Wait:
+		if done, err := check(); done || err != nil {
+			return err
 		}
 		if events == nil {
 			attachments, err := s.watchAttachment(ctx, name)
 			if err != nil {
-				return nil, Decision{}, err
+				return err
 			}
 			defer attachments.Stop()
 			events = attachments.ResultChan()
-			logr.FromContextOrDiscard(ctx).Info("waiting for the disk to be attached", "volumeName", name, "reason", decision.Reason)
-			// Read once more: it may have been attached before the watch began.
+			// Check once more: it may have changed before the watch began.
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return nil, Decision{}, fmt.Errorf("wait for volume %s: %s: %w", name, decision.Reason, ctx.Err())
+			return ctx.Err()
 		case _, open := <-events:
 			if !open {
 				events = nil

@@ -38,6 +38,9 @@ type Options struct {
 	Records nodereport.Records
 	// Limit is how many volumes the node can take.
 	Limit Limit
+	// AwaitPublish lets a NodeStageVolume come before the publish, and wait for it: so it is where the CSIDriver's attachRequired is false, and nobody but
+	// the controller knows when a volume is published.
+	AwaitPublish bool
 	// Expansion declares the capability EXPAND_VOLUME.
 	Expansion bool
 	// Clock paces the waiting for an attachment; nil for the real one.

@@ -48,8 +48,8 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 }
 
 func (s *Server) stage(ctx context.Context, use usage, path string) error {
-	volume, attachment, err := s.read(ctx, use.volume)
-	if errors.Is(err, provisioner.NotFound) {
+	volume, attachment, err := s.look(ctx, use.volume)
+	if errors.Is(err, provisioner.NotFound) || errors.Is(err, provisioner.FailedPrecondition) {
 		return s.settle(ctx, use.volume, path, err)
 	}
 	if err != nil {

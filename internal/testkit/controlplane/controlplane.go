@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
@@ -52,6 +53,8 @@ type Options struct {
 	ReservedSlots int32
 	// With adds more to each process than the reconcilers that every test needs; cloud is the process's client of the platform.
 	With func(ctx context.Context, mgr ctrl.Manager, cloud provisioner.Cloud, namespace string) error
+	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: nobody calls for a publish.
+	PublishedByPods bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
 }
@@ -178,17 +181,24 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	if p.CSI, err = csicontroller.New(csicontroller.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: now, Namespace: p.Namespace,
-		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: Group, Location: Location, WaitTimeout: patience,
+		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: Group, Location: Location, WaitTimeout: patience, PublishedByPods: p.options.PublishedByPods,
 	}); err != nil {
 		return err
 	}
-	for _, r := range []interface {
+	reconcilers := []interface {
 		SetUp(ctrl.Manager, string) error
 	}{
 		volumes, attachments,
 		drivernode.New(drivernode.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: 2}),
-		inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: DriverName, Workers: 2}),
-	} {
+	}
+	if p.options.PublishedByPods {
+		reconcilers = append(reconcilers, attachdetach.New(attachdetach.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Publisher: p.CSI, Events: mgr.GetEventRecorder("attachdetach"), DriverName: DriverName,
+		}))
+	} else {
+		reconcilers = append(reconcilers, inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: DriverName, Workers: 2}))
+	}
+	for _, r := range reconcilers {
 		if err := r.SetUp(mgr, p.Namespace); err != nil {
 			return err
 		}

@@ -54,6 +54,7 @@
     {{- with $sidecars.provisioner.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+{{- if .Values.csiDriver.attachRequired }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "attacher" "values" $sidecars.attacher) }}
     - --default-fstype=ext4
     - --worker-threads={{ $sidecars.attacher.workerThreads }}
@@ -63,6 +64,7 @@
     {{- with $sidecars.attacher.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+{{- end }}
 {{- if .Values.controller.expand }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "resizer" "values" $sidecars.resizer) }}
     - --workers={{ $sidecars.resizer.workers }}

@@ -1,0 +1,237 @@
+// Package attachdetach publishes volumes to the nodes of the pods that use them, and takes them back, where Kubernetes does not: its
+// attach/detach controller, the VolumeAttachments and the sidecar csi-attacher have no part in a driver whose CSIDriver says
+// attachRequired: false (ADR 0011).
+//
+// It decides nothing about who may have a volume. It calls the CSI controller server as the sidecar would, so claims and proofs are made in one
+// place; which calls to make is decided by plan.AttachDetach from what is there. It keeps nothing in memory.
+package attachdetach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azvolumeattachments;azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reasons of events on pods: those of Kubernetes' attach/detach controller, which people and tools know.
+const (
+	ReasonAttached = "SuccessfulAttachVolume"
+	ReasonFailed   = "FailedAttachVolume"
+)
+
+// callTimeout bounds one call; what was not reached then is asked for again.
+const callTimeout = 15 * time.Second
+
+// Publisher is the CSI controller server.
+type Publisher interface {
+	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
+	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
+}
+
+// Options of a Reconciler.
+type Options struct {
+	// Client reads from the cache; Reader from the API server.
+	Client    client.Client
+	Reader    client.Reader
+	Publisher Publisher
+	Events    events.EventRecorder
+	// DriverName is the CSI driver's, by which its PersistentVolumes are known.
+	DriverName string
+}
+
+// Reconciler reconciles the nodes to which a volume is published with the pods that use it.
+type Reconciler struct{ Options }
+
+// New makes a Reconciler.
+func New(options Options) *Reconciler { return &Reconciler{Options: options} }
+
+// observed is a volume and what speaks for and against its being somewhere.
+type observed struct {
+	plan.AttachDetachInput
+	pv *corev1.PersistentVolume
+	// id is the volume ID for calls, in the spelling of the PersistentVolume where there is one.
+	id string
+}
+
+// Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume, whether or not there is one yet, and
+// the namespace of the custom resources. It blocks until Azure has accepted or refused what it is asked for, at most callTimeout for each call.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	o, err := r.observe(ctx, request)
+	if err != nil || o.id == "" {
+		return reconcile.Result{}, err
+	}
+	step := plan.AttachDetach(o.AttachDetachInput)
+	var failures []error
+	for _, node := range step.Unpublish {
+		if err := r.unpublish(ctx, o, node); err != nil {
+			failures = append(failures, err)
+		}
+	}
+	if len(failures) > 0 && (o.Volume == nil || o.Volume.Spec.Access != apiv1.AccessMultiNode) {
+		return reconcile.Result{}, errors.Join(failures...) // the next node would only be told that the last one has the volume
+	}
+	for _, node := range step.Publish {
+		if err := r.publish(ctx, o, node); err != nil {
+			failures = append(failures, err)
+		}
+	}
+	for _, node := range step.Contended {
+		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,
+			"volume %s is used by pods on node %s, which have not been asked to end, and can be used on one node at a time", request.Name, step.Holder)
+	}
+	return reconcile.Result{}, errors.Join(failures...)
+}
+
+// observe reads the volume, and what its being somewhere depends on, from the cache.
+func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
+	o := observed{}
+	o.Volume = &apiv1.AzVolume{}
+	if err := r.Client.Get(ctx, request.NamespacedName, o.Volume); apierrors.IsNotFound(err) {
+		o.Volume = nil
+	} else if err != nil {
+		return o, fmt.Errorf("get AzVolume: %w", err)
+	} else {
+		o.id = volumehandle.Of(o.Volume.Spec.Disk).String()
+	}
+	var err error
+	if o.pv, err = view.PersistentVolume(ctx, r.Client, request.Name); err != nil {
+		return o, err
+	}
+	if o.pv != nil {
+		o.id = o.pv.Spec.CSI.VolumeHandle
+	}
+	if o.Pods, err = r.pods(ctx, o.pv); err != nil {
+		return o, err
+	}
+	var attachments apiv1.AzVolumeAttachmentList
+	if err := r.Client.List(ctx, &attachments, client.InNamespace(request.Namespace), client.MatchingFields{view.AttachmentVolume: request.Name}); err != nil {
+		return o, fmt.Errorf("list attachments: %w", err)
+	}
+	for i := range attachments.Items {
+		o.Attachments = append(o.Attachments, &attachments.Items[i])
+	}
+	return o, r.nodes(ctx, request.Namespace, &o)
+}
+
+// pods returns the pods that use the claim to which a PersistentVolume is bound, if the claim is bound to it as well.
+func (r *Reconciler) pods(ctx context.Context, pv *corev1.PersistentVolume) ([]*corev1.Pod, error) {
+	if pv == nil || pv.Spec.ClaimRef == nil {
+		return nil, nil
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}, claim)
+	if apierrors.IsNotFound(err) || err == nil && (claim.Spec.VolumeName != pv.Name || pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != claim.UID) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get claim: %w", err)
+	}
+	return view.PodsOf(ctx, r.Client, pv)
+}
+
+// nodes reads what is known of the nodes that matter, so that the decision does no I/O.
+func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
+	reports, silent := map[string]*apiv1.AzDriverNode{}, map[string]bool{}
+	for _, name := range nodesOf(o.AttachDetachInput) {
+		d, n := &apiv1.AzDriverNode{}, &corev1.Node{}
+		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err == nil {
+			reports[name] = d
+		} else if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("get AzDriverNode: %w", err)
+		}
+		err := r.Client.Get(ctx, client.ObjectKey{Name: name}, n)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("get Node: %w", err)
+		}
+		silent[name] = err != nil || !ready(n)
+	}
+	o.Report = func(node string) *apiv1.AzDriverNode { return reports[node] }
+	o.Silent = func(node string) bool { return silent[node] }
+	return nil
+}
+
+// nodesOf returns the nodes that a decision can be about.
+func nodesOf(in plan.AttachDetachInput) []string {
+	var nodes []string
+	for _, p := range in.Pods {
+		nodes = append(nodes, p.Spec.NodeName)
+	}
+	for _, a := range in.Attachments {
+		nodes = append(nodes, a.Spec.NodeName)
+	}
+	if in.Volume != nil && in.Volume.Status.Primary != nil {
+		nodes = append(nodes, in.Volume.Status.Primary.NodeName)
+	}
+	slices.Sort(nodes)
+	return slices.DeleteFunc(slices.Compact(nodes), func(name string) bool { return name == "" })
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := r.Publisher.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: o.id, NodeId: node})
+	if err != nil {
+		return fmt.Errorf("take volume back from node %s: %w", node, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("the volume was taken back", "node", node)
+	return nil
+}
+
+func (r *Reconciler) publish(ctx context.Context, o observed, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	// What the volume is to be published with is in fields that the cache leaves out.
+	pv := &corev1.PersistentVolume{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.pv), pv); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("read PersistentVolume: %w", err))
+	}
+	request, err := publishRequest(ctrl.LoggerFrom(ctx), pv, node)
+	if err == nil {
+		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
+	}
+	if err != nil {
+		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, "volume %s cannot be attached to node %s: %s", pv.Name, node, describe(err))
+		return fmt.Errorf("publish volume to node %s: %w", node, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("the volume was published", "node", node)
+	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached, "volume %s is attached to node %s, or about to be", pv.Name, node)
+	return nil
+}
+
+// tell writes an event on each pod on the node that uses the volume and is not to end.
+func (r *Reconciler) tell(o observed, node, kind, reason, format string, args ...any) {
+	for _, p := range o.Pods {
+		if p.Spec.NodeName == node && p.DeletionTimestamp == nil {
+			about := &corev1.Pod{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+			}
+			r.Events.Eventf(about, nil, kind, reason, "AttachVolume", format, args...)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package attachdetach
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"github.com/kubernetes-csi/csi-lib-utils/accessmodes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+)
+
+// publishRequest is the call by which a PersistentVolume is published to a node: the same that csi-attacher makes of it.
+func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (*csi.ControllerPublishVolumeRequest, error) {
+	if pv.Spec.CSI == nil {
+		translated, err := csitranslation.New().TranslateInTreePVToCSI(log, pv)
+		if err != nil {
+			return nil, fmt.Errorf("translate in-tree PersistentVolume: %w", err)
+		}
+		pv = translated
+	}
+	mode, err := accessmodes.ToCSIAccessMode(pv.Spec.AccessModes, true)
+	if err != nil {
+		return nil, fmt.Errorf("access modes %v: %w", pv.Spec.AccessModes, err)
+	}
+	capability := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}}
+	if pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock {
+		capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	} else {
+		capability.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{
+			FsType: pv.Spec.CSI.FSType, MountFlags: pv.Spec.MountOptions,
+		}}
+	}
+	return &csi.ControllerPublishVolumeRequest{
+		VolumeId: pv.Spec.CSI.VolumeHandle, NodeId: node, VolumeCapability: capability, Readonly: pv.Spec.CSI.ReadOnly, VolumeContext: pv.Spec.CSI.VolumeAttributes,
+	}, nil
+}
+
+// describe returns what an error says, for people, who need not know that it came over gRPC.
+func describe(err error) string {
+	var g interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &g) {
+		return g.GRPCStatus().Message()
+	}
+	return err.Error()
+}

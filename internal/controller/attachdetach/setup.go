@@ -1,0 +1,153 @@
+package attachdetach
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+)
+
+const (
+	// workers are the volumes that are looked at at once. Each waits for Azure and costs nothing meanwhile.
+	workers = 200
+	// firstRetry and lastRetry are the pauses before a failed call is repeated. The first is short, because the usual failure is
+	// a node that is just letting go.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
+	to := func(names ...string) []reconcile.Request {
+		var requests []reconcile.Request
+		for _, name := range names {
+			if name != "" {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}})
+			}
+		}
+		return requests
+	}
+	mapped := func(volumes func(context.Context, client.Object) ([]string, error)) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			names, err := volumes(ctx, o)
+			if err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "object", o.GetName())
+			}
+			return to(names...)
+		})
+	}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("attachdetach").
+		For(&apiv1.AzVolume{}).
+		Watches(&apiv1.AzVolumeAttachment{}, mapped(ofAttachment)).
+		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
+		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim)).
+		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(view.Changed(whereabouts))).
+		Watches(&apiv1.AzDriverNode{}, mapped(ofReport), builder.WithPredicates(view.Changed(view.StagedVolumes))).
+		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(func(n *corev1.Node) any { return ready(n) }))).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the reconciler that attaches and detaches: %w", err)
+	}
+	return nil
+}
+
+// whereabouts is the part of a pod by which it wants a volume somewhere.
+func whereabouts(p *corev1.Pod) any {
+	return struct {
+		Node   string
+		Ending bool
+	}{p.Spec.NodeName, p.DeletionTimestamp != nil}
+}
+
+func ofAttachment(_ context.Context, o client.Object) ([]string, error) {
+	return view.AttachmentVolumeKeys(o), nil
+}
+
+func (r *Reconciler) ofPersistentVolume(_ context.Context, o client.Object) ([]string, error) {
+	return []string{view.VolumeOf(o, r.DriverName)}, nil
+}
+
+// ofReport returns the volumes that a report names. Of an update the old report is asked as well, so that what has left it is found.
+func ofReport(_ context.Context, o client.Object) ([]string, error) {
+	d, ok := o.(*apiv1.AzDriverNode)
+	if !ok {
+		return nil, nil
+	}
+	var names []string
+	for _, s := range d.Status.StagedVolumes {
+		names = append(names, s.VolumeName)
+	}
+	return names, nil
+}
+
+func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, error) {
+	return r.boundTo(ctx, o.GetNamespace()+"/"+o.GetName())
+}
+
+func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, error) {
+	var names []string
+	for _, claim := range view.PodClaimKeys(o) {
+		found, err := r.boundTo(ctx, claim)
+		if err != nil {
+			return names, err
+		}
+		names = append(names, found...)
+	}
+	return names, nil
+}
+
+// boundTo returns the volumes of the PersistentVolumes that are bound to a claim. It is the PersistentVolume that is asked, because it is still there
+// when the claim is gone.
+func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
+	var list corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{view.PersistentVolumeClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes of claim %s: %w", claim, err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, view.VolumeOf(&list.Items[i], r.DriverName))
+	}
+	return names, nil
+}
+
+// onNode returns the volumes of attachments to a node, and of the pods on it.
+func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
+	return func(ctx context.Context, o client.Object) ([]string, error) {
+		here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for i := range here {
+			names = append(names, here[i].Spec.VolumeName)
+		}
+		var pods corev1.PodList
+		if err := r.Client.List(ctx, &pods, client.MatchingFields{view.PodNode: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+			return names, fmt.Errorf("list pods of node %s: %w", o.GetName(), err)
+		}
+		for i := range pods.Items {
+			found, err := r.ofPod(ctx, &pods.Items[i])
+			if err != nil {
+				return names, err
+			}
+			names = append(names, found...)
+		}
+		return names, nil
+	}
+}

@@ -1,0 +1,223 @@
+package plan_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// user is a pod on a node that uses the volume; the age orders pods.
+func user(node string, age time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod-" + node, CreationTimestamp: *ago(age)}, Spec: corev1.PodSpec{NodeName: node}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func ending(p *corev1.Pod) { p.DeletionTimestamp = ago(0) }
+
+// report is what a node says; volumes are staged there.
+func report(node string, volumes ...string) *apiv1.AzDriverNode {
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	d.Status.MountsScannedTime = &metav1.MicroTime{Time: now}
+	for _, v := range volumes {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: v, Phase: apiv1.PhaseStaged})
+	}
+	return d
+}
+
+func TestAttachDetach(t *testing.T) {
+	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
+	const held, releasing, released = apiv1.ClaimHeld, apiv1.ClaimReleasing, apiv1.ClaimReleased
+	lost := func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }
+	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	going := func(v *apiv1.AzVolume) { v.DeletionTimestamp = ago(0) }
+	attached := func(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
+		return newAttachment(node, role, epoch, apiv1.AttachmentAttached)
+	}
+	proven := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+		return a
+	}
+	deleted := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment { a.DeletionTimestamp = ago(0); return a }
+	type all = []*apiv1.AzVolumeAttachment
+	type pods = []*corev1.Pod
+	tests := map[string]struct {
+		volume      *apiv1.AzVolume
+		attachments all
+		pods        pods
+		reports     []*apiv1.AzDriverNode
+		silent      []string
+		want        plan.AttachDetachStep
+	}{
+		"nobody wants a volume that nobody has": {volume: newVolume()},
+		"a volume that is not adopted yet goes to the first pod's node": {
+			pods: pods{user("b", 0), user("a", time.Minute)}, want: plan.AttachDetachStep{Publish: []string{"a"}}},
+		"a volume goes to the node of its pod, before the kubelet asks": {
+			volume: newVolume(), pods: pods{user("a", 0)}, want: plan.AttachDetachStep{Publish: []string{"a"}}},
+		"a pod that is not scheduled wants nothing": {volume: newVolume(), pods: pods{user("", 0)}},
+		"a pod that ends wants nothing new":         {volume: newVolume(), pods: pods{user("a", 0, ending)}},
+		"a volume that is being deleted goes nowhere": {
+			volume: newVolume(going), pods: pods{user("a", 0)}},
+		"nothing goes to a node that Kubernetes has lost": {
+			volume: newVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
+			want: plan.AttachDetachStep{Publish: []string{"b"}, Contended: []string{"a"}, Holder: "b"}},
+		"a volume that is where it is wanted stays": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a", "vol")}},
+		"a publish that was cut short after the claim is made again": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", replica, 0)},
+			pods: pods{user("a", 0)}, want: plan.AttachDetachStep{Publish: []string{"a"}}},
+		"a publish that Azure refused is made again": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{newAttachment("a", primary, 1, apiv1.AttachmentFailed)},
+			pods: pods{user("a", 0)}, want: plan.AttachDetachStep{Publish: []string{"a"}}},
+		"a node that still has the volume mounted is waited for": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{report("a", "vol")}},
+		"a node that has not scanned its mounts is waited for": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
+		"a planned move is one step once the node is done": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods: pods{user("a", time.Minute, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("a")},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a pod that comes back to its node finds its volume there": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("a", time.Minute, ending), user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a")}},
+		"pods of two nodes do not take the volume from each other": {
+			volume: newVolume(claimed("b", 1, held)), attachments: all{attached("b", primary, 1)},
+			pods: pods{user("a", time.Hour), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("b", "vol")},
+			want: plan.AttachDetachStep{Contended: []string{"a"}, Holder: "b"}},
+		"a volume that nobody wants any more is taken back": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Unpublish: []string{"a"}}},
+		"of a node that is gone only Azure can give a proof, upon an unpublish": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"so it is of one that Kubernetes has lost": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a fence is waited for": {
+			volume: newVolume(claimed("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"}},
+		"a pod that is still on a node that is being fenced does not bring the volume back": {
+			volume: newVolume(claimed("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}},
+		"after the fence the volume goes on": {
+			volume: newVolume(claimed("a", 1, releasing), lost), attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)}, pods: pods{user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"an unpublish that was cut short before the attachment was looked after is made again": {
+			volume: newVolume(claimed("", 1, released)), attachments: all{proven(attached("a", primary, 1))},
+			reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Unpublish: []string{"a"}}},
+		"nobody waits for the detach of a shared disk": {
+			volume: newVolume(claimed("", 1, released)), attachments: all{deleted(proven(attached("a", primary, 1)))},
+			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Publish: []string{"b"}}},
+		"a shared volume goes to all nodes that want it, and from those that do not": {
+			volume: newVolume(multi), attachments: all{attached("a", primary, 1), attached("c", primary, 1)},
+			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("a", "vol"), report("c")},
+			want: plan.AttachDetachStep{Unpublish: []string{"c"}, Publish: []string{"b"}}},
+		"a shared volume comes back to a node that had let go": {
+			volume: newVolume(multi), attachments: all{proven(attached("a", primary, 1))},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Publish: []string{"a"}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := plan.AttachDetach(input(test.volume, test.attachments, test.pods, test.reports, test.silent))
+			if !slices.Equal(got.Publish, test.want.Publish) || !slices.Equal(got.Unpublish, test.want.Unpublish) ||
+				!slices.Equal(got.Contended, test.want.Contended) || got.Holder != test.want.Holder {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*corev1.Pod, reports []*apiv1.AzDriverNode, silent []string) plan.AttachDetachInput {
+	return plan.AttachDetachInput{
+		Volume: v, Attachments: attachments, Pods: pods,
+		Report: func(node string) *apiv1.AzDriverNode {
+			if i := slices.IndexFunc(reports, func(d *apiv1.AzDriverNode) bool { return d.Name == node }); i >= 0 {
+				return reports[i]
+			}
+			return nil
+		},
+		Silent: func(node string) bool { return slices.Contains(silent, node) },
+	}
+}
+
+// Whatever there is, no step takes a volume from a node that wants it or gives it to one that does not, and a volume for one node goes to one
+// at most, and only if nobody else is left with it.
+func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	nodes := []string{"a", "b", "c"}
+	states := []apiv1.AttachmentState{apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentFailed, apiv1.AttachmentDetaching}
+	some := func() bool { return random.IntN(2) == 0 }
+	for round := range 20000 {
+		v := newVolume()
+		multi := random.IntN(3) == 0
+		if multi {
+			v.Spec.Access = apiv1.AccessMultiNode
+		} else if some() {
+			claimed(nodes[random.IntN(3)], 1+random.Int64N(2), []apiv1.ClaimState{apiv1.ClaimHeld, apiv1.ClaimReleasing, apiv1.ClaimReleased}[random.IntN(3)])(v)
+		}
+		var attachments []*apiv1.AzVolumeAttachment
+		var pods []*corev1.Pod
+		var reports []*apiv1.AzDriverNode
+		var silent []string
+		wanted := map[string]bool{}
+		for _, node := range nodes {
+			if some() {
+				a := newAttachment(node, []apiv1.Role{apiv1.RolePrimary, apiv1.RoleReplica}[random.IntN(2)], random.Int64N(3), states[random.IntN(len(states))])
+				if some() {
+					a.Status.Proof = &apiv1.ReleaseProof{Epoch: random.Int64N(3)}
+				}
+				if random.IntN(4) == 0 {
+					a.DeletionTimestamp = ago(0)
+				}
+				attachments = append(attachments, a)
+			}
+			if some() {
+				p := user(node, time.Duration(random.IntN(100)))
+				if some() {
+					ending(p)
+				} else {
+					wanted[node] = true
+				}
+				pods = append(pods, p)
+			}
+			if some() {
+				reports = append(reports, report(node, "vol"))
+			} else if some() {
+				reports = append(reports, report(node))
+			}
+			if random.IntN(4) == 0 {
+				silent = append(silent, node)
+			}
+		}
+		got := plan.AttachDetach(input(v, attachments, pods, reports, silent))
+		for _, node := range got.Unpublish {
+			if wanted[node] {
+				t.Fatalf("round %d: taken from node %s, whose pods want it: %+v", round, node, got)
+			}
+		}
+		for _, node := range got.Publish {
+			if !wanted[node] || slices.Contains(silent, node) {
+				t.Fatalf("round %d: given to node %s: %+v", round, node, got)
+			}
+		}
+		if c := v.Status.Primary; !multi && len(got.Publish) > 0 {
+			other := c != nil && c.State != apiv1.ClaimReleased && c.NodeName != got.Publish[0] && !slices.Contains(got.Unpublish, c.NodeName)
+			if len(got.Publish) > 1 || other {
+				t.Fatalf("round %d: %+v with the claim %+v", round, got, c)
+			}
+		}
+	}
+}
