@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The end-to-end stage of the tests, on real clusters on this machine: the playground itself, from inside and
-# outside; then the chart installed, the life cycle of Kubernetes' volumes tested sentence by sentence, a pod moved with the
-# history of its records checked, the chart upgraded, a node lost under a pod that writes, and the chart removed; and the
-# guide from the V1 driver and back followed word by word. `playground down` fails if anything is left behind.
+# outside; then the chart installed, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a node
+# lost under a pod that writes, and the chart removed; a pod moved by a driver without VolumeAttachments; and the guide from
+# the V1 driver and back followed word by word. `playground down` fails if anything is left behind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 state=$(mktemp -d)
@@ -16,15 +16,27 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
+# uninstall removes the chart, and fails if anything of it is left.
+uninstall() {
+  # The scenarios have deleted their claims; the chart's guard refuses as long as their disks are being detached and deleted.
+  bin/playground kubectl wait -n azure-disk-csi --for=delete azv --all --timeout=5m
+  bin/playground kubectl wait -n azure-disk-csi --for=delete azva --all --timeout=1m
+  bin/playground driver uninstall
+  local left
+  left=$(bin/playground kubectl get -n azure-disk-csi deployments,daemonsets,services,azv,azva -o name)
+  left+=$(bin/playground kubectl get csidrivers,clusterroles,clusterrolebindings,validatingadmissionpolicies -o name | grep -i -e azuredisk -e disk.csi.azure.com || true)
+  if [ -n "$left" ]; then
+    echo "left behind by the uninstall: $left" >&2
+    exit 1
+  fi
+}
+
 echo "--- the playground without the driver"
 bin/playground selftest
 
 echo "--- the life cycle of volumes"
 bin/playground up
 bin/playground lifecycle --out out/e2e
-
-echo "--- a move"
-bin/playground run hello --out out/e2e
 
 echo "--- upgrade"
 cat >"$state/upgrade.yaml" <<'VALUES'
@@ -36,16 +48,15 @@ echo "--- node loss"
 bin/playground run node-power-cut --out out/e2e
 
 echo "--- uninstall"
-# The scenarios have deleted their claims; the chart's guard refuses as long as their disks are being detached and deleted.
-bin/playground kubectl wait -n azure-disk-csi --for=delete azv --all --timeout=5m
-bin/playground kubectl wait -n azure-disk-csi --for=delete azva --all --timeout=1m
-bin/playground driver uninstall
-left=$(bin/playground kubectl get -n azure-disk-csi deployments,daemonsets,services,azv,azva -o name)
-left+=$(bin/playground kubectl get csidrivers,clusterroles,clusterrolebindings,validatingadmissionpolicies -o name | grep -i azuredisk || true)
-if [ -n "$left" ]; then
-  echo "left behind by the uninstall: $left" >&2
-  exit 1
-fi
+uninstall
+
+echo "--- a move without VolumeAttachments"
+cat >"$state/without.yaml" <<'VALUES'
+csiDriver: {attachRequired: false}
+VALUES
+bin/playground driver install --values "$state/without.yaml"
+bin/playground run hello --out out/e2e
+uninstall
 
 echo "--- from V1 and back"
 bin/playground migration --out out/e2e

@@ -82,12 +82,16 @@ func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolume
 	return found
 }
 
-// due are the primaries that will take room at Azure and have none yet.
+// DueForRoom says that an attachment is a primary that will take room at Azure and has none yet.
+func DueForRoom(a *apiv1.AzVolumeAttachment) bool {
+	return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
+		(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed)
+}
+
 func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	var found []*apiv1.AzVolumeAttachment
 	for _, a := range all {
-		if a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
-			(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed) {
+		if DueForRoom(a) {
 			found = append(found, a)
 		}
 	}

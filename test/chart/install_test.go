@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -98,6 +99,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values)
 		}
 	})
+	t.Run("attachRequired is changed only where Kubernetes lets it and nothing is attached", func(t *testing.T) { changesAttachRequired(t, kube, config) })
 	t.Run("an uninstall keeps the CRDs and the disks' records", func(t *testing.T) {
 		kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
 		if err := kube.Create(t.Context(), kept); err != nil {
@@ -115,6 +117,49 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		run(t, "install", release, chartDir())
 		run(t, "uninstall", release, "--no-hooks")
 	})
+}
+
+// changesAttachRequired follows docs/guides/without-volumeattachments.md there and back.
+func changesAttachRequired(t *testing.T, kube client.Client, config string) {
+	upgrade := func(required string) error {
+		_, err := helm(t, "upgrade", release, chartDir(), "--reuse-values", "--set", "csiDriver.attachRequired="+required, "--kubeconfig", config, "-n", namespace)
+		return err
+	}
+	const driver = "disk.csi.azure.com"
+	const guide = "docs/guides/without-volumeattachments.md"
+	if err := upgrade("false"); err == nil || !strings.Contains(err.Error(), "the CSIDriver "+driver+" that is there has true") || !strings.Contains(err.Error(), guide) {
+		t.Errorf("a change of the CSIDriver that is there: %v", err)
+	}
+	remove := func(o client.Object) {
+		t.Helper()
+		if err := kube.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	csiDriver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}}
+	volume := "pv"
+	left := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "left"},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "node-a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+	}
+	if err := kube.Create(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	remove(csiDriver)
+	if err := upgrade("false"); err == nil || !strings.Contains(err.Error(), "the VolumeAttachment left of "+driver+" to node node-a is there") {
+		t.Errorf("a VolumeAttachment is left: %v", err)
+	}
+	remove(left)
+	if err := upgrade("false"); err != nil {
+		t.Fatal(err)
+	}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(csiDriver), csiDriver); err != nil || *csiDriver.Spec.AttachRequired {
+		t.Errorf("the CSIDriver is %+v: %v", csiDriver.Spec, err)
+	}
+	remove(csiDriver)
+	if err := upgrade("true"); err != nil {
+		t.Error(err)
+	}
 }
 
 func nodeWritesItsOwn(t *testing.T, kube client.Client) {

@@ -158,3 +158,20 @@ func fullname(values string) string {
 	}
 	return release
 }
+
+func TestWithoutVolumeAttachmentsNobodyAttachesForKubernetes(t *testing.T) {
+	t.Parallel()
+	manifest := render(t, "--set", "csiDriver.attachRequired=false")
+	for _, gone := range []string{"csi-attacher", "[volumeattachments"} {
+		if strings.Contains(manifest, gone) {
+			t.Errorf("%s is still there", gone)
+		}
+	}
+	if n := strings.Count(manifest, "--attach-required=false"); n != 2 {
+		t.Errorf("%d of the 2 plug-ins are told", n)
+	}
+	driver := find(t, objects(t, manifest), "CSIDriver", "disk.csi.azure.com")
+	if required, found, err := unstructured.NestedBool(driver.Object, "spec", "attachRequired"); required || !found || err != nil {
+		t.Errorf("attachRequired is %t, %t, %v", required, found, err)
+	}
+}

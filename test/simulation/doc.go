@@ -5,6 +5,9 @@
 // (internal/testkit/memapi), whose caches lag behind as the simulation likes, and a platform in memory (provisioner/fake).
 // Kernels, kubelets, the network and power are models.
 //
+// In a quarter of the histories the driver has no VolumeAttachments: pods come and go instead of calls to publish and unpublish, and the
+// reconciler attachdetach makes the calls.
+//
 // # One seed, one history
 //
 // A history runs inside a synctest bubble, so that its clock is its own. Every access to the API server, to

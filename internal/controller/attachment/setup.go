@@ -17,6 +17,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -53,17 +54,22 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	})
 }
 
-// roomMade asks for those attachments that may wait for the room of one that is gone, or that is on its way out: of several who
-// wait, each but the first then takes the room of another one.
+// roomMade asks for those attachments that may wait for room, where the room or those who wait for it have changed: one is gone or on its way
+// out, or one more waits, which may come first and so have what another one has waited for. Each of them takes the room of a replica of its
+// own (plan.Slots), but only if it is asked.
 type roomMade struct{ r *Reconciler }
 
-// Create does nothing.
-func (roomMade) Create(context.Context, event.CreateEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// Create looks whether one more waits.
+func (h roomMade) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if due(e.Object) {
+		h.wake(ctx, e.Object, queue)
+	}
 }
 
-// Update looks whether the attachment has begun to go.
+// Update looks whether the attachment has begun to go, or to wait, or waits no more.
 func (h roomMade) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	if e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil {
+	going := e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
+	if going || due(e.ObjectOld) != due(e.ObjectNew) {
 		h.wake(ctx, e.ObjectNew, queue)
 	}
 }
@@ -75,6 +81,11 @@ func (roomMade) Generic(context.Context, event.GenericEvent, workqueue.TypedRate
 // Delete is about one that is gone.
 func (h roomMade) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	h.wake(ctx, e.Object, queue)
+}
+
+func due(o client.Object) bool {
+	a, ok := o.(*apiv1.AzVolumeAttachment)
+	return ok && plan.DueForRoom(a)
 }
 
 // wake asks for the attachments of the same node and of the same volume that are not attached.

@@ -164,3 +164,50 @@ func TestVMThatIsDownIsTaintedOutOfServiceUntilTheNodeIsBack(t *testing.T) {
 	l.Start() // the taint is remembered in the API
 	l.back(a, l.Eventually)
 }
+
+func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
+	l := newLab(t, 0, func(o *controlplane.Options) { o.PublishedByPods = true })
+	const a, b = "lp-a", "lp-b"
+	l.AddNode(a, "1", size)
+	l.AddNode(b, "1", size)
+	handle := l.Create("vol", replicated)
+	l.claim("vol", handle)
+	staged := func(node string) {
+		l.Eventually("staged on "+node, func() string {
+			if err := l.Stage("vol", node); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	l.pod("web-0", a, []string{"vol"})
+	staged(a)
+	l.awaitReplica("vol", b)
+	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
+	l.monitor.set(a, plan.NodeLost)
+	l.Eventually("the forced detach has begun", func() string {
+		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
+			return fmt.Sprintf("claim %+v", *l.Volume("vol").Status.Primary)
+		}
+		return ""
+	})
+	// Somebody else has already made a pod that wants the volume elsewhere: it waits for the proof.
+	l.pod("web-1", b, []string{"vol"})
+	if err := l.Stage("vol", b); err == nil || !l.podThere("web-0") {
+		t.Fatal("law 3: the volume was handed over, or the pod deleted, before there was a proof")
+	}
+	release()
+	staged(b)
+	if l.podThere("web-0") {
+		t.Error("the pod on the lost node is there")
+	}
+	if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost || r.Proof.Kind != apiv1.ProofDetached {
+		t.Errorf("last release %+v", r)
+	}
+	if c := l.Volume("vol").Status.Primary; c.NodeName != b || c.Epoch != 2 {
+		t.Errorf("claim %+v", c)
+	}
+	if err := l.Stage("vol", a); err == nil {
+		t.Error("law 2: the lost node staged the volume")
+	}
+}

@@ -103,10 +103,14 @@ type lab struct {
 	wrote []string
 }
 
-func newLab(t *testing.T, dieAt int) *lab {
+func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab {
 	t.Helper()
 	l := &lab{T: t, monitor: &monitor{verdicts: map[string]plan.Verdict{}}, dieAt: dieAt, dead: make(chan struct{})}
-	l.ControlPlane = controlplane.New(t, controlplane.Options{Quiet: dieAt > 0, With: l.with})
+	options := controlplane.Options{Quiet: dieAt > 0, With: l.with}
+	for _, f := range change {
+		f(&options)
+	}
+	l.ControlPlane = controlplane.New(t, options)
 	l.monitor.namespace = l.Namespace
 	return l
 }

@@ -152,6 +152,49 @@ func TestLaw8ReplicaGivesItsSlotToAPrimary(t *testing.T) {
 	p.Eventually("attached", attachedTo(p, "more", "gw-b"))
 }
 
+// Of two primaries the one whose name comes first has what the other one has been waiting for, and the other takes a replica of its own.
+func TestPrimariesThatWaitForAFullNodeDoNotWaitForEachOther(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("ww-a", "1", size)
+	p.AddNode("ww-b", "1", "Standard_D2s_v3") // four slots
+	for i := range 4 {
+		name := fmt.Sprintf("resident-%d", i)
+		stageOn(t, p, p.Create(name, replicated), name, "ww-a")
+		awaitReplica(t, p, name, "ww-b")
+	}
+	release := p.Cloud.HoldAll(fake.AttachmentsDetach)
+	leaving := func(want int) func() string {
+		return func() string {
+			n := 0
+			for i := range 4 {
+				if a := p.Attachment(fmt.Sprintf("resident-%d", i), "ww-b"); a == nil || a.DeletionTimestamp != nil {
+					n++
+				}
+			}
+			if n != want {
+				return fmt.Sprintf("%d replicas give way", n)
+			}
+			return ""
+		}
+	}
+	published := make(chan error, 2)
+	for i, name := range []string{"z-newcomer", "a-newcomer"} {
+		handle := p.Create(name, map[string]string{"skuName": "Premium_LRS"})
+		go func() { published <- p.Publish(t.Context(), handle, "ww-b") }()
+		p.Eventually("a replica gives way to "+name, leaving(i+1))
+	}
+	release()
+	for range 2 {
+		must(t, <-published)
+	}
+	for _, name := range []string{"z-newcomer", "a-newcomer"} {
+		p.Eventually("attached", attachedTo(p, name, "ww-b"))
+	}
+	if complaint := leaving(2)(); complaint != "" {
+		t.Error(complaint)
+	}
+}
+
 func TestMoveToANodeWithoutAReplicaTakesAShare(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("sh-a", "1", size)
