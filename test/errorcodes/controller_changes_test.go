@@ -148,17 +148,17 @@ func changeRows() []row[controllerWorld] {
 		{"ControllerExpandVolume", "the quota is used up", codes.ResourceExhausted, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksUpdate, provisioner.InsufficientCapacity)
-			return expand(w, w.shortly(), handle, 20<<30)
+			return expand(w, w.Context(), handle, 20<<30)
 		}},
 		{"ControllerExpandVolume", "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksUpdate, provisioner.Unauthorized)
-			return expand(w, w.shortly(), handle, 20<<30)
+			return expand(w, w.Context(), handle, 20<<30)
 		}},
 		{"ControllerExpandVolume", "Azure fails, cannot be reached or asks to wait, for as long as the caller does", codes.Unavailable, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksUpdate, provisioner.Unavailable)
-			return expand(w, w.shortly(), handle, 20<<30)
+			return expand(w, w.untilFailed(), handle, 20<<30)
 		}},
 		{"ControllerExpandVolume", "another call for the volume is at work, or Azure is still at it when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)
@@ -178,12 +178,12 @@ func changeRows() []row[controllerWorld] {
 		{"ControllerModifyVolume", "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksUpdate, provisioner.Unauthorized)
-			return modify(w, w.shortly(), handle, tags)
+			return modify(w, w.Context(), handle, tags)
 		}},
 		{"ControllerModifyVolume", "Azure fails, cannot be reached or asks to wait, for as long as the caller does", codes.Unavailable, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksUpdate, provisioner.Unavailable)
-			return modify(w, w.shortly(), handle, tags)
+			return modify(w, w.untilFailed(), handle, tags)
 		}},
 		{"ControllerModifyVolume", "another call for the volume is at work, or Azure is still at it when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)

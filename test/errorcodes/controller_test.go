@@ -8,6 +8,9 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
@@ -51,6 +54,37 @@ func (w controllerWorld) shortly() context.Context {
 	ctx, cancel := context.WithTimeout(w.Context(), soon)
 	w.Cleanup(cancel)
 	return ctx
+}
+
+// untilFailed is the time of a caller who waits until the plug-in has seen that Azure failed with the row's volume.
+func (w controllerWorld) untilFailed() context.Context {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = wait.PollUntilContextTimeout(w.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			v := &apiv1.AzVolume{}
+			err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: w.name}, v)
+			return err == nil && v.Status.Error != nil, nil
+		})
+	}()
+	return timeUp{w.Context(), over}
+}
+
+// timeUp is a context whose deadline comes when over is closed.
+type timeUp struct {
+	context.Context
+	over <-chan struct{}
+}
+
+func (c timeUp) Done() <-chan struct{} { return c.over }
+
+func (c timeUp) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 // inject makes calls of the platform fail until the row ends.

@@ -88,7 +88,7 @@ func createRows() []row[controllerWorld] {
 		}},
 		{rpc, "Azure fails, cannot be reached or asks to wait, for as long as the caller does", codes.Unavailable, func(w controllerWorld) error {
 			w.refuse(fake.DisksCreate, provisioner.RateLimited)
-			return w.create(w.shortly(), nil, nil)
+			return w.create(w.untilFailed(), nil, nil)
 		}},
 		{rpc, "Azure is still creating the disk when the time is up", codes.DeadlineExceeded, func(w controllerWorld) error {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksCreate))
@@ -130,12 +130,12 @@ func deleteRows() []row[controllerWorld] {
 		{rpc, "Azure refuses, fails or asks to wait", codes.Unavailable, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksDelete, provisioner.Unavailable)
-			return w.remove(w.shortly(), handle)
+			return w.remove(w.Context(), handle)
 		}},
 		{rpc, "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.refuse(fake.DisksDelete, provisioner.Unauthorized)
-			return w.remove(w.shortly(), handle)
+			return w.remove(w.Context(), handle)
 		}},
 		{rpc, "another call for the volume is at work, or the deletion is when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)

@@ -30,7 +30,7 @@ func stageRows() []row[nodeWorld] {
 		return func(w nodeWorld) error { w.change(edit); return w.stage(w.Context(), nil) }
 	}
 	in := func(change func(*kernel)) func(nodeWorld) error {
-		return func(w nodeWorld) error { change(w.kernel); return w.stage(w.shortly(), nil) }
+		return func(w nodeWorld) error { change(w.kernel); return w.stage(w.Context(), nil) }
 	}
 	return []row[nodeWorld]{
 		{rpc, "the volume is mounted at the staging path, or its device is ready", codes.OK, func(w nodeWorld) error { return w.inUse().stage(w.Context(), nil) }},
@@ -48,7 +48,10 @@ func stageRows() []row[nodeWorld] {
 		{rpc, "the filesystem needs a repair by hand", codes.FailedPrecondition, in(func(k *kernel) {
 			k.refused = provisioner.Errorf(provisioner.FailedPrecondition, "needs somebody's decision")
 		})},
-		{rpc, "the disk is not attached, or its device does not show up, when the time is up", codes.DeadlineExceeded, in(func(k *kernel) { k.absent = true })},
+		{rpc, "the disk is not attached, or its device does not show up, when the time is up", codes.DeadlineExceeded, func(w nodeWorld) error {
+			w.kernel.absent = true
+			return w.stage(w.shortly(), nil)
+		}},
 		{rpc, "the device does not answer", codes.Unavailable, in(func(k *kernel) { k.dead = true })},
 		{rpc, "the API server cannot be reached", codes.Unavailable, func(w nodeWorld) error { w.unreachable(); return w.stage(w.Context(), nil) }},
 		{rpc, "mount fails, as for options that the filesystem does not know", codes.Internal, in(func(k *kernel) { k.refused = errors.New("mount: wrong fs type, bad option") })},

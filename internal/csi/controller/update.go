@@ -96,7 +96,7 @@ func (s *Server) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(a
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return current, err
 	}
-	if e := current.Status.Error; e != nil && current.Status.State == apiv1.VolumeUpdateFailed {
+	if e := s.failing(current); e != nil {
 		return nil, failureOf(e)
 	}
 	why := "not begun"
@@ -104,4 +104,13 @@ func (s *Server) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(a
 		why = c.Reason + ": " + c.Message
 	}
 	return nil, grpcstatus.Errorf(codes.Aborted, "the disk is still being changed (%s)", why)
+}
+
+// failing reads into v what the cache has now, at the end of a wait for it, and returns why what is asked for has not come about, if Azure has failed. The
+// error stays on record while the next try is under way.
+func (s *Server) failing(v *apiv1.AzVolume) *apiv1.Error {
+	if v.Name != "" {
+		_ = s.Client.Get(context.Background(), client.ObjectKeyFromObject(v), v) // v is left as it was last seen if it is gone
+	}
+	return v.Status.Error
 }
