@@ -269,7 +269,7 @@ func (s *Server) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.Az
 		}
 		return nil, failureOf(refused)
 	}
-	if e := s.failing(current); e != nil {
+	if e := s.failing(ctx, current); e != nil {
 		return nil, failureOf(e)
 	}
 	return nil, err

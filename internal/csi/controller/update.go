@@ -96,7 +96,7 @@ func (s *Server) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(a
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return current, err
 	}
-	if e := s.failing(current); e != nil {
+	if e := s.failing(ctx, current); e != nil {
 		return nil, failureOf(e)
 	}
 	why := "not begun"
@@ -108,9 +108,9 @@ func (s *Server) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(a
 
 // failing reads into v what the cache has now, at the end of a wait for it, and returns why what is asked for has not come about, if Azure has failed. The
 // error stays on record while the next try is under way.
-func (s *Server) failing(v *apiv1.AzVolume) *apiv1.Error {
+func (s *Server) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Error {
 	if v.Name != "" {
-		_ = s.Client.Get(context.Background(), client.ObjectKeyFromObject(v), v) // v is left as it was last seen if it is gone
+		_ = s.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(v), v) // v is left as it was last seen if it is gone
 	}
 	return v.Status.Error
 }
