@@ -34,12 +34,6 @@ const (
 	opScaleSetDelete = "vmss.delete"
 )
 
-// OperationKinds lists the kinds, for those who match faults by them.
-var OperationKinds = []string{
-	opDiskCreate, opDiskUpdate, opDiskDelete, opDiskAccess, opSnapshotCreate, opSnapshotUpdate, opSnapshotDelete, opSnapshotAccess,
-	opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart, opScaleSetPut, opScaleSetDelete,
-}
-
 func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // Complete implements operations.Executor: it records what the operation was for.

@@ -104,13 +104,6 @@ func (n *None) RemoveVM(_ context.Context, vm string) error {
 	return nil
 }
 
-// IsOff says whether the VM's power was cut last.
-func (n *None) IsOff(vm string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.off[vm]
-}
-
 // List returns the attachments, by VM and LUN. Device is empty.
 func (n *None) List(context.Context) ([]Attachment, error) {
 	n.mu.Lock()

@@ -21,9 +21,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// DefaultEndpoint is where every Azure VM finds its instance metadata.
-const DefaultEndpoint = "http://169.254.169.254"
-
 const (
 	apiVersion = "2021-02-01"
 	timeout    = 2 * time.Second

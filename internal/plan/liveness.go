@@ -70,8 +70,6 @@ type NodeSigns struct {
 	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a row that failed since the last heartbeat.
 	ProbeWorks    bool
 	ProbeFailures int
-	// ProbeDetail says what became of the last probe.
-	ProbeDetail string
 	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not known.
 	LeaseDuration, LeaseAge time.Duration
 	// Power and VMGone are Azure's word, asked for since the last heartbeat; Power is "" if there is none.
@@ -107,12 +105,7 @@ func JudgeNode(s NodeSigns) (state Liveness, evidence string) {
 	return NodeLost, since + "; " + why
 }
 
-// SecondSignal says whether a stale heartbeat is borne out by another sign.
-func SecondSignal(s NodeSigns) bool {
-	second, _ := secondSignal(s)
-	return second
-}
-
+// secondSignal says whether a stale heartbeat is borne out by another sign, and why.
 func secondSignal(s NodeSigns) (second bool, why string) {
 	switch {
 	case s.ProbeWorks && s.ProbeFailures >= FailedProbes:

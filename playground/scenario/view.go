@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -161,18 +160,6 @@ func (v *view) volumeOfClaim(claim string) *corev1.PersistentVolume {
 		return nil
 	}
 	return pv
-}
-
-// volumeAttachments are Kubernetes' attachments of the PersistentVolume.
-func (v *view) volumeAttachments(pv string) []*storagev1.VolumeAttachment {
-	all, _ := v.typed.Storage().V1().VolumeAttachments().Lister().List(labels.Everything())
-	var found []*storagev1.VolumeAttachment
-	for _, a := range all {
-		if source := a.Spec.Source.PersistentVolumeName; source != nil && *source == pv {
-			found = append(found, a)
-		}
-	}
-	return found
 }
 
 // attachment is an AzVolumeAttachment, as far as scenarios look at it.

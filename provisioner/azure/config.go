@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -71,19 +70,6 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Lookup finds an environment variable, as os.LookupEnv does.
 type Lookup func(name string) (string, bool)
 
-// ReadConfig reads azure.json from a file. See LoadConfig.
-func ReadConfig(path string, env Lookup) (Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("read Azure's configuration: %w", err)
-	}
-	c, err := LoadConfig(data, env)
-	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
-}
-
 // LoadConfig reads azure.json, as JSON or YAML. The variables AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_FEDERATED_TOKEN_FILE
 // and AZURE_CLIENT_SECRET, which the workload identity webhook sets, win over the file. The error tells of all faults.
 func LoadConfig(data []byte, env Lookup) (Config, error) {
@@ -92,16 +78,6 @@ func LoadConfig(data []byte, env Lookup) (Config, error) {
 		return Config{}, err
 	}
 	c.overrideBy(env)
-	return c.checked()
-}
-
-// EnvironmentConfig is the configuration where there is no azure.json: everything comes from the variables that Azure's own tools read (AZURE_TENANT_ID,
-// AZURE_CLIENT_ID, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PATH, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE, AZURE_AUTHORITY_HOST,
-// AZURE_SUBSCRIPTION_ID, AZURE_RESOURCE_GROUP, AZURE_LOCATION, AZURE_ENVIRONMENT, AZURE_RESOURCE_MANAGER_ENDPOINT). Where they name no secret,
-// certificate or token, the identity is a managed one: the user-assigned one of AZURE_CLIENT_ID, or the system-assigned one.
-func EnvironmentConfig(env Lookup) (Config, error) {
-	c := Config{}
-	c.fillFrom(env)
 	return c.checked()
 }
 

@@ -11,7 +11,10 @@ import (
 
 // Source is where the configuration comes from. All of it is read again and again, so that changes are noticed.
 type Source struct {
-	// Read returns azure.json; nil where everything is in the environment, see EnvironmentConfig.
+	// Read returns azure.json. Where it is nil there is none, and everything comes from the variables that Azure's own tools read (AZURE_TENANT_ID,
+	// AZURE_CLIENT_ID, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PATH, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE,
+	// AZURE_AUTHORITY_HOST, AZURE_SUBSCRIPTION_ID, AZURE_RESOURCE_GROUP, AZURE_LOCATION, AZURE_ENVIRONMENT, AZURE_RESOURCE_MANAGER_ENDPOINT). Where these
+	// name no secret, certificate or token, the identity is a managed one: the user-assigned one of AZURE_CLIENT_ID, or the system-assigned one.
 	Read func(context.Context) ([]byte, error)
 	// Name of what Read reads, for messages.
 	Name string
