@@ -57,12 +57,33 @@ func configureLoop(device string, number int, file *os.File) error {
 	defer unix.Close(fd)
 	config := unix.LoopConfig{Fd: uint32(file.Fd()), Size: sectorSize}
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
-	return unix.IoctlLoopConfigure(fd, &config)
+	if err := unix.IoctlLoopConfigure(fd, &config); err != nil {
+		return err
+	}
+	return unprotect(fd)
+}
+
+// unprotect takes the write protection away that whoever used the device last gave it. The kernel keeps it with the device's number, also when
+// another file comes under it, while a disk that is attached to a VM anew can be written to.
+func unprotect(fd int) error {
+	if err := unix.IoctlSetPointerInt(fd, unix.BLKROSET, 0); err != nil {
+		return fmt.Errorf("take write protection away: %w", err)
+	}
+	return nil
 }
 
 // clearLoop takes the loop device away if its backing file's name begins with prefix, and does nothing otherwise. A device that is in use
 // (a mount in some namespace) goes when its last user does.
 func clearLoop(device, prefix string) error {
+	cleared, err := releaseLoop(device, prefix)
+	if err != nil || !cleared || backingName(device) != "" {
+		return err
+	}
+	return openLoop(device, unprotect)
+}
+
+// openLoop calls do with the device open for reading. One that does not exist has been cleared already.
+func openLoop(device string, do func(fd int) error) error {
 	fd, err := unix.Open(device, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -70,15 +91,23 @@ func clearLoop(device, prefix string) error {
 	if err != nil {
 		return fmt.Errorf("open loop device: %w", err)
 	}
-	// The open descriptor keeps others from binding the device anew between the look at the name and the clearing.
 	defer unix.Close(fd)
-	if !strings.HasPrefix(backingName(device), prefix) {
+	return do(fd)
+}
+
+// releaseLoop says whether it was the device's to clear. The kernel does it when the last descriptor is closed.
+func releaseLoop(device, prefix string) (cleared bool, err error) {
+	err = openLoop(device, func(fd int) error {
+		// The open descriptor keeps others from binding the device anew between the look at the name and the clearing.
+		if cleared = strings.HasPrefix(backingName(device), prefix); !cleared {
+			return nil
+		}
+		if err := unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
+			return fmt.Errorf("clear %s: %w", device, err)
+		}
 		return nil
-	}
-	if err := unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("clear %s: %w", device, err)
-	}
-	return nil
+	})
+	return cleared, err
 }
 
 // resizeLoop lets the device show the present size of its file.

@@ -47,6 +47,8 @@ func NewDisk(t *testing.T, sizeBytes int64) *Disk {
 		t.Fatal(err)
 	}
 	disk := &Disk{file: file, Device: strings.TrimSpace(Run(t, "losetup", "--show", "-f", file))}
+	// The kernel keeps a write protection with the device's number, whatever file comes under it.
+	Run(t, "blockdev", "--setrw", disk.Device)
 	t.Cleanup(func() {
 		for _, mount := range mountsOf(t, disk.Device) {
 			t.Errorf("%s is still mounted at %s", disk.Device, mount)
