@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,12 @@ func Unstaged(report *apiv1.AzDriverNode, volume string, epoch int64, now time.T
 		Kind: apiv1.ProofUnstaged, Epoch: epoch, Time: metav1.NewTime(now),
 		Message: "absent from the report of node " + report.Name,
 	}, ""
+}
+
+// OfAnotherVM says that an attachment is to another VM than the one that a node is now, vmID. Neither may the node use the disk then, nor does its
+// report speak for that VM, which may still run. Azure's IDs are not case sensitive.
+func OfAnotherVM(attachment *apiv1.AzVolumeAttachment, vmID string) bool {
+	return attachment.Status.VMID != "" && !strings.EqualFold(attachment.Status.VMID, vmID)
 }
 
 // Proven says whether an attachment's node can no longer write to the volume under any epoch up to the attachment's.

@@ -115,8 +115,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		return in, err
 	}
 	in.VMID = facts.VMID
-	// A node that came back as another VM does not speak for the one that it was.
-	in.NodeLost = facts.Lost || (a.Status.VMID != "" && a.Status.VMID != facts.VMID)
+	in.NodeLost = facts.Lost || plan.OfAnotherVM(a, facts.VMID)
 	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
 	}

@@ -393,32 +393,3 @@ func TestExpand(t *testing.T) {
 		return ""
 	})
 }
-
-func TestMultiNodeVolume(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{})
-	p.AddNode("mn-a", "1", size)
-	p.AddNode("mn-b", "1", size)
-	request := controlplane.CreateRequest("vol", replicated)
-	request.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
-	response, err := p.CSI.CreateVolume(t.Context(), request)
-	must(t, err)
-	handle := response.GetVolume().GetVolumeId()
-	publish := func(node string) {
-		t.Helper()
-		_, err := p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
-		must(t, err)
-	}
-	publish("mn-a")
-	publish("mn-b")
-	p.Eventually("both", attachedTo(p, "vol", "mn-a", "mn-b"))
-	_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
-	expectCode(t, err, codes.FailedPrecondition)
-	must(t, p.Unpublish(t.Context(), handle, "mn-a"))
-	p.Eventually("one", attachedTo(p, "vol", "mn-b"))
-	publish("mn-a")
-	p.Eventually("both again", attachedTo(p, "vol", "mn-a", "mn-b"))
-	must(t, p.Unpublish(t.Context(), handle, ""))
-	p.Eventually("none", attachedTo(p, "vol"))
-	_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
-	must(t, err)
-}

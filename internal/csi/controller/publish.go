@@ -241,6 +241,12 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 			continue
 		case err != nil:
 			return nil, false, fmt.Errorf("get attachment: %w", err)
+		case a.DeletionTimestamp != nil && v.Spec.Access == apiv1.AccessMultiNode && !void(a):
+			// It is being taken from the node. There is no claim that could be made anew, so that this has to come to its end first.
+			if err := s.unpublishMultiNode(ctx, v, node.Name); err != nil {
+				return nil, false, err
+			}
+			continue
 		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !void(a):
 			// Somebody deleted the object of a primary. It stays until the release.
 			return a, false, compatible(a, wanted)
@@ -249,8 +255,7 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 				return nil, false, err
 			}
 			continue
-		case a.Status.VMID != "" && a.Status.VMID != node.Spec.VMID:
-			// The node came back as another VM: this attachment is the old one's.
+		case plan.OfAnotherVM(a, node.Spec.VMID):
 			if err := s.remove(ctx, a); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				return nil, false, err
 			}

@@ -12,6 +12,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -205,12 +206,14 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 		if err != nil {
 			return false, fmt.Errorf("read AzDriverNode: %w", err)
 		}
-		if proof, why = plan.Unstaged(d, v.Name, epoch, s.Clock.Now()); proof != nil {
-			return true, nil
-		}
 		a, err := s.attachment(ctx, s.Reader, v.Name, node)
 		if err != nil {
 			return false, err
+		}
+		if a != nil && d != nil && plan.OfAnotherVM(a, d.Spec.VMID) {
+			why = "the node is VM " + d.Spec.VMID + " now, which cannot speak for " + a.Status.VMID
+		} else if proof, why = plan.Unstaged(d, v.Name, epoch, s.Clock.Now()); proof != nil {
+			return true, nil
 		}
 		if a == nil && d == nil {
 			proof, why, err = s.proofFromAzure(ctx, v, epoch)
@@ -249,10 +252,18 @@ func (s *Server) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, epoch in
 	}, "", nil
 }
 
-// recordProof writes the proof to the attachment, if there is one, and returns it as it is then.
+// recordProof writes the proof to the attachment, if there is one, and returns it as it is then. It is not for an attachment that was made anew
+// meanwhile: those of a multi-node volume all have one epoch, and the node may use the volume under the new one.
 func (s *Server) recordProof(ctx context.Context, volume, node string, a *apiv1.AzVolumeAttachment, proof *apiv1.ReleaseProof) (*apiv1.AzVolumeAttachment, error) {
 	var err error
+	uid := types.UID("")
+	if a != nil {
+		uid = a.UID
+	}
 	for range maxTries {
+		if a != nil && a.UID != uid {
+			return nil, grpcstatus.Errorf(codes.Aborted, "the attachment of %s to node %s was made anew meanwhile", volume, node)
+		}
 		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) {
 			return a, nil
 		}
@@ -306,13 +317,15 @@ func (s *Server) lookAfter(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVo
 	return grpcstatus.Errorf(codes.Aborted, "attachment %s changes too often", a.Name)
 }
 
-// unpublishMultiNode takes a volume without a claim back from one of its nodes.
+// unpublishMultiNode takes a volume without a claim back from one of its nodes. The deletion of the attachment is what Releasing is for a claim: it is written
+// before the node's report is read, and nobody stages the volume there from then on.
 func (s *Server) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node string) error {
-	a, err := s.attachment(ctx, s.Reader, v.Name, node)
+	a, err := s.leaving(ctx, v, node)
 	if err != nil || a == nil {
 		return err
 	}
 	if !plan.Proven(v, a) {
+		crashpoint.At("unpublish-releasing-seen")
 		proof, err := s.awaitProof(ctx, v, node, a.Spec.Epoch)
 		if err != nil {
 			return err
@@ -323,6 +336,20 @@ func (s *Server) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node
 		s.metrics.releases.WithLabelValues(string(proof.Kind)).Inc()
 	}
 	return s.lookAfter(ctx, v, a)
+}
+
+// leaving returns the node's attachment after its deletion has been written; nil if there is none.
+func (s *Server) leaving(ctx context.Context, v *apiv1.AzVolume, node string) (*apiv1.AzVolumeAttachment, error) {
+	for range maxTries {
+		a, err := s.attachment(ctx, s.Reader, v.Name, node)
+		if err != nil || a == nil || a.DeletionTimestamp != nil {
+			return a, err
+		}
+		if err := s.remove(ctx, a); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	return nil, grpcstatus.Errorf(codes.Aborted, "the attachment of %s to node %s changes too often", v.Name, node)
 }
 
 // attachment returns an attachment, or nil if there is none.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // Verdict is what a node may do with a volume.
@@ -33,11 +34,11 @@ type Decision struct {
 }
 
 // MayStage decides whether a node may use a volume: its claim is Held, its attachment is Primary of the
-// claim's epoch, and the disk is attached (law 2). It holds only for objects that were
+// claim's epoch and to the VM that the node is, and the disk is attached (law 2). It holds only for objects that were
 // read at the API server after the node had announced in its report that it will use the volume. attachment
 // is nil if there is none.
-func MayStage(node string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Decision {
-	if reason := refusal(node, volume, attachment); reason != "" {
+func MayStage(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Decision {
+	if reason := refusal(node, vmID, volume, attachment); reason != "" {
 		return Decision{Verdict: Refuse, Reason: reason}
 	}
 	epoch := attachment.Spec.Epoch
@@ -53,7 +54,7 @@ func MayStage(node string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAtt
 	}
 }
 
-func refusal(node string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
+func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
 	switch {
 	case attachment == nil:
 		return fmt.Sprintf("volume %s is not published to node %s", volume.Name, node)
@@ -63,7 +64,13 @@ func refusal(node string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAtta
 		return fmt.Sprintf("volume %s is being taken from node %s", volume.Name, node)
 	case attachment.Spec.Role != apiv1.RolePrimary:
 		return fmt.Sprintf("node %s holds a replica of volume %s and is not its primary", node, volume.Name)
-	case volume.Spec.Access == apiv1.AccessMultiNode:
+	case plan.OfAnotherVM(attachment, vmID):
+		return fmt.Sprintf("the disk of volume %s was attached to VM %s, and node %s is VM %s now", volume.Name, attachment.Status.VMID, node, vmID)
+	}
+	if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= attachment.Spec.Epoch {
+		return fmt.Sprintf("node %s was proved to have let go of volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch, proof.Kind)
+	}
+	if volume.Spec.Access == apiv1.AccessMultiNode {
 		return ""
 	}
 	claim := volume.Status.Primary
@@ -76,9 +83,6 @@ func refusal(node string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAtta
 		return fmt.Sprintf("the claim of node %s to volume %s is %s", node, volume.Name, claim.State)
 	case attachment.Spec.Epoch != claim.Epoch:
 		return fmt.Sprintf("the attachment is of epoch %d and the claim to volume %s of epoch %d", attachment.Spec.Epoch, volume.Name, claim.Epoch)
-	}
-	if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= claim.Epoch {
-		return fmt.Sprintf("node %s was proved to have let go of volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch, proof.Kind)
 	}
 	return ""
 }

@@ -58,6 +58,16 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"a multi-node volume has no claim": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
 		}, node.Stage},
+		"the VM that the disk is attached to, in another spelling": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.VMID = "/subscriptions/s/resourcegroups/rg/VM"
+		}, node.Stage},
+		"another VM than the one that the disk is attached to": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.VMID = "/subscriptions/s/resourceGroups/rg/vm-of-old"
+		}, node.Refuse},
+		"a multi-node volume that the node was proved to have let go of": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1}
+		}, node.Refuse},
 		"a multi-node volume whose attachment is leaving": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode
 			a.DeletionTimestamp = ptr.To(metav1.Now())
@@ -67,7 +77,7 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			volume, attachment := held()
 			test.edit(volume, attachment)
-			got := node.MayStage("b", volume, attachment)
+			got := node.MayStage("b", "/subscriptions/s/resourceGroups/RG/vm", volume, attachment)
 			if got.Verdict != test.want {
 				t.Errorf("MayStage = %+v, want %s", got, test.want)
 			}
@@ -80,7 +90,7 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		})
 	}
 	volume, _ := held()
-	if got := node.MayStage("b", volume, nil); got.Verdict != node.Refuse {
+	if got := node.MayStage("b", "vm", volume, nil); got.Verdict != node.Refuse {
 		t.Errorf("without an attachment: %+v", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 // world is what all parties share: the API server's objects of one volume, and the mounts of the nodes. A step of an
 // actor is one atomic access to it. Replicas make every node have the disk attached all the time, which is the worst case.
 type world struct {
+	multiNode   bool
 	claim       apiv1.PrimaryClaim
 	version     int // of the claim, for compare-and-swap
 	attachments map[string]apiv1.AzVolumeAttachment
@@ -46,7 +47,19 @@ func newWorld() *world {
 	return w
 }
 
+// attachment is the node's as it is now; nil if it has none.
+func (w *world) attachment(name string) *apiv1.AzVolumeAttachment {
+	a, found := w.attachments[name]
+	if !found {
+		return nil
+	}
+	return &a
+}
+
 func (w *world) volume() *apiv1.AzVolume {
+	if w.multiNode {
+		return &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode}}
+	}
 	claim := w.claim
 	return &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &claim}}
 }
@@ -65,6 +78,17 @@ func (w *world) writers() int {
 		}
 	}
 	return count
+}
+
+// protocol is what nodes and controllers do, and what must never come of it.
+type protocol struct {
+	stage, publish, unpublish func(name string) step
+	wrong                     func(*world) bool
+	world                     func() *world
+}
+
+func oneNode() protocol {
+	return protocol{stageSteps, publishSteps, unpublishSteps, func(w *world) bool { return w.writers() > 1 }, newWorld}
 }
 
 // step is one atomic access, and returns the step that follows; nil at the end of the call.
@@ -88,8 +112,7 @@ func stageSteps(name string) step {
 		return nil
 	}
 	decide := func(w *world) step {
-		attachment := w.attachments[name]
-		decision := node.MayStage(name, volume, &attachment)
+		decision := node.MayStage(name, "vm", volume, w.attachment(name))
 		if decision.Verdict != node.Stage {
 			return withdraw
 		}
@@ -230,7 +253,7 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 	const runs, steps = 4000, 400
 	mounts, moves := 0, 0
 	for seed := range uint64(runs) {
-		w := run(t, seed, steps, stageSteps)
+		w := run(t, seed, steps, oneNode())
 		mounts, moves = mounts+w.mounts, moves+w.moves
 	}
 	// A protocol under which nothing ever happens is safe as well.
@@ -244,8 +267,7 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 func TestTheSimulationFindsTheRace(t *testing.T) {
 	wrongOrder := func(name string) step {
 		return func(w *world) step {
-			volume, attachment := w.volume(), w.attachments[name]
-			if node.MayStage(name, volume, &attachment).Verdict != node.Stage {
+			if node.MayStage(name, "vm", w.volume(), w.attachment(name)).Verdict != node.Stage {
 				return nil
 			}
 			return func(w *world) step {
@@ -257,28 +279,35 @@ func TestTheSimulationFindsTheRace(t *testing.T) {
 			}
 		}
 	}
+	p := oneNode()
+	p.stage = wrongOrder
+	mustGoWrong(t, p)
+}
+
+func mustGoWrong(t *testing.T, p protocol) {
+	t.Helper()
 	for seed := range uint64(4000) {
-		if simulate(newWorld(), seed, 400, wrongOrder).writers() > 1 {
+		if p.wrong(p.simulate(p.world(), seed, 400)) {
 			return
 		}
 	}
 	t.Error("4000 runs of a protocol with a known race did not show it")
 }
 
-func run(t *testing.T, seed uint64, steps int, stage func(string) step) *world {
+func run(t *testing.T, seed uint64, steps int, p protocol) *world {
 	t.Helper()
-	w := simulate(newWorld(), seed, steps, stage)
-	if w.writers() > 1 {
-		again := newWorld()
+	w := p.simulate(p.world(), seed, steps)
+	if p.wrong(w) {
+		again := p.world()
 		again.tracing = true
-		simulate(again, seed, steps, stage)
-		t.Fatalf("seed %d: two writers after:\n%s", seed, strings.Join(again.trace, "\n"))
+		p.simulate(again, seed, steps)
+		t.Fatalf("seed %d: wrong after:\n%s", seed, strings.Join(again.trace, "\n"))
 	}
 	return w
 }
 
-// simulate runs until there are two writers, or all steps are done.
-func simulate(w *world, seed uint64, steps int, stage func(string) step) *world {
+// simulate runs until something is wrong, or all steps are done.
+func (p protocol) simulate(w *world, seed uint64, steps int) *world {
 	random := rand.New(rand.NewPCG(seed, 1))
 	var plugins, controllers []*actor
 	for _, name := range nodes {
@@ -290,41 +319,41 @@ func simulate(w *world, seed uint64, steps int, stage func(string) step) *world 
 	for range steps {
 		i := random.IntN(len(plugins) + len(controllers))
 		if i < len(plugins) {
-			stepPlugin(w, plugins[i], random, stage)
+			p.stepPlugin(w, plugins[i], random)
 		} else {
-			stepController(w, controllers[i-len(plugins)], random)
+			p.stepController(w, controllers[i-len(plugins)], random)
 		}
-		if w.writers() > 1 {
+		if p.wrong(w) {
 			return w
 		}
 	}
 	return w
 }
 
-func stepPlugin(w *world, p *actor, random *rand.Rand, stage func(string) step) {
+func (p protocol) stepPlugin(w *world, a *actor, random *rand.Rand) {
 	switch roll := random.IntN(100); {
 	case roll < 3: // killed; the mounts stay
-		w.log("%s is killed", p.name)
-		p.next = restart(p.name)
+		w.log("%s is killed", a.name)
+		a.next = restart(a.name)
 	case roll < 4: // rebooted
-		w.log("%s reboots", p.name)
-		w.mounted[p.name] = false
-		p.next = restart(p.name)
+		w.log("%s reboots", a.name)
+		w.mounted[a.name] = false
+		a.next = restart(a.name)
 	case roll < 5: // its AzDriverNode is deleted, and made again by a plug-in that starts
-		w.log("%s loses its report", p.name)
-		w.reports[p.name] = apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: p.name}}
-		p.next = restart(p.name)
-	case p.next != nil:
-		p.next = p.next(w)
-		w.log("%s goes on; mounted %v, claim %+v", p.name, w.mounted[p.name], w.claim)
+		w.log("%s loses its report", a.name)
+		w.reports[a.name] = apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: a.name}}
+		a.next = restart(a.name)
+	case a.next != nil:
+		a.next = a.next(w)
+		w.log("%s goes on; mounted %v, claim %+v", a.name, w.mounted[a.name], w.claim)
 	case roll < 60:
-		p.next = stage(p.name)
+		a.next = p.stage(a.name)
 	default:
-		p.next = unstageSteps(p.name)
+		a.next = unstageSteps(a.name)
 	}
 }
 
-func stepController(w *world, c *actor, random *rand.Rand) {
+func (p protocol) stepController(w *world, c *actor, random *rand.Rand) {
 	name := nodes[random.IntN(len(nodes))]
 	switch roll := random.IntN(100); {
 	case roll < 5:
@@ -335,10 +364,10 @@ func stepController(w *world, c *actor, random *rand.Rand) {
 		w.log("%s goes on; claim %+v", c.name, w.claim)
 	case roll < 50:
 		w.log("%s publishes to %s", c.name, name)
-		c.next = publishSteps(name)
+		c.next = p.publish(name)
 	default:
 		w.log("%s unpublishes from %s", c.name, name)
-		c.next = unpublishSteps(name)
+		c.next = p.unpublish(name)
 	}
 }
 

@@ -72,14 +72,18 @@ func (s *Server) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeA
 	if err != nil {
 		return errors.Is(err, provisioner.NotFound) // to be adopted
 	}
-	return volume == nil || MayStage(s.options.NodeName, volume, attachment).Verdict == Refuse
+	return volume == nil || s.mayStage(volume, attachment).Verdict == Refuse
 }
 
 func (s *Server) whyUnpublished(name string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
 	if volume == nil {
 		return fmt.Sprintf("volume %s is not published to node %s: there is no AzVolume of it", name, s.options.NodeName)
 	}
-	return MayStage(s.options.NodeName, volume, attachment).Reason
+	return s.mayStage(volume, attachment).Reason
+}
+
+func (s *Server) mayStage(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Decision {
+	return MayStage(s.options.NodeName, s.options.Instance.VMID, volume, attachment)
 }
 
 func (s *Server) attachmentKey(volume string) client.ObjectKey {
@@ -97,7 +101,7 @@ func (s *Server) awaitGrant(ctx context.Context, name string) (*apiv1.AzVolume, 
 			return false, err
 		}
 		first := decision.Verdict == ""
-		volume, decision = current, MayStage(s.options.NodeName, current, attachment)
+		volume, decision = current, s.mayStage(current, attachment)
 		switch {
 		case decision.Verdict == Refuse:
 			return false, provisioner.Errorf(provisioner.FailedPrecondition, "%s", decision.Reason)

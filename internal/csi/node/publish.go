@@ -95,7 +95,7 @@ func (s *Server) stagedBlockDevice(ctx context.Context, name string) (string, er
 	if err != nil {
 		return "", err
 	}
-	decision := MayStage(s.options.NodeName, volume, attachment)
+	decision := s.mayStage(volume, attachment)
 	if decision.Verdict != Stage || decision.Epoch != record.Epoch {
 		return "", refuse("volume %s was staged under epoch %d, which is over: %s", name, record.Epoch, decision.Reason)
 	}

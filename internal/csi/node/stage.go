@@ -60,7 +60,7 @@ func (s *Server) stage(ctx context.Context, use usage, path string) error {
 	}
 	// A first look spares the report a write for nothing. It decides nothing else. A call that was killed may
 	// have left an entry, and after this failure the kubelet would not ask for it any more.
-	expected := MayStage(s.options.NodeName, volume, attachment)
+	expected := s.mayStage(volume, attachment)
 	if expected.Verdict == Refuse {
 		return s.settle(ctx, use.volume, path, provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason))
 	}

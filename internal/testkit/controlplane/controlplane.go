@@ -31,6 +31,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	csinode "github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -428,26 +429,26 @@ func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus
 // takes back. An error says why the volume may not be used.
 func (p *ControlPlane) Stage(volume, node string) error {
 	p.t.Helper()
-	v := p.Volume(volume)
-	if v == nil || v.Status.Primary == nil {
-		return fmt.Errorf("no claim")
+	a := p.Attachment(volume, node)
+	if a == nil {
+		return fmt.Errorf("there is no attachment")
 	}
-	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: v.Status.Primary.Epoch, Phase: apiv1.PhaseStaging}
+	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
 	p.setEntry(node, volume, &entry)
-	v, a := p.Volume(volume), p.Attachment(volume, node)
-	c := v.Status.Primary
-	switch {
-	case c.State != apiv1.ClaimHeld || c.NodeName != node || c.Epoch != entry.Epoch:
+	if d := csinode.MayStage(node, p.vmOf(node), p.Volume(volume), p.Attachment(volume, node)); d.Verdict != csinode.Stage || d.Epoch != entry.Epoch {
 		p.setEntry(node, volume, nil)
-		return fmt.Errorf("the claim is %+v", *c)
-	case a == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != c.Epoch || a.Status.State != apiv1.AttachmentAttached:
-		p.setEntry(node, volume, nil)
-		return fmt.Errorf("the attachment is not that of the claim")
+		return fmt.Errorf("%s: %s", d.Verdict, d.Reason)
 	}
 	entry.Phase = apiv1.PhaseStaged
 	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + volume}
 	p.setEntry(node, volume, &entry)
 	return nil
+}
+
+func (p *ControlPlane) vmOf(node string) string {
+	d := &apiv1.AzDriverNode{}
+	p.must(p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: node}, d))
+	return d.Spec.VMID
 }
 
 // Unstage does what NodeUnstageVolume does with the API.

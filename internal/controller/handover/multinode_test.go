@@ -1,0 +1,131 @@
+package handover_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// sharedVolume is a raw block volume that both nodes have.
+func sharedVolume(t *testing.T, p *controlplane.ControlPlane, nodes ...string) (handle string) {
+	t.Helper()
+	request := controlplane.CreateRequest("vol", replicated)
+	request.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
+	response, err := p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+	handle = response.GetVolume().GetVolumeId()
+	for _, node := range nodes {
+		must(t, publishShared(t, p, handle, node, time.Minute))
+	}
+	p.Eventually("attached", attachedTo(p, "vol", nodes...))
+	return handle
+}
+
+func publishShared(t *testing.T, p *controlplane.ControlPlane, handle, node string, patience time.Duration) error {
+	t.Helper()
+	_, err := p.CSI.ControllerPublishVolume(shortly(t, patience), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+	return err
+}
+
+func TestMultiNodeVolume(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("mn-a", "1", size)
+	p.AddNode("mn-b", "1", size)
+	handle := sharedVolume(t, p, "mn-a", "mn-b")
+	_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
+	expectCode(t, err, codes.FailedPrecondition)
+	must(t, p.Unpublish(t.Context(), handle, "mn-a"))
+	p.Eventually("one", attachedTo(p, "vol", "mn-b"))
+	must(t, publishShared(t, p, handle, "mn-a", time.Minute))
+	p.Eventually("both again", attachedTo(p, "vol", "mn-a", "mn-b"))
+	must(t, p.Unpublish(t.Context(), handle, ""))
+	p.Eventually("none", attachedTo(p, "vol"))
+	_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
+	must(t, err)
+}
+
+func TestLaw3ANodeOfSeveralKeepsTheDiskUntilItHasLetGo(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("mk-a", "1", size)
+	p.AddNode("mk-b", "1", size)
+	handle := sharedVolume(t, p, "mk-a", "mk-b")
+	must(t, p.Stage("vol", "mk-a"))
+	expectCode(t, p.Unpublish(shortly(t, time.Second), handle, "mk-a"), codes.Aborted)
+	// Whoever asks now comes too late: the report may be read at any moment.
+	entry := apiv1.StagedVolume{VolumeName: "vol", Epoch: plan.MultiNodeEpoch, Phase: apiv1.PhaseStaged}
+	if err := p.Stage("vol", "mk-a"); err == nil {
+		t.Fatal("law 2: a node staged a volume that is being taken from it")
+	}
+	p.Report("mk-a", func(s *apiv1.AzDriverNodeStatus) { s.StagedVolumes = []apiv1.StagedVolume{entry} })
+	expectCode(t, publishShared(t, p, handle, "mk-a", time.Second), codes.Aborted)
+	if got := attachedTo(p, "vol", "mk-a", "mk-b")(); got != "" {
+		t.Fatalf("law 3: %s", got)
+	}
+	p.Unstage("vol", "mk-a")
+	must(t, publishShared(t, p, handle, "mk-a", time.Minute))
+	p.Eventually("staged anew", func() string {
+		if err := p.Stage("vol", "mk-a"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func TestAShareOfANodeThatIsGoneComesBack(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{StaleAfter: time.Millisecond})
+	for _, n := range []string{"ms-a", "ms-b"} {
+		p.AddNode(n, "1", size)
+		p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 0 })
+	}
+	handle := sharedVolume(t, p, "ms-a", "ms-b")
+	must(t, p.Stage("vol", "ms-a"))
+	node := &corev1.Node{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: "ms-a"}, node))
+	node.Status.Conditions[0].Status = corev1.ConditionUnknown
+	must(t, p.Client.Status().Update(t.Context(), node))
+	p.Eventually("released with proof", func() string {
+		if err := p.Unpublish(shortly(t, 10*time.Second), handle, "ms-a"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	p.Eventually("off the node that is gone", attachedTo(p, "vol", "ms-b"))
+	if n := p.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
+		t.Fatalf("%d forced detaches", n)
+	}
+}
+
+func TestLaw3ANodeThatIsAnotherVMNowDoesNotSpeakForTheOld(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	for _, n := range []string{"vm-a", "vm-b", "vm-new"} {
+		p.AddNode(n, "1", size)
+	}
+	handle := p.Create("vol", replicated)
+	stageOn(t, p, handle, "vol", "vm-a")
+	// The VM runs on without its node, whose name another one has got: that one has nothing mounted, and says so.
+	d := &apiv1.AzDriverNode{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: "vm-a"}, d))
+	d.Spec.VMID = controlplane.VMID("vm-new")
+	must(t, p.Client.Update(t.Context(), d))
+	p.Unstage("vol", "vm-a")
+	if err := p.Stage("vol", "vm-a"); err == nil {
+		t.Fatal("law 2: staged at the LUN of another VM")
+	}
+	must(t, p.Unpublish(t.Context(), handle, "vm-a"))
+	if n := p.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
+		t.Fatalf("law 3: %d forced detaches", n)
+	}
+	if proof := p.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
+		t.Fatalf("proof %+v", proof)
+	}
+	must(t, p.Publish(t.Context(), handle, "vm-b"))
+}
