@@ -50,7 +50,7 @@ chaos: ## Kill the processes at random under load and check that nothing is lost
 	@hack/test.sh chaos
 
 .PHONY: e2e
-e2e: ## Install, upgrade and remove the chart in a real cluster and move a pod there
+e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall, migration
 	@hack/test.sh e2e
 
 .PHONY: bench
@@ -62,8 +62,9 @@ generate: ## Make generated code, manifests and reference documentation again
 	@hack/generate.sh
 
 .PHONY: update
-update: generate ## Make everything again that verify compares
+update: generate ## Make every generated file and golden chart file again
 	@go test ./test/chart/... -update
+	@go test ./test/errorcodes -run TestTheReferencePage -update
 
 .PHONY: verify
 verify: ## Fail when a generated file is not what its source says

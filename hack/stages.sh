@@ -1,5 +1,5 @@
 # Sourced by the scripts that run long steps: run_stages NAME ... calls stage_NAME for each, shows what is going on
-# while it runs, and stops at the first that fails.
+# while it runs, and stops at the first that fails. Who calls it has its own path, from the current folder, in `self`.
 
 # As in the Makefile.
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
@@ -39,7 +39,7 @@ run_stages() {
     run_stage "$stage" || { status=1; break; }
     if [ "$stage" = "${shared_stage:-}" ] && [ ${#behind[@]} -gt 0 ]; then
       # A session of its own, because the kernel weighs sessions against each other before it weighs what is in them.
-      setsid "$BASH" "$0" --behind "${behind[@]}" &
+      setsid "$BASH" "$self" --behind "${behind[@]}" &
       pid=$!
     fi
   done

@@ -4,6 +4,7 @@
 # Each stage's output goes to out/test/STAGE.log; the end of it is shown where a stage fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+self=hack/test.sh
 . hack/stages.sh
 
 # Real clusters mostly wait, and what only computes fills the gaps: it runs behind them, at the lowest priority.

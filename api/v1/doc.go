@@ -7,18 +7,23 @@
 //
 // # Who writes what
 //
-// Every field has one writer:
+// Nearly every field has one writer. Where several are named, each of them writes by compare-and-swap:
 //
-//	AzVolume.spec                     CSI controller server, at creation or adoption
-//	AzVolume.status.primary,
-//	    status.lastReleasedTime       CSI controller server (claim and release)
+//	AzVolume.spec                     CSI controller server: at creation and adoption, to expand and modify, and the
+//	                                  caching mode at publish; volume reconciler (leader): takes back what Azure refused
+//	AzVolume.status.primary           CSI controller server: claim and release; failover (leader): Releasing, for a lost node
+//	AzVolume.status.lastRelease,
+//	    status.lastReleasedTime       CSI controller server (release)
 //	AzVolume.status (the rest)        volume reconciler (leader)
-//	AzVolumeAttachment.spec           whoever moves the role: the CSI controller server
-//	                                  for claims and releases, the volume reconciler for replicas
-//	AzVolumeAttachment.status.proof   whoever establishes the proof of release, together with the role change
+//	AzVolumeAttachment.spec           whoever moves the role: the CSI controller server for claims and releases, the volume
+//	                                  reconciler for replicas; failover and the node reconciler (leader) put back what was lost
+//	AzVolumeAttachment.status.proof   whoever establishes the proof of release: the CSI controller server from the node's
+//	                                  report, the attachment reconciler from Azure
 //	AzVolumeAttachment.status         attachment reconciler (leader)
 //	AzDriverNode.spec, .status        the node plug-in on that node
 //	AzDriverNode.status.capacity      node reconciler (leader)
+//	AzDriverNode.status.conditions    Ready: the node plug-in; Reachable, Probeable: the controller's judgement of
+//	                                  nodes (leader); OutOfService: failover (leader)
 //
 // # The epoch
 //

@@ -49,21 +49,25 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 - --metrics-address={{ if .values.metricsPort }}:{{ .values.metricsPort }}{{ else }}0{{ end }}
 {{- end -}}
 
-{{/* Where the pods of a component may run. Input: dict root, component, values. */}}
+{{/* Where the pods of a component may run. Input: dict root, component, values. The node plug-in is what the start-up taint waits for; the others must not wait for it. */}}
 {{- define "azuredisk.placement" -}}
 priorityClassName: {{ .values.priorityClassName | quote }}
 {{- with .values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.tolerations }}
+{{- $tolerations := .values.tolerations }}
+{{- if ne .component "node" }}
+{{- $tolerations = append ($tolerations | default list) (dict "key" (printf "%s/agent-not-ready" .root.Values.driverName) "operator" "Exists") }}
+{{- end }}
+{{- with $tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if .values.affinity }}
 affinity:
   {{- toYaml .values.affinity | nindent 2 }}
-{{- else if ne .component "node" }}
+{{- else if has .component (list "controller" "scheduler") }}
 affinity:
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
