@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 self=hack/test.sh
 . hack/stages.sh
 
-# Real clusters mostly wait, and what only computes fills the gaps: it runs behind them, at the lowest priority.
-all=(packages build programs unit sanity chaos e2e behind verify lint playground-unit simulation)
+# Real clusters and devices mostly wait, and what mostly computes fills the gaps: it runs behind them, at a lower priority.
+all=(packages build programs e2e sanity chaos behind unit verify lint playground-unit simulation)
 shared_stage=programs
 
 needs() {

@@ -16,7 +16,8 @@ type AttachDetachInput struct {
 	Volume *apiv1.AzVolume
 	// Attachments of the volume.
 	Attachments []*apiv1.AzVolumeAttachment
-	// Pods that use the claim to which the volume's PersistentVolume is bound, and that have not ended.
+	// Pods that use the volume, through a claim or because they name the disk themselves, and that have not ended: those as well that have
+	// been asked to.
 	Pods []*corev1.Pod
 	// Report returns the AzDriverNode of a node, nil if there is none.
 	Report func(node string) *apiv1.AzDriverNode
@@ -39,16 +40,21 @@ type AttachDetachStep struct {
 // are to be. It differs where that one has to guess:
 //
 //   - A node that no pod holds to the volume any more is waited for until it is done with it, which its report says, and not for a time.
+//   - From a node of which no report is to be expected nothing is taken while a pod there uses the volume, even one that is to end. What is cut off may
+//     be the path to the API server alone: then the kubelet does not know yet, and the pod goes on writing. Where the node may be fenced, the
+//     failover brings the proof and deletes the pod.
 //   - A volume for one node at a time goes to a second one only when the first one's pods have all been asked to end, so that pods of two
 //     nodes that contend for a volume do not take it from each other.
 //   - Nothing new is published to a node that Kubernetes has lost.
+//   - A node of a multi-node volume that the volume is being taken from gets it back only when that has come to its end: there is no claim that could
+//     be made anew meanwhile.
 //
 // It is safe to be wrong here: a publish makes a claim (law 1), and an unpublish waits for a proof (law 3).
 func AttachDetach(in AttachDetachInput) AttachDetachStep {
 	wanted := wantedBy(in.Pods)
 	step := AttachDetachStep{}
 	for _, node := range heldBy(in.Volume, in.Attachments) {
-		if !slices.Contains(wanted, node) && in.done(node) {
+		if (!slices.Contains(wanted, node) || in.leaving(node) || in.anotherVM(node)) && in.done(node) {
 			step.Unpublish = append(step.Unpublish, node)
 		}
 	}
@@ -61,7 +67,7 @@ func AttachDetach(in AttachDetachInput) AttachDetachStep {
 		return step
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode:
 		for _, node := range wanted {
-			if !in.published(node) && !in.Silent(node) {
+			if !in.published(node) && !in.Silent(node) && !in.leaving(node) && !in.cutOff(node) && !in.anotherVM(node) {
 				step.Publish = append(step.Publish, node)
 			}
 		}
@@ -105,22 +111,47 @@ func (in AttachDetachInput) firstThatSpeaks(nodes []string) []string {
 	return nil
 }
 
-// done says that an unpublish from a node has not to wait for the node: it reports to have let go, there is a proof, or it will not
-// report any more, so that the proof has to come from Azure.
+// done says that an unpublish from a node has not to wait for the node: there is a proof, its report says that it has let go, or it will not
+// report any more and no pod there can be using the volume, so that the proof has to come from Azure.
 func (in AttachDetachInput) done(node string) bool {
 	a := in.attachment(node)
 	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch {
 		return true
 	}
-	if Fencing(in.Volume, node) || a != nil && slices.Contains(a.Finalizers, apiv1.FinalizerFenced) {
+	if Fencing(in.Volume, node) || in.cutOff(node) {
 		return false // the proof is on its way
 	}
 	report := in.Report(node)
-	if report == nil || in.Silent(node) {
-		return true
+	if report != nil {
+		// A node that is silent now may have said before that it let go.
+		if proof, _ := Unstaged(report, in.Volume.Name, 0, report.CreationTimestamp.Time); proof != nil {
+			return true
+		}
 	}
-	proof, _ := Unstaged(report, in.Volume.Name, 0, report.CreationTimestamp.Time)
-	return proof != nil
+	return (report == nil || in.Silent(node)) && !in.used(node)
+}
+
+// used says that a pod on the node uses the volume, be it one that is to end.
+func (in AttachDetachInput) used(node string) bool {
+	return slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+}
+
+// leaving says that a multi-node volume is being taken from the node, and not because the node was lost.
+func (in AttachDetachInput) leaving(node string) bool {
+	a := in.attachment(node)
+	return a != nil && a.DeletionTimestamp != nil && in.Volume.Spec.Access == apiv1.AccessMultiNode && !in.cutOff(node)
+}
+
+// cutOff says that a multi-node volume is being taken from the node, or was, because the node was lost, and that Kubernetes does not know it yet.
+func (in AttachDetachInput) cutOff(node string) bool {
+	a := in.attachment(node)
+	return a != nil && slices.Contains(a.Finalizers, apiv1.FinalizerFenced)
+}
+
+// anotherVM says that the volume was published to the VM that the node was before: the one that it is now cannot use it.
+func (in AttachDetachInput) anotherVM(node string) bool {
+	a, report := in.attachment(node), in.Report(node)
+	return a != nil && report != nil && OfAnotherVM(a, report.Spec.VMID)
 }
 
 // published says that a publish to the node has succeeded and has not been taken back.
@@ -145,19 +176,35 @@ func (in AttachDetachInput) attachment(node string) *apiv1.AzVolumeAttachment {
 	return in.Attachments[i]
 }
 
+// wanting returns the pods that are on a node and are not to end, the oldest first.
+func wanting(pods []*corev1.Pod) []*corev1.Pod {
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName == "" || p.DeletionTimestamp != nil })
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return pods
+}
+
 // wantedBy returns the nodes with pods that use a volume and are not to end, those of the oldest pods first.
 func wantedBy(pods []*corev1.Pod) []string {
-	pods = slices.Clone(pods)
-	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
 	var nodes []string
-	for _, p := range pods {
-		if p.Spec.NodeName != "" && p.DeletionTimestamp == nil && !slices.Contains(nodes, p.Spec.NodeName) {
+	for _, p := range wanting(pods) {
+		if !slices.Contains(nodes, p.Spec.NodeName) {
 			nodes = append(nodes, p.Spec.NodeName)
 		}
 	}
 	return nodes
+}
+
+// PublishedFor returns the pod for which a volume is published to a node, of those that use it: the oldest there that is not to end. It is nil if
+// there is none.
+func PublishedFor(pods []*corev1.Pod, node string) *corev1.Pod {
+	for _, p := range wanting(pods) {
+		if p.Spec.NodeName == node {
+			return p
+		}
+	}
+	return nil
 }
 
 // heldBy returns the nodes to which a volume is published, or was until something went wrong on the way: the one with the claim, and all with an

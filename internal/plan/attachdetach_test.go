@@ -24,9 +24,13 @@ func user(node string, age time.Duration, change ...func(*corev1.Pod)) *corev1.P
 
 func ending(p *corev1.Pod) { p.DeletionTimestamp = ago(0) }
 
+func optedOut(p *corev1.Pod) {
+	p.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
+}
+
 // report is what a node says; volumes are staged there.
 func report(node string, volumes ...string) *apiv1.AzDriverNode {
-	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/" + node}}
 	d.Status.MountsScannedTime = &metav1.MicroTime{Time: now}
 	for _, v := range volumes {
 		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: v, Phase: apiv1.PhaseStaged})
@@ -47,7 +51,14 @@ func TestAttachDetach(t *testing.T) {
 		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
 		return a
 	}
-	deleted := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment { a.DeletionTimestamp = ago(0); return a }
+	fenced := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
+		a.Finalizers = append(a.Finalizers, apiv1.FinalizerFenced)
+		return a
+	}
+	ofVM := func(id string, a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
+		a.Status.VMID = id
+		return a
+	}
 	type all = []*apiv1.AzVolumeAttachment
 	type pods = []*corev1.Pod
 	tests := map[string]struct {
@@ -99,6 +110,14 @@ func TestAttachDetach(t *testing.T) {
 		"a volume that nobody wants any more is taken back": {
 			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Unpublish: []string{"a"}}},
+		"a node that is another VM now gets the volume anew": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a")},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"a"}}},
+		"a node of several that is another VM now gets the volume when it is off the old one": {
+			volume: newVolume(multi), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a")},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}}},
 		"of a node that is gone only Azure can give a proof, upon an unpublish": {
 			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
 			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
@@ -106,6 +125,33 @@ func TestAttachDetach(t *testing.T) {
 			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"},
 			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a pod that is to end on a lost node keeps the volume there: its kubelet may not know, and the pod goes on writing": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"}},
+		"so does one that opted out of the failover, which will never act": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods:    pods{user("a", time.Hour, ending, optedOut), user("b", 0, optedOut)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"}},
+		"once such a pod is gone the volume goes on": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods:    pods{user("b", 0, optedOut)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a pod that is to end on a node that does not report keeps the volume there": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)}},
+		"a lost node that had let go before is not waited for": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a")}, silent: []string{"a"},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"nor is one from which the failover has taken the volume, whatever its pods are": {
+			volume: newVolume(claimed("a", 1, releasing), lost), attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
+			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a pod that is to end on a lost node keeps a shared volume there": {
+			volume: newVolume(multi), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
+			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"}, want: plan.AttachDetachStep{Publish: []string{"b"}}},
 		"a fence is waited for": {
 			volume: newVolume(claimed("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{report("a", "vol")}, silent: []string{"a"}},
@@ -128,6 +174,29 @@ func TestAttachDetach(t *testing.T) {
 		"a shared volume comes back to a node that had let go": {
 			volume: newVolume(multi), attachments: all{proven(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Publish: []string{"a"}}},
+		"a shared volume does not come back to a node that is being cut off, which is back": {
+			volume: newVolume(multi), attachments: all{deleted(fenced(newAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
+			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("a", "vol")},
+			want: plan.AttachDetachStep{Publish: []string{"b"}}},
+		"nor before Kubernetes knows": {
+			volume: newVolume(multi), attachments: all{deleted(fenced(proven(newAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
+			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{report("a")}},
+		"a shared volume that is being taken from a node is taken to the end, although it is wanted there again": {
+			volume: newVolume(multi), attachments: all{deleted(attached("a", primary, 1))},
+			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("a")},
+			want: plan.AttachDetachStep{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"and not before the node is done": {
+			volume: newVolume(multi), attachments: all{deleted(attached("a", primary, 1))},
+			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{report("a", "vol")}},
+		"it does not come back while the disk is being detached": {
+			volume: newVolume(multi), attachments: all{deleted(proven(newAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
+			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{report("a")}},
+		"and does when it is gone": {
+			volume: newVolume(multi), pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{report("a")},
+			want: plan.AttachDetachStep{Publish: []string{"a"}}},
+		"a volume for one node whose attachment somebody deleted stays with its pod": {
+			volume: newVolume(claimed("a", 1, held)), attachments: all{deleted(attached("a", primary, 1))},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a", "vol")}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +222,9 @@ func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*c
 	}
 }
 
-// Whatever there is, no step takes a volume from a node that wants it or gives it to one that does not, and a volume for one node goes to one
-// at most, and only if nobody else is left with it.
+// Whatever there is, no step takes a volume from a node that wants it, unless that had begun before, or from one whose pods may be using it unseen. No step
+// gives it to a node that does not want it, or that it is being taken from. And a volume for one node goes to one at most, and only if nobody else
+// is left with it.
 func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	nodes := []string{"a", "b", "c"}
@@ -180,7 +250,10 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 					a.Status.Proof = &apiv1.ReleaseProof{Epoch: random.Int64N(3)}
 				}
 				if random.IntN(4) == 0 {
-					a.DeletionTimestamp = ago(0)
+					deleted(a)
+					if multi && some() {
+						a.Finalizers = []string{apiv1.FinalizerFenced}
+					}
 				}
 				attachments = append(attachments, a)
 			}
@@ -202,14 +275,25 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 				silent = append(silent, node)
 			}
 		}
-		got := plan.AttachDetach(input(v, attachments, pods, reports, silent))
+		in := input(v, attachments, pods, reports, silent)
+		got := plan.AttachDetach(in)
+		leaving, proven := map[string]bool{}, map[string]bool{}
+		for _, a := range attachments {
+			leaving[a.Spec.NodeName] = multi && a.DeletionTimestamp != nil
+			proven[a.Spec.NodeName] = a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch
+		}
 		for _, node := range got.Unpublish {
-			if wanted[node] {
+			if wanted[node] && !leaving[node] {
 				t.Fatalf("round %d: taken from node %s, whose pods want it: %+v", round, node, got)
+			}
+			saysNot := in.Report(node) != nil && len(in.Report(node).Status.StagedVolumes) == 0
+			there := slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+			if there && !proven[node] && !saysNot {
+				t.Fatalf("round %d: taken from node %s, whose pods may be using it: %+v", round, node, got)
 			}
 		}
 		for _, node := range got.Publish {
-			if !wanted[node] || slices.Contains(silent, node) {
+			if !wanted[node] || slices.Contains(silent, node) || leaving[node] {
 				t.Fatalf("round %d: given to node %s: %+v", round, node, got)
 			}
 		}
@@ -219,5 +303,24 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 				t.Fatalf("round %d: %+v with the claim %+v", round, got, c)
 			}
 		}
+	}
+}
+
+func TestAVolumeIsPublishedForTheOldestPodOfANodeThatIsNotToEnd(t *testing.T) {
+	named := func(namespace, name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Namespace, p.Name = namespace, name }
+	}
+	pods := []*corev1.Pod{
+		user("a", 0, named("one", "young")), user("a", time.Hour, named("two", "same")), user("a", time.Hour, named("one", "same")),
+		user("a", 2*time.Hour, named("one", "ends"), ending), user("b", 3*time.Hour, named("one", "elsewhere")),
+	}
+	for range 2 {
+		if p := plan.PublishedFor(pods, "a"); p == nil || p.Namespace != "one" || p.Name != "same" {
+			t.Errorf("got %+v", p)
+		}
+		slices.Reverse(pods) // the cache has no order
+	}
+	if p := plan.PublishedFor(pods, "c"); p != nil {
+		t.Errorf("got %+v for a node without pods", p)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -67,59 +68,78 @@ func New(options Options) *Reconciler { return &Reconciler{Options: options} }
 // observed is a volume and what speaks for and against its being somewhere.
 type observed struct {
 	plan.AttachDetachInput
-	pv *corev1.PersistentVolume
-	// id is the volume ID for calls, in the spelling of the PersistentVolume where there is one.
-	id string
+	// sources say of each of the pods by what it uses the volume.
+	sources map[client.ObjectKey]source
 }
 
 // Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume, whether or not there is one yet, and
 // the namespace of the custom resources. It blocks until Azure has accepted or refused what it is asked for, at most callTimeout for each call.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	o, err := r.observe(ctx, request)
-	if err != nil || o.id == "" {
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	step := plan.AttachDetach(o.AttachDetachInput)
-	var failures []error
-	for _, node := range step.Unpublish {
-		if err := r.unpublish(ctx, o, node); err != nil {
-			failures = append(failures, err)
-		}
-	}
-	if len(failures) > 0 && (o.Volume == nil || o.Volume.Spec.Access != apiv1.AccessMultiNode) {
-		return reconcile.Result{}, errors.Join(failures...) // the next node would only be told that the last one has the volume
-	}
-	for _, node := range step.Publish {
-		if err := r.publish(ctx, o, node); err != nil {
-			failures = append(failures, err)
-		}
-	}
+	err = r.act(ctx, o, step)
 	for _, node := range step.Contended {
 		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,
 			"volume %s is used by pods on node %s, which have not been asked to end, and can be used on one node at a time", request.Name, step.Holder)
 	}
-	return reconcile.Result{}, errors.Join(failures...)
+	return reconcile.Result{}, err
+}
+
+// act makes the calls of a step.
+func (r *Reconciler) act(ctx context.Context, o observed, step plan.AttachDetachStep) error {
+	var unpublish, publish []call
+	for _, node := range step.Unpublish {
+		unpublish = append(unpublish, func() error { return r.unpublish(ctx, o, node) })
+	}
+	for _, node := range step.Publish {
+		publish = append(publish, func() error { return r.publish(ctx, o, node) })
+	}
+	if o.Volume != nil && o.Volume.Spec.Access == apiv1.AccessMultiNode {
+		// The nodes have nothing to do with one another, and none shall wait for another's proof.
+		return together(append(unpublish, publish...))
+	}
+	if err := inTurn(unpublish); err != nil {
+		return err // the next node would only be told that the last one has the volume
+	}
+	return inTurn(publish)
+}
+
+// call is a call of the Publisher for one node.
+type call func() error
+
+// inTurn makes calls one after the other, whether or not they fail.
+func inTurn(calls []call) error {
+	var failures []error
+	for _, c := range calls {
+		failures = append(failures, c())
+	}
+	return errors.Join(failures...)
+}
+
+// together makes calls beside each other, and returns when all have returned.
+func together(calls []call) error {
+	failures := make([]error, len(calls))
+	var wg sync.WaitGroup
+	for i, c := range calls {
+		wg.Go(func() { failures[i] = c() })
+	}
+	wg.Wait()
+	return errors.Join(failures...)
 }
 
 // observe reads the volume, and what its being somewhere depends on, from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
-	o := observed{}
+	o := observed{sources: map[client.ObjectKey]source{}}
 	o.Volume = &apiv1.AzVolume{}
 	if err := r.Client.Get(ctx, request.NamespacedName, o.Volume); apierrors.IsNotFound(err) {
 		o.Volume = nil
 	} else if err != nil {
 		return o, fmt.Errorf("get AzVolume: %w", err)
-	} else {
-		o.id = volumehandle.Of(o.Volume.Spec.Disk).String()
 	}
-	var err error
-	if o.pv, err = view.PersistentVolume(ctx, r.Client, request.Name); err != nil {
-		return o, err
-	}
-	if o.pv != nil {
-		o.id = o.pv.Spec.CSI.VolumeHandle
-	}
-	if o.Pods, err = r.pods(ctx, o.pv); err != nil {
+	if err := r.users(ctx, request.Name, &o); err != nil {
 		return o, err
 	}
 	var attachments apiv1.AzVolumeAttachmentList
@@ -130,22 +150,6 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 		o.Attachments = append(o.Attachments, &attachments.Items[i])
 	}
 	return o, r.nodes(ctx, request.Namespace, &o)
-}
-
-// pods returns the pods that use the claim to which a PersistentVolume is bound, if the claim is bound to it as well.
-func (r *Reconciler) pods(ctx context.Context, pv *corev1.PersistentVolume) ([]*corev1.Pod, error) {
-	if pv == nil || pv.Spec.ClaimRef == nil {
-		return nil, nil
-	}
-	claim := &corev1.PersistentVolumeClaim{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}, claim)
-	if apierrors.IsNotFound(err) || err == nil && (claim.Spec.VolumeName != pv.Name || pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != claim.UID) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get claim: %w", err)
-	}
-	return view.PodsOf(ctx, r.Client, pv)
 }
 
 // nodes reads what is known of the nodes that matter, so that the decision does no I/O.
@@ -194,8 +198,8 @@ func ready(n *corev1.Node) bool {
 func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := r.Publisher.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: o.id, NodeId: node})
-	if err != nil {
+	request := &csi.ControllerUnpublishVolumeRequest{VolumeId: volumehandle.Of(o.Volume.Spec.Disk).String(), NodeId: node}
+	if _, err := r.Publisher.ControllerUnpublishVolume(ctx, request); err != nil {
 		return fmt.Errorf("take volume back from node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was taken back", "node", node)
@@ -205,21 +209,20 @@ func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) err
 func (r *Reconciler) publish(ctx context.Context, o observed, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	// What the volume is to be published with is in fields that the cache leaves out.
-	pv := &corev1.PersistentVolume{}
-	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.pv), pv); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("read PersistentVolume: %w", err))
+	pod := plan.PublishedFor(o.Pods, node)
+	request, name, err := r.request(ctx, o.sources[client.ObjectKeyFromObject(pod)], pod.Namespace, node)
+	if apierrors.IsNotFound(err) {
+		return nil // the PersistentVolume has just gone
 	}
-	request, err := publishRequest(ctrl.LoggerFrom(ctx), pv, node)
 	if err == nil {
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
 	if err != nil {
-		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, "volume %s cannot be attached to node %s: %s", pv.Name, node, describe(err))
+		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, "volume %s cannot be attached to node %s: %s", name, node, describe(err))
 		return fmt.Errorf("publish volume to node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was published", "node", node)
-	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached, "volume %s is attached to node %s, or about to be", pv.Name, node)
+	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached, "volume %s is attached to node %s, or about to be", name, node)
 	return nil
 }
 

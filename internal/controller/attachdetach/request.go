@@ -1,6 +1,7 @@
 package attachdetach
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -10,7 +11,30 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	csitranslation "k8s.io/csi-translation-lib"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// request returns the call by which a volume is published to a node for a pod of a namespace, and the name of the volume for people. A
+// PersistentVolume that is gone is NotFound.
+func (r *Reconciler) request(ctx context.Context, by source, namespace, node string) (*csi.ControllerPublishVolumeRequest, string, error) {
+	log := ctrl.LoggerFrom(ctx)
+	if by.inline != nil {
+		pv, err := csitranslation.New().TranslateInTreeInlineVolumeToCSI(log, by.inline, namespace)
+		if err != nil {
+			return nil, by.inline.Name, fmt.Errorf("translate in-tree volume: %w", err)
+		}
+		request, err := publishRequest(log, pv, node)
+		return request, by.inline.Name, err
+	}
+	// What the volume is to be published with is in fields that the cache leaves out.
+	pv := &corev1.PersistentVolume{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(by.pv), pv); err != nil {
+		return nil, by.pv.Name, fmt.Errorf("read PersistentVolume: %w", err)
+	}
+	request, err := publishRequest(log, pv, node)
+	return request, pv.Name, err
+}
 
 // publishRequest is the call by which a PersistentVolume is published to a node: the same that csi-attacher makes of it.
 func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (*csi.ControllerPublishVolumeRequest, error) {

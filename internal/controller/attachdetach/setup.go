@@ -55,6 +55,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim)).
 		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(view.Changed(whereabouts))).
 		Watches(&apiv1.AzDriverNode{}, mapped(ofReport), builder.WithPredicates(view.Changed(view.StagedVolumes))).
+		// A report that a node has begun to stand by, and the lack of one, say something of each volume that it does not name.
+		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(view.Scanned))).
 		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(func(n *corev1.Node) any { return ready(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -101,7 +103,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, er
 }
 
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, error) {
-	var names []string
+	names := view.PodDiskKeys(r.DriverName)(o)
 	for _, claim := range view.PodClaimKeys(o) {
 		found, err := r.boundTo(ctx, claim)
 		if err != nil {
@@ -126,7 +128,7 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 	return names, nil
 }
 
-// onNode returns the volumes of attachments to a node, and of the pods on it.
+// onNode returns the volumes of attachments to a node, of its claims, and of the pods on it.
 func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
 		here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
@@ -136,6 +138,15 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 		var names []string
 		for i := range here {
 			names = append(names, here[i].Spec.VolumeName)
+		}
+		// A publish that was cut short leaves a claim without an attachment.
+		var claimed apiv1.AzVolumeList
+		err = r.Client.List(ctx, &claimed, client.InNamespace(namespace), client.MatchingFields{view.VolumePrimary: o.GetName()}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return names, fmt.Errorf("list volumes of node %s: %w", o.GetName(), err)
+		}
+		for i := range claimed.Items {
+			names = append(names, claimed.Items[i].Name)
 		}
 		var pods corev1.PodList
 		if err := r.Client.List(ctx, &pods, client.MatchingFields{view.PodNode: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {

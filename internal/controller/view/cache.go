@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,8 @@ const (
 	PersistentVolumeClaim = "spec.claimRef"
 	// PodClaim indexes Pods by the PersistentVolumeClaims that they use, as "namespace/name".
 	PodClaim = "persistentVolumeClaim"
+	// PodDisk indexes Pods by the names of the AzVolumes of the disks that they name without a claim.
+	PodDisk = "azureDisk"
 	// PodNode indexes Pods by the node that they are on.
 	PodNode = "spec.nodeName"
 	// PodRules indexes Pods that have rules about other pods, all by PodRulesKey.
@@ -213,6 +216,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&corev1.PersistentVolume{}, PersistentVolumeVolume, PersistentVolumeKeys(driverName)},
 		{&corev1.PersistentVolume{}, PersistentVolumeClaim, PersistentVolumeClaimKeys},
 		{&corev1.Pod{}, PodClaim, PodClaimKeys},
+		{&corev1.Pod{}, PodDisk, PodDiskKeys(driverName)},
 		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
@@ -308,4 +312,30 @@ func PodClaimKeys(o client.Object) []string {
 		}
 	}
 	return keys
+}
+
+// PodDiskKeys are the keys of the index PodDisk.
+func PodDiskKeys(driverName string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		p, ok := o.(*corev1.Pod)
+		if !ok || !strings.EqualFold(driverName, inTreeDriver) {
+			return nil
+		}
+		var keys []string
+		for i := range p.Spec.Volumes {
+			if disk, ok := DiskOf(&p.Spec.Volumes[i]); ok && !slices.Contains(keys, disk.VolumeName()) {
+				keys = append(keys, disk.VolumeName())
+			}
+		}
+		return keys
+	}
+}
+
+// DiskOf returns the handle of the managed disk that a volume of a pod names without a claim. ok is false if it names none.
+func DiskOf(v *corev1.Volume) (handle volumehandle.Handle, ok bool) {
+	if v.AzureDisk == nil {
+		return volumehandle.Handle{}, false
+	}
+	handle, err := volumehandle.Parse(v.AzureDisk.DataDiskURI) // that of a blob is an address
+	return handle, err == nil
 }

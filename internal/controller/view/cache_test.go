@@ -2,10 +2,12 @@ package view
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
@@ -21,6 +23,10 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 		}
 	}
 	claim := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+	caching, kind := corev1.AzureDataDiskCachingReadOnly, corev1.AzureManagedDisk
+	inline := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{
+		DiskName: "d", DataDiskURI: diskURI("d"), CachingMode: &caching, FSType: ptr.To("xfs"), ReadOnly: ptr.To(true), Kind: &kind,
+	}}}
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		want corev1.PodSpec
@@ -29,6 +35,9 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 			NodeName: "node", NodeSelector: map[string]string{"disk": "fast"}, Tolerations: []corev1.Toleration{{Key: "t"}}, Volumes: []corev1.Volume{claim},
 			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
 			Affinity:                  &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}},
+		}},
+		"one that names a disk itself, with all by which that is published": {full(inline), corev1.PodSpec{
+			NodeName: "node", Volumes: []corev1.Volume{inline}, Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
 		}},
 		"one without, with what it wants of others": {full(), corev1.PodSpec{NodeName: "node", Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}},
 	} {
@@ -41,6 +50,38 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 			}
 			if !reflect.DeepEqual(got.Spec, test.want) || got.Labels["app"] != "a" || len(got.Annotations) > 0 {
 				t.Fatalf("kept %+v", got)
+			}
+		})
+	}
+}
+
+func diskURI(name string) string {
+	return "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/" + name
+}
+
+func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
+	t.Parallel()
+	names := func(uris ...string) *corev1.Pod {
+		p := &corev1.Pod{}
+		for _, uri := range uris {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: uri}}})
+		}
+		return p
+	}
+	for name, test := range map[string]struct {
+		driver string
+		pod    *corev1.Pod
+		want   []string
+	}{
+		"each disk once, however it is spelled":               {inTreeDriver, names(diskURI("one"), diskURI("Two"), diskURI("two")), []string{"one", "two"}},
+		"a blob is none":                                      {inTreeDriver, names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
+		"nor is a volume of another kind":                     {inTreeDriver, &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "empty"}}}}, nil},
+		"Kubernetes has no driver of another name serve them": {"disk.example.com", names(diskURI("one")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := PodDiskKeys(test.driver)(test.pod); !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
 	}

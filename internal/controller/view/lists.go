@@ -1,8 +1,10 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,16 +26,31 @@ func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, nod
 	return list.Items, nil
 }
 
-// PersistentVolume returns the PersistentVolume of an AzVolume, nil if there is none. It is the cache's own, and only to be read.
-func PersistentVolume(ctx context.Context, reader client.Reader, volume string) (*corev1.PersistentVolume, error) {
+// PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of one disk: one that was released and is kept,
+// and another that somebody made for the next claim; or one for each of the namespaces that share the disk. Disks of one name in
+// several resource groups have the same AzVolume as well, which is of one of them. They are the cache's own, and only to be read.
+func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
 	if err := reader.List(ctx, &list, client.MatchingFields{PersistentVolumeVolume: volume}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of volume %s: %w", volume, err)
 	}
-	if len(list.Items) == 0 {
-		return nil, nil
+	pvs := make([]*corev1.PersistentVolume, 0, len(list.Items))
+	for i := range list.Items {
+		pvs = append(pvs, &list.Items[i])
 	}
-	return &list.Items[0], nil
+	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
+	return pvs, nil
+}
+
+// PersistentVolume returns the PersistentVolume of an AzVolume, nil if there is none: of several the first that is bound to a claim, or else the first by
+// name. It is the cache's own, and only to be read.
+func PersistentVolume(ctx context.Context, reader client.Reader, volume string) (*corev1.PersistentVolume, error) {
+	pvs, err := PersistentVolumes(ctx, reader, volume)
+	if err != nil || len(pvs) == 0 {
+		return nil, err
+	}
+	bound := slices.IndexFunc(pvs, func(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeBound })
+	return pvs[max(bound, 0)], nil
 }
 
 // PodsOf returns the pods that use the claim to which a PersistentVolume is bound. They are the cache's own, and only to be read.
@@ -42,13 +59,23 @@ func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolu
 		return nil, nil
 	}
 	claim := pv.Spec.ClaimRef
+	return podsBy(ctx, reader, client.MatchingFields{PodClaim: claim.Namespace + "/" + claim.Name})
+}
+
+// PodsNaming returns the pods that name the disk of an AzVolume, or another disk of that name, without a claim. They are the cache's own, and
+// only to be read.
+func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*corev1.Pod, error) {
+	return podsBy(ctx, reader, client.MatchingFields{PodDisk: volume})
+}
+
+func podsBy(ctx context.Context, reader client.Reader, by client.MatchingFields) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	if err := reader.List(ctx, &list, client.MatchingFields{PodClaim: claim.Namespace + "/" + claim.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list pods of claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	if err := reader.List(ctx, &list, by, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list pods by %v: %w", by, err)
 	}
-	pods := make([]*corev1.Pod, 0, len(list.Items))
+	found := make([]*corev1.Pod, 0, len(list.Items))
 	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
+		found = append(found, &list.Items[i])
 	}
-	return pods, nil
+	return found, nil
 }

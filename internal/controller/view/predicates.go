@@ -20,3 +20,6 @@ func Changed[T client.Object](part func(T) any) predicate.Predicate {
 
 // StagedVolumes is the part of an AzDriverNode that is its report.
 func StagedVolumes(d *apiv1.AzDriverNode) any { return d.Status.StagedVolumes }
+
+// Scanned says of an AzDriverNode whether what its report does not name counts as not staged there.
+func Scanned(d *apiv1.AzDriverNode) any { return d.Status.MountsScannedTime != nil }

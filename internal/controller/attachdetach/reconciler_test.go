@@ -1,0 +1,316 @@
+package attachdetach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+)
+
+const driver = "disk.csi.azure.com"
+
+func disk(group, name string) string {
+	return "/subscriptions/s/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/" + name
+}
+
+// publisher takes down the calls that it gets. before is called in each of them.
+type publisher struct {
+	mu     sync.Mutex
+	calls  []string
+	before func(ctx context.Context, call string) error
+}
+
+func (p *publisher) note(ctx context.Context, call string) error {
+	p.mu.Lock()
+	p.calls = append(p.calls, call)
+	p.mu.Unlock()
+	if p.before == nil {
+		return nil
+	}
+	return p.before(ctx, call)
+}
+
+func (p *publisher) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	return &csi.ControllerPublishVolumeResponse{}, p.note(ctx, fmt.Sprintf("publish %s to %s by %s, read only %t", r.GetVolumeId(), r.GetNodeId(), r.GetVolumeContext()["by"], r.GetReadonly()))
+}
+
+func (p *publisher) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	return &csi.ControllerUnpublishVolumeResponse{}, p.note(ctx, fmt.Sprintf("unpublish %s from %s", r.GetVolumeId(), r.GetNodeId()))
+}
+
+// setUp makes a Reconciler over objects, for a driver of that name.
+func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconciler, *publisher) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentVolume, view.AttachmentVolumeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolume{}, view.VolumePrimary, view.VolumePrimaryKeys).
+		WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys(driverName)).
+		WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeClaim, view.PersistentVolumeClaimKeys).
+		WithIndex(&corev1.Pod{}, view.PodClaim, view.PodClaimKeys).
+		WithIndex(&corev1.Pod{}, view.PodDisk, view.PodDiskKeys(driverName)).
+		WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys).
+		Build()
+	p := &publisher{}
+	return New(Options{Client: c, Reader: c, Publisher: p, Events: events.NewFakeRecorder(100), DriverName: driverName}), p
+}
+
+func (p *publisher) expect(t *testing.T, want ...string) {
+	t.Helper()
+	slices.Sort(p.calls)
+	if !slices.Equal(p.calls, want) {
+		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(p.calls, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func reconcileOf(t *testing.T, r *Reconciler, volume string) {
+	t.Helper()
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: volume}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readyNode(name string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return n
+}
+
+func report(node string, staged ...string) *apiv1.AzDriverNode {
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: node}}
+	d.Status.MountsScannedTime = ptr.To(metav1.NewMicroTime(time.Unix(1, 0)))
+	for _, volume := range staged {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+	}
+	return d
+}
+
+// persistentVolume is one of a disk, bound to a claim.
+func persistentVolume(name, handle, namespace, claim, uid string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		ClaimRef:    &corev1.ObjectReference{Namespace: namespace, Name: claim, UID: types.UID(uid)},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: driver, VolumeHandle: handle, VolumeAttributes: map[string]string{"by": name},
+		}},
+	}}
+}
+
+func claim(namespace, name, uid, volume string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume},
+	}
+}
+
+func pod(namespace, name, node string, volumes ...corev1.VolumeSource) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}, Spec: corev1.PodSpec{NodeName: node}}
+	for i, source := range volumes {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("data-%d", i), VolumeSource: source})
+	}
+	return p
+}
+
+func claimed(name string) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+}
+
+func inline(uri string, change ...func(*corev1.AzureDiskVolumeSource)) corev1.VolumeSource {
+	source := &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: uri, Kind: ptr.To(corev1.AzureManagedDisk)}
+	for _, c := range change {
+		c(source)
+	}
+	return corev1.VolumeSource{AzureDisk: source}
+}
+
+// volume is an adopted disk that nodes have as primaries; of one node it has the claim, unless it is for several.
+func volume(group, name string, access apiv1.AccessPattern, nodes ...string) []client.Object {
+	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: apiv1.AzVolumeSpec{
+		Origin: apiv1.OriginAdopted, Access: access, Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: group, Name: name, MaxShares: 5},
+	}}
+	objects := []client.Object{v}
+	for _, node := range nodes {
+		if access == apiv1.AccessSingleNode {
+			v.Status.Primary = &apiv1.PrimaryClaim{NodeName: node, Epoch: 1, State: apiv1.ClaimHeld}
+		}
+		objects = append(objects, &apiv1.AzVolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(name, node)},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: name, NodeName: node, Role: apiv1.RolePrimary, Epoch: 1},
+			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached},
+		})
+	}
+	return objects
+}
+
+func TestAVolumeOfSeveralPersistentVolumesIsPublishedByThatOfItsPods(t *testing.T) {
+	const single = apiv1.AccessSingleNode
+	nodes := []client.Object{readyNode("a"), readyNode("b"), report("a"), report("b")}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		want    []string
+	}{
+		"one that was released and is kept, and one that was made for the next claim": {
+			[]client.Object{
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
+				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimed("new")),
+			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
+		},
+		"whatever they are called, or how the disk is spelled": {
+			[]client.Object{
+				persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"),
+				claim("apps", "new", "2", "1-new"), pod("apps", "p", "a", claimed("new")),
+			}, []string{"publish " + disk("RG", "Vol") + " to a by 1-new, read only false"},
+		},
+		"the next claim has the name of the last": {
+			[]client.Object{
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "data", "2"),
+				claim("apps", "data", "2", "2-new"), pod("apps", "p", "a", claimed("data")),
+			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
+		},
+		"a volume that is used stays, whatever else there is of its disk": {
+			append(volume("rg", "vol", single, "a"),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
+				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimed("new")),
+			), nil,
+		},
+		"two namespaces share a disk": {
+			append(volume("rg", "vol", apiv1.AccessMultiNode, "a"),
+				persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"), persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"),
+				claim("one", "data", "1", "1-one"), claim("two", "data", "2", "2-two"),
+				pod("one", "p", "a", claimed("data")), pod("two", "p", "b", claimed("data")),
+			), []string{"publish " + disk("rg", "vol") + " to b by 2-two, read only false"},
+		},
+		"another disk of the same name is none of it": {
+			append(volume("rg", "vol", single),
+				persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"), persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"),
+				claim("one", "data", "1", "1-other"), claim("two", "data", "2", "2-own"),
+				pod("one", "p", "a", claimed("data")), pod("two", "p", "b", claimed("data")),
+			), []string{"publish " + disk("rg", "vol") + " to b by 2-own, read only false"},
+		},
+		"a claim that is bound to another volume meanwhile brings no pods": {
+			append(volume("rg", "vol", single, "a"),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"), pod("apps", "p", "a", claimed("data")),
+			), []string{"unpublish " + disk("rg", "vol") + " from a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, calls := setUp(t, driver, append(nodes, test.objects...)...)
+			reconcileOf(t, r, "vol")
+			calls.expect(t, test.want...)
+		})
+	}
+}
+
+func TestADiskThatAPodNamesItself(t *testing.T) {
+	const single = apiv1.AccessSingleNode
+	readOnly := func(s *corev1.AzureDiskVolumeSource) { s.ReadOnly = ptr.To(true) }
+	nodes := []client.Object{readyNode("a"), readyNode("b"), report("a"), report("b")}
+	for name, test := range map[string]struct {
+		driver  string
+		objects []client.Object
+		want    []string
+	}{
+		"goes to the pod's node": {driver,
+			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))}, []string{"publish " + disk("rg", "Vol") + " to a by , read only true"}},
+		"stays while the pod is there, although the node has just been started and has not mounted it": {driver,
+			append(volume("rg", "vol", single, "a"), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
+		"goes when the pod is gone": {driver,
+			append(volume("rg", "vol", single, "a"), pod("apps", "p", "b", inline(disk("rg", "vol")))),
+			[]string{"publish " + disk("rg", "vol") + " to b by , read only false", "unpublish " + disk("rg", "vol") + " from a"}},
+		"of another resource group is another one": {driver,
+			append(volume("rg", "vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
+			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
+		"and has a claim for as well is published once": {driver,
+			[]client.Object{
+				persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+				pod("apps", "p", "a", inline(disk("rg", "vol")), claimed("data")),
+			}, []string{"publish " + disk("rg", "vol") + " to a by pv, read only false"}},
+		"is another driver's where this one has another name": {"disk.example.com",
+			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "vol")))}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, calls := setUp(t, test.driver, append(nodes, test.objects...)...)
+			reconcileOf(t, r, "vol")
+			calls.expect(t, test.want...)
+		})
+	}
+	t.Run("and brings its pod's changes to its volume", func(t *testing.T) {
+		r, _ := setUp(t, driver)
+		names, err := r.ofPod(t.Context(), pod("apps", "p", "a", inline(disk("rg", "Vol")), inline("https://account.blob.core.windows.net/vhds/x.vhd")))
+		if err != nil || !slices.Equal(names, []string{"vol"}) {
+			t.Errorf("%v, %v", names, err)
+		}
+	})
+}
+
+func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
+	objects := append(volume("rg", "vol", apiv1.AccessMultiNode, "c"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"))
+	for _, node := range []string{"a", "b", "c"} {
+		objects = append(objects, readyNode(node), report(node))
+	}
+	r, calls := setUp(t, driver, append(objects, pod("apps", "p1", "a", claimed("data")), pod("apps", "p2", "b", claimed("data")))...)
+	var all sync.WaitGroup
+	all.Add(3)
+	calls.before = func(ctx context.Context, call string) error {
+		all.Done()
+		met := make(chan struct{})
+		go func() { all.Wait(); close(met) }()
+		select {
+		case <-met:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%s waits for another call", call)
+		}
+	}
+	reconcileOf(t, r, "vol")
+	calls.expect(t, "publish "+disk("rg", "vol")+" to a by pv, read only false", "publish "+disk("rg", "vol")+" to b by pv, read only false",
+		"unpublish "+disk("rg", "vol")+" from c")
+}
+
+// What is published to one node at a time is not offered to the next one while the last one has it.
+func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
+	objects := append(volume("rg", "vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+		readyNode("a"), readyNode("b"), report("a"), report("b"), pod("apps", "p", "b", claimed("data")))
+	r, calls := setUp(t, driver, objects...)
+	calls.before = func(context.Context, string) error { return errors.New("not now") }
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vol"}}); err == nil {
+		t.Error("no error, so that nobody tries again")
+	}
+	calls.expect(t, "unpublish "+disk("rg", "vol")+" from a")
+}
+
+// That a node has looked at its mounts, or has no report any more, says something of what its report does not name.
+func TestAScanOfANodeIsAnEventForAllThatItHas(t *testing.T) {
+	objects := append(volume("rg", "attached", apiv1.AccessMultiNode, "a"), volume("rg", "elsewhere", apiv1.AccessMultiNode, "b")...)
+	cutShort := volume("rg", "claimed", apiv1.AccessSingleNode, "a")[:1] // and its attachment was not made before somebody died
+	r, _ := setUp(t, driver, append(append(objects, cutShort...), pod("apps", "p", "a", inline(disk("rg", "wanted"))))...)
+	names, err := r.onNode("ns")(t.Context(), report("a"))
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"attached", "claimed", "wanted"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+}

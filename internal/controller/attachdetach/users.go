@@ -1,0 +1,92 @@
+package attachdetach
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// source is by what a pod uses a volume: the PersistentVolume to which its claim is bound, or the disk that it names itself. The objects
+// are the cache's own.
+type source struct {
+	pv     *corev1.PersistentVolume
+	inline *corev1.Volume
+}
+
+// users finds the pods that use the volume, whichever PersistentVolume of its disk they use it by, and those that name its disk themselves.
+func (r *Reconciler) users(ctx context.Context, volume string, o *observed) error {
+	pvs, err := view.PersistentVolumes(ctx, r.Client, volume)
+	if err != nil {
+		return err
+	}
+	for _, pv := range pvs {
+		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err != nil || !o.isOf(handle) {
+			continue
+		}
+		bound, err := r.bound(ctx, pv)
+		if err != nil {
+			return err
+		}
+		if !bound {
+			continue // it was released, say: who has a claim of that name now uses another volume
+		}
+		pods, err := view.PodsOf(ctx, r.Client, pv)
+		if err != nil {
+			return err
+		}
+		for _, p := range pods {
+			o.use(p, source{pv: pv})
+		}
+	}
+	pods, err := view.PodsNaming(ctx, r.Client, volume)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		for i := range p.Spec.Volumes {
+			handle, ok := view.DiskOf(&p.Spec.Volumes[i])
+			if ok && handle.VolumeName() == volume && o.isOf(handle) {
+				o.use(p, source{inline: &p.Spec.Volumes[i]})
+			}
+		}
+	}
+	return nil
+}
+
+// isOf says whether the AzVolume is that of a disk. Disks of one name in several resource groups have the same, and it is the first one's that was
+// published; while there is none it may become any one's.
+func (o *observed) isOf(disk volumehandle.Handle) bool {
+	return o.Volume == nil || volumehandle.Of(o.Volume.Spec.Disk).Same(disk)
+}
+
+// use adds a pod, once: it can use one volume by several names.
+func (o *observed) use(p *corev1.Pod, by source) {
+	key := client.ObjectKeyFromObject(p)
+	if _, known := o.sources[key]; known {
+		return
+	}
+	o.sources[key] = by
+	o.Pods = append(o.Pods, p)
+}
+
+// bound says whether a PersistentVolume and its claim are bound to each other.
+func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
+	if pv.Spec.ClaimRef == nil {
+		return false, nil
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}, claim)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get claim: %w", err)
+	}
+	return claim.Spec.VolumeName == pv.Name && (pv.Spec.ClaimRef.UID == "" || pv.Spec.ClaimRef.UID == claim.UID), nil
+}

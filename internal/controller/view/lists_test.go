@@ -1,0 +1,78 @@
+package view_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+)
+
+func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testing.T) {
+	const driver = "disk.csi.azure.com"
+	pv := func(name string, phase corev1.PersistentVolumePhase) client.Object {
+		return &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PersistentVolumeStatus{Phase: phase},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: driver, VolumeHandle: "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol",
+			}}},
+		}
+	}
+	for name, test := range map[string]struct {
+		pvs  []client.Object
+		want string
+	}{
+		"there is none":                    {nil, ""},
+		"one was released and is kept":     {[]client.Object{pv("a", corev1.VolumeReleased), pv("b", corev1.VolumeBound)}, "b"},
+		"and so it is with the other name": {[]client.Object{pv("a", corev1.VolumeBound), pv("b", corev1.VolumeReleased)}, "a"},
+		"both are bound":                   {[]client.Object{pv("b", corev1.VolumeBound), pv("a", corev1.VolumeBound)}, "a"},
+		"none is":                          {[]client.Object{pv("b", corev1.VolumeReleased), pv("a", corev1.VolumeReleased)}, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := clientgoscheme.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.pvs...).
+				WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys(driver)).Build()
+			got, err := view.PersistentVolume(t.Context(), c, "vol")
+			if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestAScanIsAChangeOfAReportAndAHeartbeatIsNot(t *testing.T) {
+	at := func(seconds int64) *metav1.MicroTime { m := metav1.NewMicroTime(time.Unix(seconds, 0)); return &m }
+	node := func(scanned, heartbeat *metav1.MicroTime) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: scanned, HeartbeatTime: heartbeat}}
+	}
+	changed := view.Changed(view.Scanned)
+	for name, test := range map[string]struct {
+		before, after *apiv1.AzDriverNode
+		want          bool
+	}{
+		"it has scanned its mounts":            {node(nil, at(1)), node(at(1), at(1)), true},
+		"its plug-in was started again":        {node(at(1), at(1)), node(nil, at(2)), true},
+		"it was started again and has scanned": {node(at(1), at(1)), node(at(2), at(2)), false},
+		"it says only that it is alive":        {node(at(1), at(1)), node(at(1), at(2)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := changed.Update(event.UpdateEvent{ObjectOld: test.before, ObjectNew: test.after}); got != test.want {
+				t.Errorf("passes: %t", got)
+			}
+		})
+	}
+	if !changed.Delete(event.DeleteEvent{Object: node(at(1), at(1))}) {
+		t.Error("that a report is gone does not pass")
+	}
+}
