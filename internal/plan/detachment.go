@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,9 @@ func (s *AttachmentStep) leave(in AttachmentInput) {
 	a := in.Attachment
 	switch {
 	case !in.HasFinalizer:
+	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
+		// There is neither a claim that could pass on nor anything to ask Azure about.
+		s.detach(in)
 	case in.Job.Work == WorkAttach && in.Job.running():
 		// The detach waits for the attach: the other way round, the attach would win.
 		s.attachRunning(in)
@@ -84,7 +88,8 @@ func (s *AttachmentStep) detachEnded(in AttachmentInput) {
 }
 
 // fence brings about the proof that a node that does not answer can no longer
-// write: the job reads VM and disk from Azure, and cuts the disk off by force if the VM may run.
+// write: the job reads VM and disk from Azure, and cuts the disk off by force if the VM may run. An object that names no VM is no proof that there is none: it may
+// have been made anew after the one that did was lost. Then the job goes by the disk; see Suspects.
 func (s *AttachmentStep) fence(in AttachmentInput) {
 	switch {
 	case in.Job.ended(WorkFence):
@@ -93,9 +98,6 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 		if op := in.Job.operation(); op != nil && in.Job.Work == WorkFence {
 			s.Status.Operation = keep(s.Status.Operation, op)
 		}
-	case in.Attachment.Status.VMID == "" && in.VMID == "":
-		// Azure was never asked to attach the disk, and there is no VM to ask about.
-		s.prove(in, apiv1.ProofDetached, "the disk was never attached to a VM of this node")
 	case fenceAgainIn(in) > 0:
 		s.RequeueAfter = fenceAgainIn(in)
 	default:
@@ -121,16 +123,10 @@ const fenceRetry = 4 * time.Second
 
 // fenceAgainIn returns how long to wait until the next try; 0 if the time has come.
 func fenceAgainIn(in AttachmentInput) time.Duration {
-	failed := in.Attachment.Status.Error
-	if failed == nil {
+	if in.Attachment.Status.Error == nil {
 		return 0
 	}
-	// Times in the API have whole seconds; one that seems to lie ahead is a rounding or another's clock.
-	passed := max(in.Now.Sub(failed.Time.Time), 0)
-	if passed >= fenceRetry {
-		return 0
-	}
-	return max(fenceRetry-passed, notBeforeIn)
+	return leftOf(fenceRetry, in.Attachment.Status.Error.Time.Time, in.Now)
 }
 
 func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
@@ -138,7 +134,7 @@ func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 	switch {
 	case in.Job.Err != nil:
 		s.Status.Error = failure(in.Job.Err, in.Job.Ended)
-		s.Reason, s.Message = ReasonFencing, s.Status.Error.Message
+		s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
 		s.RequeueAfter = fenceRetry
 		if in.Job.Token != "" {
 			s.Status.Operation = nil // it has ended, and failed
@@ -150,17 +146,52 @@ func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 		s.prove(in, apiv1.ProofVMDown, "Azure says that the VM is stopped or deallocated")
 	case !truth.Attached:
 		s.Status.State = apiv1.AttachmentPending
-		s.prove(in, apiv1.ProofDetached, "Azure says that the disk is not attached to the VM")
+		s.prove(in, apiv1.ProofDetached, notAttached(in.Attachment))
 	default:
 		s.Status.Error = failure(provisioner.Errorf(provisioner.Conflict, "the disk is still attached after a forced detach"), in.Job.Ended)
 		s.Status.Operation = nil
+		s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
 		s.RequeueAfter = fenceRetry
 	}
+}
+
+func notAttached(a *apiv1.AzVolumeAttachment) string {
+	if a.Status.VMID == "" {
+		return "Azure says that the disk is attached to no VM that could be this node's"
+	}
+	return "Azure says that the disk is not attached to the VM"
+}
+
+// Suspects sorts the VMs that have a disk, for the fence of a node of which it is not recorded to which VM the disk was attached. attachments are those of the
+// volume, and nodes all that there are, both read from the API server after the disk: an attachment names its VM before Azure is asked.
+//
+//	the VM that the node is now                      cut: the disk has to be cut off there
+//	one that an attachment of another node names     nothing to do with this node
+//	that of another node, without an attachment      known: nothing is cut off under a node that is there, and there is no proof either. Its own
+//	                                                 report decides as what that attachment is made anew (see Remade), and then it is the case above
+//	any other                                        cut: it may be the node's, of which nothing else is left
+func Suspects(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes []*apiv1.AzDriverNode) (cut []string, known *apiv1.AzDriverNode) {
+	for _, vm := range attachedTo {
+		of := func(d *apiv1.AzDriverNode) bool { return strings.EqualFold(d.Spec.VMID, vm) }
+		named := slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
+			return a.Spec.NodeName != node && strings.EqualFold(a.Status.VMID, vm)
+		})
+		switch i := slices.IndexFunc(nodes, of); {
+		case i >= 0 && nodes[i].Name == node:
+			cut = append(cut, vm)
+		case named:
+		case i >= 0:
+			known = nodes[i]
+		default:
+			cut = append(cut, vm)
+		}
+	}
+	return cut, known
 }
 
 func (s *AttachmentStep) prove(in AttachmentInput, kind apiv1.ProofKind, message string) {
 	s.Status.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: in.Attachment.Spec.Epoch, Time: metav1.NewTime(decidedAt(in)), Message: message}
 	s.Status.Error = nil
 	s.Status.Operation = nil
-	s.Reason, s.Message = ReasonFenced, message
+	s.condition(in, conditionNow(in.Attachment), ReasonFenced, message)
 }

@@ -44,10 +44,11 @@ func (v FailoverVolume) Epoch() int64 {
 	return v.Volume.Status.Primary.Epoch
 }
 
-// Decided says whether it was decided, and written down, that the volume is taken from the node because the node was lost.
+// Decided says whether it was decided, and written down, that the volume is taken from the node because the node was lost. Of a multi-node volume the
+// finalizer says so: the deletion that follows is part of what is carried through.
 func (v FailoverVolume) Decided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		return v.Attachment != nil && v.Attachment.DeletionTimestamp != nil && slices.Contains(v.Attachment.Finalizers, apiv1.FinalizerFenced)
+		return v.Attachment != nil && slices.Contains(v.Attachment.Finalizers, apiv1.FinalizerFenced)
 	}
 	return Fencing(v.Volume, node)
 }
@@ -60,13 +61,13 @@ func (v FailoverVolume) Proof() *apiv1.ReleaseProof {
 	return v.Attachment.Status.Proof
 }
 
-// misfit says that the attachment is not the primary of the claim, because the process that wrote the claim died before it could
-// make it so. Without it nobody would establish a proof.
+// misfit says of a volume that is being taken from the node that the attachment is not as it has to be for that, because the process that wrote the decision died
+// before it could make it so: not the primary of the claim, or, of a multi-node volume, not being deleted. Nobody would establish a proof.
 func (v FailoverVolume) misfit() bool {
-	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		return false
-	}
 	a := v.Attachment
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return a.DeletionTimestamp == nil
+	}
 	return a == nil || (a.DeletionTimestamp == nil && v.Proof() == nil && (a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch < v.Epoch()))
 }
 
@@ -84,7 +85,7 @@ const (
 type FailoverStep struct {
 	// Fence are the volumes for which the decision is to be written: they are taken from the node, come what may.
 	Fence []FailoverVolume
-	// Repair are volumes whose attachment has to become the primary of the claim, so that there can be a proof.
+	// Repair are volumes whose attachment has to become the primary of the claim, or has to be deleted, so that there can be a proof.
 	Repair []FailoverVolume
 	// LeftAlone are the pods whose volumes stay with the node, and why.
 	LeftAlone []LeftAlone
@@ -166,7 +167,8 @@ func newFailover(in FailoverInput) *failover {
 	return f
 }
 
-// free says that the node can no longer write to the volume, or does not hold it.
+// free says that the node can no longer write to the volume, or does not hold it. What is not held because it was never taken over is looked after by
+// FailoverPod.hold.
 func (f *failover) free(volume string) bool {
 	_, held := f.held[volume]
 	return !held || f.proven[volume]
@@ -181,17 +183,17 @@ func (f *failover) volumes() {
 				f.step.Fence = append(f.step.Fence, v)
 			}
 			continue
-		case !f.proven[name]:
+		case v.misfit():
+			f.step.Repair = append(f.step.Repair, v)
+		}
+		if !f.proven[name] {
 			f.step.Waiting = append(f.step.Waiting, v)
-			if v.misfit() {
-				f.step.Repair = append(f.step.Repair, v)
-			}
 			continue
 		}
 		f.step.Proven = append(f.step.Proven, v)
 		inUse := f.in.Node != nil && slices.Contains(f.in.Node.Status.VolumesInUse, v.InUse)
 		switch {
-		case f.users[name] > 0:
+		case f.users[name] > 0 || v.misfit():
 		case inUse:
 			f.step.Prune = append(f.step.Prune, v)
 		default:
@@ -214,7 +216,7 @@ func (f *failover) taints() {
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
 	}
-	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService)
+	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) || OurOutOfServiceTaint(n)
 	switch {
 	case ours && back:
 		f.step.OutOfService = TaintRemove
@@ -229,6 +231,17 @@ func (f *failover) provedDown() bool {
 		return f.in.Verdict.State == Down
 	}
 	return slices.ContainsFunc(f.step.Proven, func(v FailoverVolume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
+}
+
+// OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes looks at the key alone, and leaves the value to
+// those who set it.
+const OutOfServiceValue = apiv1.GroupName
+
+// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set, whatever became of the AzDriverNode that remembered it.
+func OurOutOfServiceTaint(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue
+	})
 }
 
 func hasTaint(n *corev1.Node, key string) bool {

@@ -27,6 +27,19 @@ type PodVolume struct {
 	OptedOut bool
 	// Unknown says that its claim or its PersistentVolume was not found.
 	Unknown bool
+	// Untaken says that the node may use it without a record of this driver's; see the function of that name.
+	Untaken bool
+}
+
+// Untaken says of a volume that a node does not hold by this driver's records, nil if there is no AzVolume, whether the node may use it all the same: the V1
+// driver may have published it, and this driver has published it to nobody since. An AzVolume alone says nothing against that: an expansion
+// makes one. A volume that this driver has made was never anybody else's.
+func Untaken(volume *apiv1.AzVolume) bool {
+	if volume == nil {
+		return true
+	}
+	// A multi-node volume has no claim; each node's attachment is its record.
+	return volume.Spec.Origin == apiv1.OriginAdopted && (volume.Spec.Access == apiv1.AccessMultiNode || volume.Status.Primary == nil)
 }
 
 // HoldReason is why a pod must be left alone.
@@ -40,7 +53,7 @@ const (
 	HoldNoOwner HoldReason = "NoOwner"
 	// HoldDaemonSet: its owner would make it anew on the same node.
 	HoldDaemonSet HoldReason = "DaemonSet"
-	// HoldForeignVolume: it may be writing to a volume that this driver cannot cut off.
+	// HoldForeignVolume: it may be writing to a volume that this driver cannot cut off, or not yet.
 	HoldForeignVolume HoldReason = "ForeignVolume"
 	// HoldUnknownVolume: it is not known which volume it uses.
 	HoldUnknownVolume HoldReason = "UnknownVolume"
@@ -92,6 +105,8 @@ func (p FailoverPod) hold(down bool) (HoldReason, string) {
 	}
 	for _, v := range p.Volumes {
 		switch {
+		case v.Untaken:
+			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot cut it off before that"
 		case v.Volume != "" || v.ReadOnly:
 		case v.Unknown:
 			return HoldUnknownVolume, v.Name + " was not found"

@@ -22,7 +22,7 @@ func randomFailover(t *rapid.T) plan.FailoverInput {
 	stages := [][]func(*plan.FailoverVolume){
 		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},
 		{isUnpublished}, {isUnpublished, hasProof(apiv1.ProofUnstaged)},
-		{isMultiNode}, {isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
+		{isMultiNode}, {isMultiNode, isMarked}, {isMultiNode, isMarked, hasProof(apiv1.ProofDetached)}, {isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
 	}
 	var list []plan.FailoverVolume
 	for i := range rapid.IntRange(0, 5).Draw(t, "volumes") {
@@ -41,7 +41,7 @@ func randomFailover(t *rapid.T) plan.FailoverInput {
 	quirks := []func(*plan.FailoverPod){
 		func(*plan.FailoverPod) {}, func(*plan.FailoverPod) {}, func(*plan.FailoverPod) {}, unowned, optsOut, beingDeleted, ownedBy("DaemonSet"),
 		also(plan.PodVolume{Name: "nfs"}), also(plan.PodVolume{Name: "nfs", ReadOnly: true}), also(plan.PodVolume{Name: "x", Unknown: true}),
-		also(plan.PodVolume{Name: "claim", Volume: "elsewhere"}),
+		also(plan.PodVolume{Name: "claim", Volume: "elsewhere"}), also(plan.PodVolume{Name: "claim", Volume: "old", Untaken: true}),
 	}
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
 		var used []string
@@ -81,7 +81,7 @@ func TestFailoverLaws(t *testing.T) {
 				if d.Force && unproven[v.Volume] {
 					t.Fatalf("law 3: %s is deleted by force, and %s is not proven: %s", p.Pod.Name, v.Volume, line)
 				}
-				if v.Volume == "" && !v.ReadOnly && in.Verdict.State != plan.Down {
+				if (v.Volume == "" && !v.ReadOnly || v.Untaken) && in.Verdict.State != plan.Down {
 					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
 				}
 				lostOne = lostOne || decided[v.Volume]
@@ -158,9 +158,10 @@ func TestFailoverEnds(t *testing.T) {
 // taken is the world after a step, and after Azure has given the proofs.
 func taken(in plan.FailoverInput, step plan.FailoverStep) plan.FailoverInput {
 	for i, v := range in.Volumes {
-		fenced := slices.ContainsFunc(step.Fence, func(f plan.FailoverVolume) bool { return f.Volume == v.Volume })
+		same := func(f plan.FailoverVolume) bool { return f.Volume == v.Volume }
+		fenced, repaired := slices.ContainsFunc(step.Fence, same), slices.ContainsFunc(step.Repair, same)
 		switch {
-		case fenced && v.Volume.Spec.Access == apiv1.AccessMultiNode:
+		case fenced && v.Volume.Spec.Access == apiv1.AccessMultiNode, v.Volume.Spec.Access == apiv1.AccessMultiNode && repaired:
 			isFencedAttachment(&in.Volumes[i])
 		case fenced:
 			isDecided(&in.Volumes[i])

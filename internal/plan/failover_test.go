@@ -45,8 +45,13 @@ func isMultiNode(f *plan.FailoverVolume) {
 	f.Attachment.Spec.Epoch = plan.MultiNodeEpoch
 }
 
-func isFencedAttachment(f *plan.FailoverVolume) {
+// isMarked is a multi-node volume whose fence was decided by a process that died before it could delete the attachment.
+func isMarked(f *plan.FailoverVolume) {
 	f.Attachment.Finalizers = []string{apiv1.Finalizer, apiv1.FinalizerFenced}
+}
+
+func isFencedAttachment(f *plan.FailoverVolume) {
+	isMarked(f)
 	deleted(f.Attachment)
 }
 
@@ -117,6 +122,9 @@ func hasTaint(key string) func(*plan.FailoverInput) {
 		in.Node.Spec.Taints = append(in.Node.Spec.Taints, corev1.Taint{Key: key})
 	}
 }
+func hasOurTaint(in *plan.FailoverInput) {
+	in.Node.Spec.Taints = append(in.Node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: plan.OutOfServiceValue})
+}
 func oursIsRecorded(in *plan.FailoverInput) {
 	in.DriverNode.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionOutOfService, Status: metav1.ConditionTrue}}
 }
@@ -163,6 +171,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
 	foreign := plan.PodVolume{Name: "claim ns/nfs"}
+	untaken := plan.PodVolume{Name: "claim ns/old", Volume: "old", Untaken: true}
 	for name, test := range map[string]struct {
 		in   plan.FailoverInput
 		want string
@@ -187,6 +196,11 @@ func TestFailover(t *testing.T) {
 		"a pod with a volume that is not known keeps its volume":            {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, also(plan.PodVolume{Name: "claim ns/x", Unknown: true}))), "leave p:UnknownVolume"},
 		"a pod that only reads a foreign volume is no exception":            {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, also(plan.PodVolume{Name: "claim ns/nfs", ReadOnly: true}))), "fence v; quarantine Add"},
 		"a pod that is being deleted needs no owner":                        {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, unowned, beingDeleted)), "fence v; quarantine Add"},
+		"a pod with a volume that V1 published is not deleted":              {aNode(isLost, nil, using("p", nil, also(untaken))), "leave p:ForeignVolume"},
+		"nor while it is being deleted":                                     {aNode(isLost, nil, using("p", nil, also(untaken), beingDeleted)), "leave p:ForeignVolume"},
+		"and keeps its other volumes":                                       {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, also(untaken))), "leave p:ForeignVolume"},
+		"on a VM that is down it is":                                        {aNode(isDown, volumes(held("v")), using("p", nil, also(untaken)), using("q", []string{"v"})), "fence v; quarantine Add; out-of-service Add; force p"},
+		"and stays when the node is back":                                   {aNode(isAlive, volumes(held("v", isDecided, detached)), using("p", []string{"v"}, also(untaken))), "leave p:ForeignVolume"},
 		"a pod that is being deleted still must not write a foreign volume": {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, beingDeleted, also(foreign))), "leave p:ForeignVolume"},
 		"who shares a volume with a pod that is left alone is left alone, and so on": {
 			aNode(isLost, volumes(held("u"), held("v"), held("w"), held("x")), using("r", []string{"w"}), using("q", []string{"v", "w"}), using("p", []string{"u", "v"}, optsOut), using("s", []string{"x"})),
@@ -217,8 +231,12 @@ func TestFailover(t *testing.T) {
 		"what was decided goes on though the node is back":        {aNode(isAlive, volumes(held("v", isDecided, detached)), using("p", []string{"v"})), "force p"},
 		"a volume is pruned though the node is back":              {aNode(isAlive, volumes(held("v", isDecided, detached))), "prune v"},
 		"a node that came back ends a pod that lost some volumes": {aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"})), "delete p"},
-		"and does so once":         {aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"}, beingDeleted)), ""},
-		"and not before the proof": {aNode(isAlive, volumes(held("v", isDecided), held("w")), using("p", []string{"v", "w"})), ""},
+		"and does so once": {aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"}, beingDeleted)), ""},
+		"an attachment of several nodes that was marked is deleted":      {aNode(isLost, volumes(held("v", isMultiNode, isMarked)), using("p", []string{"v"})), "repair v; quarantine Add"},
+		"also while the guard holds back":                                {aNode(isGuarded, volumes(held("v", isMultiNode, isMarked)), using("p", []string{"v"})), "repair v; quarantine Add"},
+		"also though the node is back":                                   {aNode(isAlive, volumes(held("v", isMultiNode, isMarked)), using("p", []string{"v"})), "repair v"},
+		"also where there is a proof already, before Kubernetes is told": {aNode(isAlive, volumes(held("v", isMultiNode, isMarked, detached))), "repair v"},
+		"and not before the proof":                                       {aNode(isAlive, volumes(held("v", isDecided), held("w")), using("p", []string{"v", "w"})), ""},
 		// Taints.
 		"a VM that is down is tainted":                                                             {aNode(isDown, volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; out-of-service Add; force p"},
 		"a VM that is down is not tainted if that is switched off":                                 {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *plan.FailoverInput) { in.OutOfServiceTaint = false }), "quarantine Add; prune v"},
@@ -234,6 +252,8 @@ func TestFailover(t *testing.T) {
 		"our taints stay until this process has heard of the node":                                 {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded, notHeard), ""},
 		"a process that has not heard of the node yet keeps new pods away":                         {with(aNode(isAlive, volumes(held("v", isDecided, detached)), using("p", []string{"v"})), notHeard), "quarantine Add; force p"},
 		"a process that has not heard of the node yet leaves a pod that lost some volumes to wait": {with(aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"})), notHeard), "quarantine Add"},
+		"a taint that nobody recorded goes by its value":                                           {with(aNode(isAlive, nil), hasOurTaint), "out-of-service Remove"},
+		"and stays while the node is silent":                                                       {with(aNode(isSilent, nil), hasOurTaint), ""},
 		"somebody else's taint stays":                                                              {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService)), ""},
 		"new pods are kept away until the last volume has left the node":                           {with(aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
 		"without a Node there is nothing to taint or prune":                                        {with(aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *plan.FailoverInput) { in.Node = nil }), "unblocked v"},
@@ -261,6 +281,32 @@ func TestFencedAttachmentIsNotAttachedAgainBeforeItGoes(t *testing.T) {
 			step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(claim), VMID: "/vm/n", HasFinalizer: true})
 			if step.Start != plan.WorkNone || step.Status.State != apiv1.AttachmentPending {
 				t.Fatalf("%s, %s", step.Start, step.Status.State)
+			}
+		})
+	}
+}
+
+func TestUntaken(t *testing.T) {
+	t.Parallel()
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"one without an AzVolume":                     {nil, true},
+		"one that only an expansion has adopted":      {newVolume(adopted), true},
+		"one of several nodes that was adopted":       {newVolume(adopted, multiNode), true},
+		"one that was adopted and published":          {newVolume(adopted, claimed("m", 1, apiv1.ClaimHeld)), false},
+		"one that was adopted, published and let go":  {newVolume(adopted, claimed("", 1, apiv1.ClaimReleased)), false},
+		"one that was made here and never used":       {newVolume(), false},
+		"one of several nodes that was made here":     {newVolume(multiNode), false},
+		"one that was made here and that others hold": {newVolume(claimed("m", 1, apiv1.ClaimHeld)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan.Untaken(test.volume); got != test.want {
+				t.Error(got)
 			}
 		})
 	}

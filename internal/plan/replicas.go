@@ -86,6 +86,24 @@ func ReplicaTarget(in ReplicasInput) Target {
 	return Target{Floor: wanted, Ceiling: wanted + 1, ChangesIn: left, Reason: ReasonReplicasMissing}
 }
 
+// Remade decides as what an attachment is made anew that Azure has and no object speaks of: as a primary, whose end needs proof, where the node may be using the
+// volume by its claim, and as a replica, which is detached without further questions, only where the node's own report says that it is not. why says
+// why it is neither. report is the node's, read from the API server after the volume; nil if there is none.
+func Remade(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, now time.Time) (role apiv1.Role, epoch int64, why string) {
+	switch {
+	case volume.Spec.Access == apiv1.AccessMultiNode:
+		return apiv1.RolePrimary, MultiNodeEpoch, ""
+	case Holds(volume, node):
+		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
+	case Untaken(volume):
+		return "", 0, "the volume was adopted and not published since, so that whoever attached the disk may be using it"
+	}
+	if proof, why := Unstaged(report, volume.Name, 0, now); proof == nil {
+		return "", 0, why
+	}
+	return apiv1.RoleReplica, 0, ""
+}
+
 // repairAfter is how long the CSI controller server is given to finish a release
 // or a claim that it has begun, before the reconciler does it.
 const repairAfter = 5 * time.Second

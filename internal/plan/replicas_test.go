@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -77,6 +78,41 @@ func TestReplicas(t *testing.T) {
 			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace = now, 5*time.Minute, time.Minute
 			if got := decided(plan.Replicas(test.in).Decisions); !slices.Equal(got, test.want) {
 				t.Fatalf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRemade(t *testing.T) {
+	t.Parallel()
+	scanned := metav1.NewMicroTime(now)
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	done, inUse, silent := staged(&scanned, "other"), staged(&scanned, "vol"), staged(nil, "other")
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		report *apiv1.AzDriverNode
+		role   apiv1.Role
+		epoch  int64
+	}{
+		"the holder of the claim is its primary":                            {newVolume(claimed("a", 3, apiv1.ClaimHeld)), inUse, apiv1.RolePrimary, 3},
+		"also while it lets go, and without a report":                       {newVolume(claimed("a", 3, apiv1.ClaimReleasing)), nil, apiv1.RolePrimary, 3},
+		"a multi-node volume needs proof of each node":                      {newVolume(multiNode), done, apiv1.RolePrimary, plan.MultiNodeEpoch},
+		"also one that was adopted":                                         {newVolume(multiNode, adopted), done, apiv1.RolePrimary, plan.MultiNodeEpoch},
+		"a node that says that it does not use the volume has a replica":    {newVolume(claimed("b", 3, apiv1.ClaimHeld)), done, apiv1.RoleReplica, 0},
+		"also after the release":                                            {newVolume(claimed("", 3, apiv1.ClaimReleased)), done, apiv1.RoleReplica, 0},
+		"also of an adopted volume that was published since":                {newVolume(claimed("b", 1, apiv1.ClaimHeld), adopted), done, apiv1.RoleReplica, 0},
+		"a volume that was never published":                                 {newVolume(), done, apiv1.RoleReplica, 0},
+		"law 3: nothing is made where the node says that it uses it":        {newVolume(claimed("b", 3, apiv1.ClaimHeld)), inUse, "", 0},
+		"law 3: nor where it has not looked yet":                            {newVolume(claimed("b", 3, apiv1.ClaimHeld)), silent, "", 0},
+		"law 3: nor where there is no report":                               {newVolume(claimed("b", 3, apiv1.ClaimHeld)), nil, "", 0},
+		"law 3: nor of a volume that V1 published and an expansion adopted": {newVolume(adopted), done, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			role, epoch, why := plan.Remade(test.volume, "a", test.report, now)
+			if role != test.role || epoch != test.epoch || (why == "") != (role != "") {
+				t.Fatalf("%q of epoch %d; %q", role, epoch, why)
 			}
 		})
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -160,11 +161,7 @@ func (r *Reconciler) list(ctx context.Context, namespace, field, value string) (
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{field: value}); err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
-	found := make([]*apiv1.AzVolumeAttachment, 0, len(list.Items))
-	for i := range list.Items {
-		found = append(found, &list.Items[i])
-	}
-	return found, nil
+	return pointers(list.Items), nil
 }
 
 func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep) (reconcile.Result, error) {
@@ -295,11 +292,55 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 	case plan.WorkDetach:
 		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
 	case plan.WorkFence:
-		r.Jobs.Start(a, step.Start, r.disks.fence(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, r.fence(in, vmID, step.Resume))
 	default:
 		return fmt.Errorf("no such work for an attachment: %s", step.Start)
 	}
 	return nil
+}
+
+// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk.
+func (r *Reconciler) fence(in plan.AttachmentInput, vmID, token string) work.Func {
+	a := in.Attachment
+	if a.Status.VMID != "" || in.Volume == nil {
+		return r.disks.fence(a.Spec.VolumeName, r.diskID(in), vmID, token)
+	}
+	diskID := r.diskID(in)
+	if diskID == "" { // the disk need not be this driver's own
+		diskID = volumehandle.Of(in.Volume.Spec.Disk).String()
+	}
+	return r.disks.fenceByDisk(diskID, token, func(ctx context.Context, attachedTo []string) ([]string, error) {
+		return r.suspects(ctx, a, attachedTo)
+	})
+}
+
+// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see plan.Suspects.
+func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
+	if len(attachedTo) == 0 {
+		return nil, nil
+	}
+	var attachments apiv1.AzVolumeAttachmentList
+	if err := r.Reader.List(ctx, &attachments, client.InNamespace(a.Namespace), client.MatchingFields{view.AttachmentVolume: a.Spec.VolumeName}); err != nil {
+		return nil, fmt.Errorf("list attachments of a disk: %w", err)
+	}
+	var nodes apiv1.AzDriverNodeList
+	if err := r.Reader.List(ctx, &nodes, client.InNamespace(a.Namespace)); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	cut, known := plan.Suspects(attachedTo, a.Spec.NodeName, pointers(attachments.Items), pointers(nodes.Items))
+	if known != nil {
+		return nil, provisioner.Errorf(provisioner.Conflict, "it is not recorded to which VM of node %s the disk was attached, and Azure says that it is attached to that of node %s (%s) "+
+			"without an attachment: there is no proof while it is", a.Spec.NodeName, known.Name, known.Spec.VMID)
+	}
+	return cut, nil
+}
+
+func pointers[T any](items []T) []*T {
+	found := make([]*T, 0, len(items))
+	for i := range items {
+		found = append(found, &items[i])
+	}
+	return found
 }
 
 func (r *Reconciler) diskID(in plan.AttachmentInput) string {

@@ -88,21 +88,50 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 		if truth := find(vm.DataDisks, diskID); !truth.Attached {
 			return truth, nil
 		}
-		crashpoint.At("fence-before-forced-detach")
-		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().ForceDetach(ctx, vmID, diskID) })
+		return d.cutOff(ctx, diskID, vmID, token, accepted)
+	}
+}
+
+// cutOff detaches a disk by force, and says what the VM has then.
+func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	crashpoint.At("fence-before-forced-detach")
+	op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().ForceDetach(ctx, vmID, diskID) })
+	if err != nil {
+		return plan.Truth{}, fmt.Errorf("detach disk by force: %w", err)
+	}
+	crashpoint.At("fence-after-acceptance")
+	accepted(op)
+	ended := op.Wait(ctx)
+	crashpoint.At("fence-after-end")
+	truth, err := d.look(ctx, vmID, diskID)
+	if err == nil && !truth.Attached {
+		// However the operation ended, the disk is off.
+		return truth, nil
+	}
+	return truth, first(ended, err, "detach disk by force")
+}
+
+// fenceByDisk is the fence of a node of which it is not recorded to which VM the disk was attached. suspects says, of the VMs that Azure says have it, from which it
+// has to be cut off; also from one that is down: nobody would know of it when it comes back.
+func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+		disk, err := d.cloud.Disks().Get(ctx, diskID)
+		if errors.Is(err, provisioner.NotFound) {
+			return plan.Truth{}, nil
+		}
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("detach disk by force: %w", err)
+			return plan.Truth{}, fmt.Errorf("read disk: %w", err)
 		}
-		crashpoint.At("fence-after-acceptance")
-		accepted(op)
-		ended := op.Wait(ctx)
-		crashpoint.At("fence-after-end")
-		truth, err := d.look(ctx, vmID, diskID)
-		if err == nil && !truth.Attached {
-			// However the operation ended, the disk is off.
-			return truth, nil
+		vms, err := suspects(ctx, disk.AttachedTo)
+		if err != nil {
+			return plan.Truth{}, err
 		}
-		return truth, first(ended, err, "detach disk by force")
+		for _, vm := range vms {
+			if truth, err := d.cutOff(ctx, diskID, vm, token, accepted); err != nil || truth.Attached {
+				return truth, err
+			}
+		}
+		return plan.Truth{}, nil
 	}
 }
 

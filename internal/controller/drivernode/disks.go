@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,10 +31,10 @@ const (
 )
 
 // look compares the disks that are attached to the VM with the objects, if that is due. It makes attachments of ours
-// anew whose objects were lost, and returns the number of disks from outside the driver; nil if it is not due. next
+// anew whose objects were lost or whose disks were, and returns the number of disks from outside the driver; nil if it is not due. next
 // is when to look again.
 func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *int32, next time.Duration, err error) {
-	known, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
+	here, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -40,10 +43,12 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 	}
 	now := r.Clock.Now()
 	disks, err := r.Cloud.Attachments().List(ctx, d.Spec.VMID)
-	if err != nil && !errors.Is(err, provisioner.NotFound) {
+	gone := errors.Is(err, provisioner.NotFound)
+	if err != nil && !gone {
 		return nil, 0, fmt.Errorf("read disks of VM: %w", err)
 	}
 	foreign = new(int32)
+	seen := map[string]*provisioner.Attachment{}
 	for _, disk := range disks {
 		handle, err := volumehandle.Parse(disk.DiskID)
 		if err != nil { // a disk whose ID is not a disk's is nothing of ours
@@ -56,10 +61,20 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 			return nil, 0, err
 		case !ours:
 			*foreign++
-		case v != nil && !known[v.Name]:
+		case v == nil:
+		case here[v.Name] != nil:
+			seen[v.Name] = &disk
+		default:
 			if err := r.rebuild(ctx, d, v); err != nil {
 				return nil, 0, err
 			}
+		}
+	}
+	if !gone { // without a VM there is nothing to attach to
+		if err := r.correct(ctx, d, here, seen, now); apierrors.IsConflict(err) {
+			return foreign, view.ConflictRetry, nil // what Azure said is too old for what is there now
+		} else if err != nil {
+			return nil, 0, err
 		}
 	}
 	r.mu.Lock()
@@ -84,15 +99,15 @@ func (r *Reconciler) wait(vmID string, pressed time.Time) time.Duration {
 	return every - r.Clock.Since(last)
 }
 
-// attachments returns the volumes with an attachment to the node, and when one of them last found no room.
-func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]bool, pressed time.Time, err error) {
+// attachments returns the attachments to the node by volume, which are the cache's own, and when one of them last found no room.
+func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment, pressed time.Time, err error) {
 	here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	volumes = make(map[string]bool, len(here))
+	volumes = make(map[string]*apiv1.AzVolumeAttachment, len(here))
 	for i := range here {
-		volumes[here[i].Spec.VolumeName] = true
+		volumes[here[i].Spec.VolumeName] = &here[i]
 		if at := noRoomAt(&here[i]); at.After(pressed) {
 			pressed = at
 		}
@@ -134,9 +149,8 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, false, nil
 }
 
-// rebuild makes an attachment anew that Azure has and that no object speaks of: as a primary, whose end needs
-// proof, where the node may be using the volume. The caller has found none in the cache before it asked Azure, and
-// rebuild finds none at the API server after it, so the object was not just made or removed.
+// rebuild makes an attachment anew that Azure has and that no object speaks of, where it is known as what: see plan.Remade. The caller has found none in the
+// cache before it asked Azure, and rebuild finds none at the API server after it, so the object was not just made or removed.
 func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
@@ -146,16 +160,18 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get attachment: %w", err)
 	}
-	// The claim decides the role, so it is read where it is true.
+	// The claim and the report decide the role, so they are read where they are true, the report after the claim (ADR 0001).
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), v); err != nil {
-		return fmt.Errorf("get volume of a lost attachment: %w", client.IgnoreNotFound(err))
+		return client.IgnoreNotFound(fmt.Errorf("get volume of a lost attachment: %w", err))
 	}
-	role, epoch := apiv1.RoleReplica, int64(0)
-	switch {
-	case v.Spec.Access == apiv1.AccessMultiNode:
-		role, epoch = apiv1.RolePrimary, plan.MultiNodeEpoch
-	case plan.Holds(v, d.Name):
-		role, epoch = apiv1.RolePrimary, v.Status.Primary.Epoch
+	report, err := r.report(ctx, d)
+	if err != nil {
+		return err
+	}
+	role, epoch, why := plan.Remade(v, d.Name, report, r.Clock.Now())
+	if role == "" {
+		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and stays so", "volume", v.Name, "node", d.Name, "message", why)
+		return nil
 	}
 	err = r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Finalizers: []string{apiv1.Finalizer}},
@@ -165,5 +181,47 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		return fmt.Errorf("create attachment anew: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", plan.ReasonAttachmentLost)
+	return nil
+}
+
+// report reads the node's report from the API server. It returns nil if there is none, or if the node is another VM by now: then it does not speak for the one
+// that was looked at.
+func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
+	report := &apiv1.AzDriverNode{}
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(d), report)
+	if apierrors.IsNotFound(err) || err == nil && !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the report of the node: %w", err)
+	}
+	return report, nil
+}
+
+// correct has those attachments attached anew of which Azure says the contrary of what is recorded, but for volumes that the node has staged. Each write succeeds
+// only if nothing has changed since before Azure was asked, which was at now; the attachment's own reconciler, which writes the status otherwise, goes on from there.
+func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, now time.Time) error {
+	for _, volume := range slices.Sorted(maps.Keys(here)) {
+		a := here[volume]
+		if !plan.Contradicted(a, d.Spec.VMID, seen[volume], now) {
+			continue
+		}
+		report, err := r.report(ctx, d)
+		if err != nil {
+			return err
+		}
+		proof, why := plan.Unstaged(report, volume, a.Spec.Epoch, now)
+		log := ctrl.LoggerFrom(ctx).WithValues("volume", volume, "node", d.Name, "reason", plan.ReasonDetachedOutside)
+		if proof == nil {
+			log.Info("Azure does not have the disk where it is recorded, and it stays so", "message", why)
+			continue
+		}
+		changed := a.DeepCopy()
+		changed.Status = plan.AttachedAnew(a, seen[volume], now)
+		if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("set an attachment back: %w", err)
+		}
+		log.Info("Azure does not have the disk where it is recorded; it is attached anew")
+	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Package drivernode reconciles AzDriverNodes: it fills in how many disks a VM can take and how many of its
 // slots are taken from outside the driver, deletes the object of a node that is gone, and finds attachments at
-// Azure whose objects were lost. What it knows of Azure it looks up anew every few minutes, and
+// Azure whose objects were lost, and objects whose attachments were. What it knows of Azure it looks up anew every few minutes, and
 // sooner when an attachment finds no room.
 package drivernode
 
@@ -33,6 +33,7 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update;patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes,verbs=get;list;watch
 

@@ -367,30 +367,3 @@ func TestACountThatCouldNotBeWrittenIsMadeAgain(t *testing.T) {
 		t.Errorf("the next time: %+v", got)
 	}
 }
-
-func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	held := func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.PrimaryClaim{State: apiv1.ClaimHeld, NodeName: w.node, Epoch: 3}
-	}
-	w.volume("primary", held)
-	w.volume("replica")
-	w.reconcile()
-	w.attach(disk("primary"))
-	w.attach(disk("replica"))
-	w.clock.Step(5 * time.Minute)
-	if got, _ := w.reconcile(); got != room(0) {
-		t.Errorf("capacity %+v", got)
-	}
-	for volume, want := range map[string]apiv1.AzVolumeAttachmentSpec{
-		"primary": {VolumeName: "primary", NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3},
-		"replica": {VolumeName: "replica", NodeName: w.node, Role: apiv1.RoleReplica},
-	} {
-		a := &apiv1.AzVolumeAttachment{}
-		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, a))
-		if a.Spec != want || len(a.Finalizers) != 1 {
-			t.Errorf("%s: %+v with finalizers %v", volume, a.Spec, a.Finalizers)
-		}
-	}
-}

@@ -162,43 +162,93 @@ func TestMultiNodeVolumeIsTakenFromTheLostNodeOnly(t *testing.T) {
 	l := newLab(t, 0)
 	l.AddNode("mu-a", "1", size)
 	l.AddNode("mu-b", "1", size)
-	request := controlplane.CreateRequest("vol", replicated)
-	request.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
-	response, err := l.CSI.CreateVolume(t.Context(), request)
-	l.must(err)
-	handle := response.GetVolume().GetVolumeId()
-	for _, node := range []string{"mu-a", "mu-b"} {
-		_, err := l.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
-		l.must(err)
-	}
-	l.Eventually("attached to both", func() string {
-		if got := l.AttachedTo("vol"); len(got) != 2 {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
-	l.claim("vol", handle)
-	l.pod("on-a", "mu-a", []string{"vol"})
-	l.pod("on-b", "mu-b", []string{"vol"})
-	l.use("mu-a", handle)
+	handle := l.sharedBy("vol", "mu-a", "mu-b")
 	l.monitor.set("mu-a", plan.NodeLost)
-	l.unblocked("on-a", "mu-a")
-	l.Eventually("detached from the lost node only", func() string {
-		if got := l.AttachedTo("vol"); len(got) != 1 || got[0] != "mu-b" {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
-	l.Eventually("the record of the decision is gone", func() string {
-		if a := l.Attachment("vol", "mu-a"); a != nil {
-			return fmt.Sprint(a.Finalizers)
-		}
-		return ""
-	})
-	if !l.podThere("on-b") {
+	l.unblocked("on-mu-a", "mu-a")
+	l.leftOnly("vol", "mu-a", "mu-b")
+	if !l.podThere("on-mu-b") {
 		t.Fatal("the pod on the other node was deleted")
 	}
 	l.must(l.Unpublish(t.Context(), handle, "mu-a"))
+}
+
+// sharedBy makes a volume that several nodes use, each with a pod.
+func (l *lab) sharedBy(name string, nodes ...string) (handle string) {
+	l.Helper()
+	request := controlplane.CreateRequest(name, replicated)
+	request.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
+	response, err := l.CSI.CreateVolume(l.Context(), request)
+	l.must(err)
+	handle = response.GetVolume().GetVolumeId()
+	l.claim(name, handle)
+	for _, node := range nodes {
+		_, err := l.CSI.ControllerPublishVolume(l.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+		l.must(err)
+		l.pod("on-"+node, node, []string{name})
+		l.use(node, handle)
+	}
+	l.Eventually("attached to all", func() string {
+		if got := l.AttachedTo(name); len(got) != len(nodes) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	return handle
+}
+
+// TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn kills the controller at failover-between-finalizer-and-deletion. From then on no new decision may be
+// taken.
+func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]plan.Verdict{
+		"the node is back":     {State: plan.Alive},
+		"the guard holds back": {State: plan.NodeLost, HeldBack: "too many", MassLoss: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, 2) // the first write puts the finalizer on
+			a, b := l.Namespace+"-a", l.Namespace+"-b"
+			l.AddNode(a, "1", size)
+			l.AddNode(b, "1", size)
+			l.sharedBy("vol", a, b)
+			l.monitor.set(a, plan.NodeLost)
+			<-l.dead
+			if at := l.Attachment("vol", a); at.DeletionTimestamp != nil || len(at.Finalizers) != 2 {
+				t.Fatalf("not at the point in question: %+v", at.ObjectMeta)
+			}
+			l.Stop()
+			l.dieAt, l.monitor.verdicts[a] = 0, then
+			l.Start()
+			l.unblocked("on-"+a, a)
+			l.leftOnly("vol", a, b)
+		})
+	}
+}
+
+// leftOnly waits until nothing is left of a volume's attachment to node lost, and the disk is attached to node kept alone.
+func (l *lab) leftOnly(volume, lost, kept string) {
+	l.Helper()
+	l.Eventually("taken from the lost node only", func() string {
+		if at, got := l.Attachment(volume, lost), l.AttachedTo(volume); at != nil || len(got) != 1 || got[0] != kept {
+			return fmt.Sprintf("attached to %v, attachment %+v", got, at)
+		}
+		return ""
+	})
+}
+
+// The node is watched by nobody when the last write of a former leader comes in.
+func TestADecisionOfAFormerLeaderIsNoticedWhenItComes(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	l.AddNode("fl-a", "1", size)
+	l.AddNode("fl-b", "1", size)
+	l.sharedBy("vol", "fl-a", "fl-b")
+	before := l.Attachment("vol", "fl-a")
+	late := before.DeepCopy()
+	late.Finalizers = append(late.Finalizers, apiv1.FinalizerFenced)
+	l.must(l.Client.Patch(t.Context(), late, client.MergeFrom(before)))
+	l.unblocked("on-fl-a", "fl-a")
+	l.leftOnly("vol", "fl-a", "fl-b")
 }
 
 func TestClaimWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
@@ -216,4 +266,82 @@ func TestClaimWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
 	l.unblocked("web-0", a)
 	l.must(l.Unpublish(t.Context(), handle, a))
 	expectCode(t, l.Publish(t.Context(), handle, b), codes.OK)
+}
+
+// Two objects were lost one after the other: that of the attachment, and that of the node, which says which VM it is. The attachment was made anew without a VM, and that was
+// taken for the proof that there is none.
+func TestLaw3AVolumeLeavesANodeOfWhichNothingIsLeftOnlyWithItsDisk(t *testing.T) {
+	t.Parallel()
+	for name, attached := range map[string]bool{"whose VM runs on": true, "whose VM has lost the disk": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, 0)
+			handle, a, b := world(l, l.Namespace)
+			l.Stop()
+			lost := l.Attachment("vol", a)
+			lost.Finalizers = nil
+			l.must(l.Client.Update(t.Context(), lost))
+			for _, gone := range []client.Object{
+				lost, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a}}, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: a}},
+			} {
+				l.must(l.Client.Delete(t.Context(), gone))
+			}
+			if !attached {
+				op, err := l.Cloud.Attachments().Detach(t.Context(), controlplane.VMID(a), controlplane.DiskID("vol"))
+				l.must(err)
+				l.must(op.Wait(t.Context()))
+			}
+			l.Start()
+			l.Eventually("the attachment is made anew, and nobody knows its VM", func() string {
+				if made := l.Attachment("vol", a); made == nil || made.Status.VMID != "" {
+					return fmt.Sprintf("%+v", made)
+				}
+				return ""
+			})
+			release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
+			done := make(chan error, 1)
+			go func() { done <- l.Unpublish(t.Context(), handle, a) }()
+			if attached {
+				l.Eventually("the forced detach has begun", func() string {
+					if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
+						return fmt.Sprintf("claim %+v, attachment %+v", *l.Volume("vol").Status.Primary, l.Attachment("vol", a))
+					}
+					return ""
+				})
+				if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimReleasing {
+					t.Fatalf("law 3: the claim is %+v while the disk is attached", *c)
+				}
+			}
+			release()
+			l.must(<-done)
+			if got := l.AttachedTo("vol"); len(got) != 1 || got[0] != b {
+				t.Errorf("attached to %v, want the replica on %s alone", got, b)
+			}
+			if r := l.Volume("vol").Status.LastRelease; r == nil || r.Proof.Kind != apiv1.ProofDetached {
+				t.Errorf("last release %+v", r)
+			}
+			l.must(l.Publish(t.Context(), handle, b))
+		})
+	}
+}
+
+func TestAnOutOfServiceTaintIsKnownThoughTheRecordOfItIsLost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	handle, a, _ := world(l, "ot")
+	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
+	l.monitor.set(a, plan.Down)
+	l.Eventually("tainted", func() string {
+		if !l.tainted(a, corev1.TaintNodeOutOfService) {
+			return "not yet"
+		}
+		return ""
+	})
+	l.must(l.Unpublish(t.Context(), handle, a))
+	d := &apiv1.AzDriverNode{}
+	l.must(l.Client.Get(t.Context(), client.ObjectKey{Namespace: l.Namespace, Name: a}, d))
+	l.must(l.Client.Delete(t.Context(), d))
+	// The node plug-in makes it anew when the node is back.
+	l.must(l.Client.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: a}, Spec: d.Spec}))
+	l.back(a, l.Eventually)
 }

@@ -59,19 +59,24 @@ func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v plan.Failover
 	return false, fmt.Errorf("volume %s changes too often", v.Volume.Name)
 }
 
-// fenceMultiNode deletes the node's attachment. The finalizer, which goes on first, keeps it as the record of the decision until Kubernetes knows.
+// fenceMultiNode puts the finalizer on the node's attachment, which is the decision, and deletes it; repair does the second if that fails. The finalizer keeps it as
+// the record of the decision until Kubernetes knows.
 func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttachment) (bool, error) {
 	if a.DeletionTimestamp != nil {
-		return false, nil // on its way out, with a proof
+		return false, nil // on its way out, and fenced because the node is lost
 	}
 	if err := r.setFinalizer(ctx, a, true); err != nil {
 		return false, err
 	}
 	crashpoint.At("failover-between-finalizer-and-deletion")
+	return true, r.deleteFenced(ctx, a)
+}
+
+func (r *Reconciler) deleteFenced(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	if err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID}); err != nil {
-		return false, fmt.Errorf("delete attachment to a lost node: %w", err)
+		return fmt.Errorf("delete attachment to a lost node: %w", err)
 	}
-	return true, nil
+	return nil
 }
 
 func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) error {
@@ -85,8 +90,12 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 	return nil
 }
 
-// repair makes the node's attachment the primary of the claim that is being fenced, as the process that wrote the claim would have done.
+// repair makes the node's attachment the primary of the claim that is being fenced, or deletes that of a multi-node volume, as the process that wrote the
+// decision would have done.
 func (r *Reconciler) repair(ctx context.Context, o observed, v plan.FailoverVolume) error {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return r.deleteFenced(ctx, v.Attachment)
+	}
 	current := &apiv1.AzVolume{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
 		return fmt.Errorf("read volume again: %w", err)

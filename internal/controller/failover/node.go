@@ -17,16 +17,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
-// outOfService is the value of Kubernetes' taint, of the kind that its documentation gives for it.
-const outOfService = "nodeshutdown"
-
 // taint puts the taints on the Node that a step asks for, and takes those away that it does not want any more.
 func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverStep) error {
 	if step.Quarantine == plan.TaintAsIs && step.OutOfService == plan.TaintAsIs {
 		return nil
 	}
 	if step.OutOfService == plan.TaintAdd {
-		// Written down first: a taint that nobody remembers would stay for ever.
+		// Written down first, for people: the taint itself says whose it is.
 		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Verdict.Evidence); err != nil {
 			return err
 		}
@@ -39,7 +36,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverSt
 	before := node.DeepCopy()
 	change(node, step.Quarantine, corev1.Taint{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule})
 	since := metav1.NewTime(r.Clock.Now())
-	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: outOfService, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
+	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: plan.OutOfServiceValue, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
 		if err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("write taints of Node: %w", err)

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // observe reads a node and what there is on it from the cache.
@@ -143,7 +145,7 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	for i := range list.Items {
 		p := plan.FailoverPod{Pod: &list.Items[i]}
 		for _, v := range p.Pod.Spec.Volumes {
-			volume, err := r.podVolume(ctx, p.Pod, v)
+			volume, err := r.podVolume(ctx, o, p.Pod, v)
 			if err != nil {
 				return err
 			}
@@ -155,7 +157,7 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 }
 
 // podVolume finds out what a volume of a pod is. The cache holds only claims and what is shared with other nodes.
-func (r *Reconciler) podVolume(ctx context.Context, pod *corev1.Pod, v corev1.Volume) (plan.PodVolume, error) {
+func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (plan.PodVolume, error) {
 	if v.PersistentVolumeClaim == nil {
 		return plan.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
 	}
@@ -177,7 +179,32 @@ func (r *Reconciler) podVolume(ctx context.Context, pod *corev1.Pod, v corev1.Vo
 	found.Unknown = !there
 	found.Volume = view.VolumeOf(pv, r.DriverName)
 	found.ReadOnly = found.ReadOnly || (pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly)
-	return found, nil
+	if found.Volume != "" {
+		found.Untaken, err = r.untaken(ctx, o, found.Volume, pv.Spec.CSI.VolumeHandle)
+	}
+	return found, err
+}
+
+// untaken says whether the node may use a volume of the driver's that it does not hold; see plan.Untaken. An AzVolume of that name that is another disk's says
+// nothing of this one.
+func (r *Reconciler) untaken(ctx context.Context, o *observed, name, handle string) (bool, error) {
+	if slices.ContainsFunc(o.Volumes, func(v plan.FailoverVolume) bool { return v.Volume.Name == name && isOf(v.Volume, handle) }) {
+		return false, nil
+	}
+	v := &apiv1.AzVolume{}
+	there, err := r.get(ctx, client.ObjectKey{Namespace: o.namespace, Name: name}, v)
+	if err != nil {
+		return false, err
+	}
+	if !there || !isOf(v, handle) {
+		v = nil
+	}
+	return plan.Untaken(v), nil
+}
+
+func isOf(v *apiv1.AzVolume, handle string) bool {
+	parsed, err := volumehandle.Parse(handle)
+	return err == nil && volumehandle.Of(v.Spec.Disk).Same(parsed)
 }
 
 // inlineReadOnly says whether a pod cannot write to a volume that it names without a claim. Where that cannot be told it can.

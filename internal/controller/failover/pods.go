@@ -71,20 +71,22 @@ func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	v := &apiv1.AzVolume{}
 	err := p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: volume}, v)
+	// What nobody has taken over may be in use there, unless nothing runs there any more.
+	down := p.o.Verdict.State == plan.Down
 	if apierrors.IsNotFound(err) {
-		return true, nil
+		return down, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read volume before a pod is deleted: %w", err)
 	}
 	multiNode := v.Spec.Access == apiv1.AccessMultiNode
 	if !multiNode && !plan.Holds(v, p.o.NodeName) {
-		return true, nil
+		return down || !plan.Untaken(v), nil
 	}
 	a := &apiv1.AzVolumeAttachment{}
 	err = p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: apiv1.AttachmentName(volume, p.o.NodeName)}, a)
 	if apierrors.IsNotFound(err) {
-		return multiNode, nil
+		return multiNode && (down || !plan.Untaken(v)), nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read attachment before a pod is deleted: %w", err)

@@ -217,5 +217,6 @@ func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true
 	}
-	return o.Node != nil && slices.ContainsFunc(o.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == apiv1.TaintNodeLost })
+	return o.Node != nil && (plan.OurOutOfServiceTaint(o.Node) ||
+		slices.ContainsFunc(o.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == apiv1.TaintNodeLost }))
 }

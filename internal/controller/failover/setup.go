@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,7 +38,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	onAttachment := func(_ context.Context, o client.Object) []reconcile.Request {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
-			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName))
+			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || slices.Contains(a.Finalizers, apiv1.FinalizerFenced))
 		}
 		return nil
 	}

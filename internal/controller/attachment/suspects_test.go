@@ -1,0 +1,94 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+func TestAFenceThatKnowsNoVMGoesByTheDisk(t *testing.T) {
+	t.Parallel()
+	all := func(_ context.Context, attachedTo []string) ([]string, error) { return attachedTo, nil }
+	for name, test := range map[string]struct {
+		prepare  func(cloud *fake.Cloud)
+		suspects func(context.Context, []string) ([]string, error)
+		cut      bool
+		fails    provisioner.Kind
+	}{
+		"a VM that runs": {func(*fake.Cloud) {}, all, true, ""},
+		// It comes back, and nobody would know that it has the disk.
+		"a VM that is stopped":        {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, all, true, ""},
+		"a VM that has lost the disk": {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, all, false, ""},
+		"a VM of another attachment":  {func(*fake.Cloud) {}, func(context.Context, []string) ([]string, error) { return nil, nil }, false, ""},
+		"a VM without an attachment": {func(*fake.Cloud) {}, func(context.Context, []string) ([]string, error) {
+			return nil, provisioner.Errorf(provisioner.Conflict, "known")
+		}, false, provisioner.Conflict},
+		"Azure does not speak of disks": {func(c *fake.Cloud) {
+			c.FailNext(fake.DisksGet, 1, provisioner.Errorf(provisioner.Unavailable, "no answer"))
+		}, all, false, provisioner.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
+				test.prepare(cloud)
+				truth, err := newDiskWork(cloud).fenceByDisk(disks[0], "", test.suspects)(t.Context(), func(provisioner.Operation) {})
+				if provisioner.KindOf(err) != test.fails || truth != (plan.Truth{}) {
+					t.Errorf("%+v, %v", truth, err)
+				}
+				if n := cloud.CallCount(fake.AttachmentsForceDetach); n > 0 != test.cut {
+					t.Errorf("%d forced detaches", n)
+				}
+			})
+		})
+	}
+	t.Run("a disk that is gone", func(t *testing.T) {
+		withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {
+			truth, err := newDiskWork(cloud).fenceByDisk(compute+"disks/gone", "", all)(t.Context(), func(provisioner.Operation) {})
+			if err != nil || truth.Attached {
+				t.Errorf("%+v, %v", truth, err)
+			}
+		})
+	})
+}
+
+// shelf is an API server with some attachments and nodes.
+type shelf struct {
+	client.Reader
+	attachments []apiv1.AzVolumeAttachment
+	nodes       []apiv1.AzDriverNode
+}
+
+func (s shelf) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	switch into := into.(type) {
+	case *apiv1.AzVolumeAttachmentList:
+		into.Items = s.attachments
+	case *apiv1.AzDriverNodeList:
+		into.Items = s.nodes
+	}
+	return nil
+}
+
+func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
+	t.Parallel()
+	api := shelf{nodes: []apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/c"}}}}
+	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
+	r := &Reconciler{Options: Options{Reader: api}}
+	cut, err := r.suspects(t.Context(), a, []string{"/vm/x", "/vm/c"})
+	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c (/vm/c)") {
+		t.Errorf("cut %q, %v", cut, err)
+	}
+	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: "/vm/c"}}}
+	r.Reader = api
+	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", "/vm/c"}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
+		t.Errorf("when its attachment was made anew: cut %q, %v", cut, err)
+	}
+}

@@ -1,0 +1,184 @@
+package drivernode_test
+
+import (
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// scan has the node plug-in report that it has looked, and which volumes it has staged.
+func (w *world) scan(staged ...string) {
+	w.t.Helper()
+	d := &apiv1.AzDriverNode{}
+	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
+	scanned := metav1.NewMicroTime(w.clock.Now())
+	d.Status.MountsScannedTime, d.Status.StagedVolumes = &scanned, nil
+	for _, volume := range staged {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+	}
+	w.must(w.api.Status().Update(w.t.Context(), d))
+	w.cacheHas(d)
+}
+
+// has returns the attachment of a volume to the node; nil if there is none.
+func (w *world) has(volume string) *apiv1.AzVolumeAttachment {
+	w.t.Helper()
+	a := &apiv1.AzVolumeAttachment{}
+	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, a)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.must(err)
+	return a
+}
+
+// A replica is detached without further questions, and so the disk was taken from under a mounted filesystem.
+func TestLaw3ADiskIsNoReplicaWhereItMayBeInUse(t *testing.T) {
+	t.Parallel()
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	for name, test := range map[string]struct {
+		volume  func(*apiv1.AzVolume)
+		prepare func(*world)
+		made    bool
+	}{
+		"what V1 published and an expansion adopted": {adopted, func(w *world) { w.scan() }, false},
+		"what V1 published, before a scan":           {adopted, func(*world) {}, false},
+		"what the node reports as staged":            {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("vol") }, false},
+		"what the node has not spoken of yet":        {func(*apiv1.AzVolume) {}, func(*world) {}, false},
+		"what the node does not use":                 {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("other") }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.volume("vol", test.volume)
+			w.attach(disk("vol"))
+			test.prepare(w)
+			if got, _ := w.reconcile(); got != room(0) {
+				t.Errorf("capacity %+v: the disk is counted as foreign", got)
+			}
+			if a := w.has("vol"); (a != nil) != test.made {
+				t.Errorf("attachment %+v", a)
+			}
+		})
+	}
+}
+
+func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	held := func(v *apiv1.AzVolume) {
+		v.Status.Primary = &apiv1.PrimaryClaim{State: apiv1.ClaimHeld, NodeName: w.node, Epoch: 3}
+	}
+	w.volume("primary", held)
+	w.volume("replica")
+	w.scan()
+	w.reconcile()
+	w.attach(disk("primary"))
+	w.attach(disk("replica"))
+	w.clock.Step(5 * time.Minute)
+	if got, _ := w.reconcile(); got != room(0) {
+		t.Errorf("capacity %+v", got)
+	}
+	for volume, want := range map[string]apiv1.AzVolumeAttachmentSpec{
+		"primary": {VolumeName: "primary", NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3},
+		"replica": {VolumeName: "replica", NodeName: w.node, Role: apiv1.RoleReplica},
+	} {
+		a := &apiv1.AzVolumeAttachment{}
+		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, a))
+		if a.Spec != want || len(a.Finalizers) != 1 {
+			t.Errorf("%s: %+v with finalizers %v", volume, a.Spec, a.Finalizers)
+		}
+	}
+}
+
+// attachedAt makes an attachment that was attached a while ago, at a LUN.
+func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachmentSpec) *apiv1.AzVolumeAttachment {
+	w.t.Helper()
+	spec.VolumeName, spec.NodeName = volume, w.node
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, Spec: spec,
+		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: w.vm(), LUN: &lun, Conditions: []metav1.Condition{{
+			Type: plan.ConditionAttached, Status: metav1.ConditionTrue, Reason: plan.ReasonAttached, LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
+		}}},
+	}
+	w.make(a)
+	return a
+}
+
+// A replica was believed to be attached for ever, and the pod that moved to it was sent to the LUN where another volume's disk was by then.
+func TestAnAttachmentThatAzureDoesNotHaveIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	replica, primary := apiv1.AzVolumeAttachmentSpec{Role: apiv1.RoleReplica}, apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary, Epoch: 3}
+	for name, test := range map[string]struct {
+		spec    apiv1.AzVolumeAttachmentSpec
+		lun     int32
+		prepare func(*world)
+		want    apiv1.AttachmentState
+	}{
+		"as recorded":                       {replica, 0, func(w *world) { w.attach(disk("vol")); w.scan() }, apiv1.AttachmentAttached},
+		"a replica that was detached":       {replica, 0, func(w *world) { w.scan() }, apiv1.AttachmentPending},
+		"a replica at another LUN":          {replica, 0, func(w *world) { w.attach(disk("other")); w.attach(disk("vol")); w.scan() }, apiv1.AttachmentPending},
+		"a primary that is not staged":      {primary, 0, func(w *world) { w.scan("other") }, apiv1.AttachmentPending},
+		"a primary that is staged":          {primary, 0, func(w *world) { w.scan("vol") }, apiv1.AttachmentAttached},
+		"a node that has not looked yet":    {replica, 0, func(*world) {}, apiv1.AttachmentAttached},
+		"a VM that is gone":                 {replica, 0, func(w *world) { w.scan(); w.cloud.RemoveVM(w.vm()) }, apiv1.AttachmentAttached},
+		"another volume's disk at that LUN": {replica, 0, func(w *world) { w.attach(disk("other")); w.scan() }, apiv1.AttachmentPending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.volume("vol")
+			w.volume("other")
+			w.attachedAt("vol", test.lun, test.spec)
+			test.prepare(w)
+			if _, next := w.reconcile(); next != 5*time.Minute {
+				t.Errorf("again in %s", next)
+			}
+			a := w.has("vol")
+			if a.Status.State != test.want || (a.Status.LUN == nil) != (test.want == apiv1.AttachmentPending) || a.Spec.Role != test.spec.Role {
+				t.Errorf("%+v", a.Status)
+			}
+		})
+	}
+}
+
+func TestWhatChangedWhileAzureWasAskedIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.volume("vol")
+	a := w.attachedAt("vol", 0, apiv1.AzVolumeAttachmentSpec{Role: apiv1.RoleReplica})
+	w.scan()
+	release := w.cloud.HoldAll(fake.AttachmentsList)
+	results := make(chan reconcile.Result, 1)
+	go func() {
+		result, err := w.r.Reconcile(t.Context(), w.request())
+		if err != nil {
+			t.Error(err)
+		}
+		results <- result
+	}()
+	w.eventually(func() bool { return w.cloud.CallCount(fake.AttachmentsList) == 1 })
+	before := a.DeepCopy()
+	a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 4
+	w.must(w.api.Patch(t.Context(), a, client.MergeFrom(before)))
+	release()
+	if result := <-results; result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
+		t.Errorf("again in %s", result.RequeueAfter)
+	}
+	if got := w.has("vol"); got.Status.State != apiv1.AttachmentAttached {
+		t.Errorf("what was promoted meanwhile was set back: %+v", got.Status)
+	}
+	w.cacheHas(w.has("vol"))
+	w.reconcile()
+	if got := w.has("vol"); got.Status.State != apiv1.AttachmentPending {
+		t.Errorf("the next time: %+v", got.Status)
+	}
+}

@@ -1,0 +1,185 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// The disk was held to be attached nowhere because an object that had been made anew did not say where.
+func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
+	t.Parallel()
+	in := plan.AttachmentInput{
+		Now: now, Attachment: newAttachment("a", apiv1.RolePrimary, 2, ""), Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true,
+	}
+	step := plan.Attachment(in)
+	if step.Start != plan.WorkFence || step.Status.Proof != nil {
+		t.Fatalf("start %q, proof %+v", step.Start, step.Status.Proof)
+	}
+	in.Attachment = deleted(in.Attachment)
+	if step := plan.Attachment(in); step.Start != plan.WorkFence || step.Status.Proof != nil || step.RemoveFinalizer {
+		t.Fatalf("deleted: start %q, proof %+v", step.Start, step.Status.Proof)
+	}
+	in.Job = plan.Job{Work: plan.WorkFence, Phase: plan.PhaseEnded, Ended: now}
+	if p := plan.Attachment(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
+		t.Errorf("proof %+v after Azure has said that nobody has the disk", p)
+	}
+}
+
+func TestAnAttachmentOfWhichNothingIsKnownGoes(t *testing.T) {
+	t.Parallel()
+	in := plan.AttachmentInput{Now: now, Attachment: deleted(newAttachment("a", apiv1.RolePrimary, 2, "")), HasFinalizer: true, NodeLost: true}
+	if step := plan.Attachment(in); !step.RemoveFinalizer || step.Start != plan.WorkNone {
+		t.Fatalf("%+v", step)
+	}
+	in.VMID = "/vm/a"
+	if step := plan.Attachment(in); step.RemoveFinalizer || step.Start != plan.WorkFence {
+		t.Errorf("there is a VM that can be asked: %+v", step)
+	}
+}
+
+func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
+	t.Parallel()
+	in := plan.AttachmentInput{
+		Now: now, Attachment: newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true,
+		Job: plan.Job{Work: plan.WorkFence, Phase: plan.PhaseEnded, Ended: now, Err: provisioner.Errorf(provisioner.Conflict, "attached to that of node c")},
+	}
+	condition := func() *metav1.Condition {
+		in.Attachment.Status = plan.Attachment(in).Status
+		return meta.FindStatusCondition(in.Attachment.Status.Conditions, plan.ConditionAttached)
+	}
+	if c := condition(); c == nil || c.Reason != plan.ReasonFencing || !strings.Contains(c.Message, "attached to that of node c") {
+		t.Fatalf("condition %+v", c)
+	}
+	in.Job.Err = nil
+	if c := condition(); c == nil || c.Reason != plan.ReasonFenced || strings.Contains(c.Message, "node c") {
+		t.Errorf("condition %+v after the proof", c)
+	}
+}
+
+func TestSuspects(t *testing.T) {
+	t.Parallel()
+	to := func(node, vm string) *apiv1.AzVolumeAttachment {
+		a := newAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+		a.Status.VMID = vm
+		return a
+	}
+	is := func(name, vm string) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
+	}
+	nodes := func(n ...*apiv1.AzDriverNode) []*apiv1.AzDriverNode { return n }
+	for name, test := range map[string]struct {
+		attachedTo  []string
+		attachments []*apiv1.AzVolumeAttachment
+		nodes       []*apiv1.AzDriverNode
+		cut         []string
+		known       string
+	}{
+		"a disk that nobody has":                               {nil, list(to("a", "")), nodes(is("b", "/vm/b")), nil, ""},
+		"a VM that nobody knows":                               {[]string{"/vm/x"}, list(to("a", "")), nodes(is("b", "/vm/b")), []string{"/vm/x"}, ""},
+		"the VM that the node is now":                          {[]string{"/VM/A"}, list(to("a", "")), nodes(is("a", "/vm/a")), []string{"/VM/A"}, ""},
+		"even if another node's attachment names it":           {[]string{"/vm/a"}, list(to("a", ""), to("b", "/vm/a")), nodes(is("a", "/vm/a")), []string{"/vm/a"}, ""},
+		"that of another attachment":                           {[]string{"/VM/B"}, list(to("a", ""), to("b", "/vm/b")), nodes(is("b", "/vm/b")), nil, ""},
+		"that of another attachment whose node is gone":        {[]string{"/vm/b"}, list(to("a", ""), to("b", "/vm/b")), nil, nil, ""},
+		"that of a node without an attachment":                 {[]string{"/vm/c"}, list(to("a", "")), nodes(is("b", "/vm/b"), is("c", "/VM/c")), nil, "c"},
+		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, list(to("a", ""), to("b", "")), nodes(is("b", "/vm/b")), nil, "b"},
+		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, list(to("a", ""), to("b", "/vm/b")), nodes(is("a", "/vm/a"), is("b", "/vm/b")), []string{"/vm/x", "/vm/a", "/vm/y"}, ""},
+		"some of which are a node's without an attachment": {[]string{"/vm/x", "/vm/c"}, list(to("a", "")), nodes(is("c", "/vm/c")), []string{"/vm/x"}, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cut, known := plan.Suspects(test.attachedTo, "a", test.attachments, test.nodes)
+			if !slices.Equal(cut, test.cut) || (known == nil) != (test.known == "") || known != nil && known.Name != test.known {
+				t.Fatalf("cut %q, known %+v", cut, known)
+			}
+		})
+	}
+}
+
+// A time of a leader whose clock was ahead put the next try off for as long as it was ahead.
+func TestATimeOfAClockThatWasAheadPutsNothingOff(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ahead time.Duration
+		due   bool
+	}{
+		"a rounding":                      {time.Second, false},
+		"clocks that differ a little":     {2 * time.Second, false},
+		"a clock that was ahead":          {3 * time.Second, true},
+		"a clock that was ahead by hours": {5 * time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := now.Add(test.ahead)
+			if wait := plan.RetryIn(now.Add(-time.Hour), failed, now); (wait == 0) != test.due || wait > time.Minute {
+				t.Errorf("the next try is in %s", wait)
+			}
+			a := newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
+			a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(failed)}
+			step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true})
+			if due := step.Start == plan.WorkFence; due != test.due || step.RequeueAfter > 5*time.Second {
+				t.Errorf("the fence starts %q, again in %s", step.Start, step.RequeueAfter)
+			}
+		})
+	}
+}
+
+func TestContradicted(t *testing.T) {
+	t.Parallel()
+	attached := func(change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := newAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+		a.Status.LUN = new(int32(2))
+		a.Status.Conditions = []metav1.Condition{{Type: plan.ConditionAttached, Status: metav1.ConditionTrue, LastTransitionTime: *ago(time.Minute)}}
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	state := func(s apiv1.AttachmentState) func(*apiv1.AzVolumeAttachment) {
+		return func(a *apiv1.AzVolumeAttachment) { a.Status.State = s }
+	}
+	for name, test := range map[string]struct {
+		attachment *apiv1.AzVolumeAttachment
+		seen       *provisioner.Attachment
+		want       bool
+	}{
+		"as recorded":                        {attached(), &provisioner.Attachment{LUN: 2}, false},
+		"not there":                          {attached(), nil, true},
+		"under another LUN":                  {attached(), &provisioner.Attachment{LUN: 3}, true},
+		"without a LUN on record":            {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }), &provisioner.Attachment{LUN: 2}, true},
+		"on its way out":                     {attached(), &provisioner.Attachment{LUN: 3, Detaching: true}, false},
+		"attached a moment ago":              {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions[0].LastTransitionTime = *ago(time.Second) }), nil, false},
+		"attached by a clock that was ahead": {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions[0].LastTransitionTime = *ago(-time.Hour) }), nil, true},
+		"being deleted":                      {deleted(attached()), nil, false},
+		"of another VM":                      {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "/vm/old" }), nil, false},
+		"not attached yet":                   {attached(state(apiv1.AttachmentAttaching)), nil, false},
+		"being cut off":                      {attached(state(apiv1.AttachmentDetaching)), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan.Contradicted(test.attachment, "/VM/a", test.seen, now); got != test.want {
+				t.Fatal(got)
+			}
+			if !test.want {
+				return
+			}
+			test.attachment.Status = plan.AttachedAnew(test.attachment, test.seen, now)
+			if s := test.attachment.Status; s.State != apiv1.AttachmentPending || s.LUN != nil || s.VMID != "/vm/a" || s.Conditions[0].Reason != plan.ReasonDetachedOutside {
+				t.Errorf("set back to %+v", s)
+			}
+			step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: test.attachment, Volume: newVolume(), VMID: "/vm/a", HasFinalizer: true})
+			if step.Start != plan.WorkAttach {
+				t.Errorf("it is not attached anew: %+v", step)
+			}
+		})
+	}
+}
