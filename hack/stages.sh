@@ -57,11 +57,11 @@ run_stages() {
   echo "$passed passed, 0 failed"
 }
 
-# run_behind runs stages at a low priority: at least a tenth of the processors is theirs, so that nobody waits for them in vain.
+# run_behind runs stages at the lowest priority.
 run_behind() {
   local stage
-  renice -n 10 $$ >/dev/null
-  if [ -e /proc/self/autogroup ]; then echo 10 >/proc/$$/autogroup; fi
+  renice -n 19 $$ >/dev/null
+  if [ -e /proc/self/autogroup ]; then echo 19 >/proc/$$/autogroup; fi
   for stage in "$@"; do
     run_stage "$stage" || return 1
   done

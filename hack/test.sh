@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 self=hack/test.sh
 . hack/stages.sh
 
-# Real clusters and devices mostly wait, and what mostly computes fills the gaps: it runs behind them, at a lower priority.
-all=(packages build programs e2e sanity chaos behind unit verify lint playground-unit simulation)
+# Real clusters and devices mostly wait, and what only computes fills the gaps: it runs behind them, at the lowest priority.
+all=(packages build programs unit e2e sanity chaos behind verify lint playground-unit simulation)
 shared_stage=programs
 
 needs() {
@@ -25,13 +25,15 @@ stage_build()           { make --no-print-directory build; }
 stage_programs()        { bin/playground programs ensure; }
 stage_verify()          { hack/verify.sh; }
 stage_lint()            { make --no-print-directory lint; }
-# What is tested with real programs (an API server, our own binaries) runs every time, in an order of its own each time. What is made of Go alone is
-# the same for the same code, so Go may remember that it passed.
+# Tests of what was built beside them (our programs, the chart) run every time, in an order of its own each time. What the tests' own programs are
+# made of is the same for the same code and the same pinned programs, so Go may remember that it passed.
 stage_unit() {
-  local all real race=(env CGO_ENABLED=1 GOFLAGS=-buildvcs=false go test -race -timeout 20m)
+  local all built race=(env CGO_ENABLED=1 go test -race -timeout 20m)
   all=$(go list ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench -e /test/simulation)
-  real=$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $all | grep -E 'testkit/(apiserver|controlplane|tree)|/test/stack' | cut -d" " -f1)
-  "${race[@]}" -count=1 -shuffle=on -p 3 $real && "${race[@]}" $(grep -v -x -F "$real" <<<"$all")
+  built=$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $all | grep -E 'testkit/tree|/test/stack' | cut -d" " -f1)
+  AZUREDISK_PROGRAMS=$(bin/playground programs list | sha256sum)
+  export AZUREDISK_PROGRAMS
+  "${race[@]}" -count=1 -shuffle=on -p 3 $built && "${race[@]}" -p 3 $(grep -v -x -F "$built" <<<"$all")
 }
 stage_playground-unit() { (cd playground && go test -shuffle=on -timeout 10m ./...); }
 # The simulation is the same for the same code, so Go may remember that it passed, also in another clone.

@@ -11,24 +11,32 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/charts"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
+
+// startTimeout is for a machine on which a whole cluster runs as well.
+const startTimeout = 2 * time.Minute
 
 // config of the server that Run started.
 var config *rest.Config
@@ -45,11 +53,12 @@ func Run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "apiserver:", err)
 		return 1
 	}
-	environment := &envtest.Environment{
-		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{filepath.Join(tree.Root(), "charts", "azuredisk", "files", "crds")},
-		ErrorIfCRDPathMissing: true,
+	definitions, err := crds()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apiserver:", err)
+		return 1
 	}
+	environment := &envtest.Environment{BinaryAssetsDirectory: assets, CRDs: definitions, ControlPlaneStartTimeout: startTimeout}
 	config, err = environment.Start()
 	defer func() {
 		if err := environment.Stop(); err != nil {
@@ -61,6 +70,30 @@ func Run(m *testing.M) int {
 		return 1
 	}
 	return m.Run()
+}
+
+// crds are the driver's.
+func crds() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	var all []*apiextensionsv1.CustomResourceDefinition
+	err := fs.WalkDir(charts.CRDs, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := charts.CRDs.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(text, crd); err != nil {
+			return fmt.Errorf("parse %s: %w", path, err)
+		}
+		all = append(all, crd)
+		return nil
+	})
+	if err == nil && len(all) == 0 {
+		err = errors.New("the chart has no CRDs")
+	}
+	return all, err
 }
 
 // collect links the programs from the cache into one directory.
