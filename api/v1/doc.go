@@ -19,7 +19,7 @@
 //	                                  reconciler for replicas; failover and the node reconciler (leader) put back what was lost
 //	AzVolumeAttachment.status.proof   whoever establishes the proof of release: the CSI controller server from the node's
 //	                                  report, the attachment reconciler from Azure
-//	AzVolumeAttachment.status         attachment reconciler (leader)
+//	AzVolumeAttachment.status         attachment reconciler (leader); node reconciler (leader): Pending, where Azure says otherwise
 //	AzDriverNode.spec, .status        the node plug-in on that node
 //	AzDriverNode.status.capacity      node reconciler (leader)
 //	AzDriverNode.status.conditions    Ready: the node plug-in; Reachable, Probeable: the controller's judgement of
