@@ -24,45 +24,51 @@ require_linux_root() {
 # Where the stages' output goes.
 log_dir=out/test
 
-# run_stages STAGE ... [behind STAGE ...]: those after "behind" run one after the other as well, beside the others and with what these leave
-# of the processors, once the last stage that they all need, `shared_stage`, is through.
+# run_stages STAGE ... [lane NICE AFTER STAGE ...] ...: those of a lane run one after the other as well, beside the others and at a priority of their own, from when
+# the stage AFTER, one of the first, is through. $self is the script that calls this, by its path from here: lanes are run by it.
 run_stages() {
   require_linux_root
   mkdir -p "$log_dir"
   rm -f "$log_dir"/*.failed
-  local stage front=() behind=() into=front pid="" status=0
-  for stage in "$@"; do
-    if [ "$stage" = behind ]; then into=behind; elif [ $into = front ]; then front+=("$stage"); else behind+=("$stage"); fi
+  local front=() nices=() afters=() lanes=() all=0 status=0 stage i
+  while [ $# -gt 0 ] && [ "$1" != lane ]; do front+=("$1"); shift; done
+  all=${#front[@]}
+  while [ $# -gt 0 ]; do
+    nices+=("$2") afters+=("$3") lanes+=("")
+    shift 3
+    while [ $# -gt 0 ] && [ "$1" != lane ]; do lanes[-1]+=" $1"; all=$((all + 1)); shift; done
   done
-  trap 'kill -TERM $(jobs -p) 2>/dev/null; [ -z "$pid" ] || kill -TERM -- "-$pid" 2>/dev/null; wait; exit 130' INT TERM
+  pids=()
+  trap 'end_lanes; kill -TERM $(jobs -p) 2>/dev/null; wait; exit 130' INT TERM
   for stage in "${front[@]}"; do
     run_stage "$stage" || { status=1; break; }
-    if [ "$stage" = "${shared_stage:-}" ] && [ ${#behind[@]} -gt 0 ]; then
+    for i in "${!lanes[@]}"; do
+      [ "${afters[i]}" = "$stage" ] || continue
       # A session of its own, because the kernel weighs sessions against each other before it weighs what is in them.
-      setsid "$BASH" "$self" --behind "${behind[@]}" &
-      pid=$!
-    fi
+      setsid "$BASH" "$self" --lane "${nices[i]}" ${lanes[i]} &
+      pids+=($!)
+    done
   done
-  if [ -n "$pid" ]; then
-    [ $status = 0 ] || kill -TERM -- "-$pid" 2>/dev/null
-    wait "$pid" || status=1
-  fi
-  local passed failed
-  passed=$(wc -w <<<"${front[*]} ${behind[*]-}")
-  failed=$(find "$log_dir" -maxdepth 1 -name '*.failed' | wc -l)
+  [ $status = 0 ] || end_lanes
+  for i in ${pids[@]+"${pids[@]}"}; do wait "$i" || status=1; done
   if [ $status != 0 ]; then
-    echo "$failed failed, and what comes after was not run"
+    echo "$(find "$log_dir" -maxdepth 1 -name '*.failed' | wc -l) failed, and what comes after was not run"
     return 1
   fi
-  echo "$passed passed, 0 failed"
+  echo "$all passed, 0 failed"
 }
 
-# run_behind runs stages at the lowest priority.
-run_behind() {
-  local stage
-  renice -n 19 $$ >/dev/null
-  if [ -e /proc/self/autogroup ]; then echo 19 >/proc/$$/autogroup; fi
-  for stage in "$@"; do
+end_lanes() {
+  local pid
+  for pid in ${pids[@]+"${pids[@]}"}; do kill -TERM -- "-$pid" 2>/dev/null; done
+}
+
+# run_lane NICE STAGE ... runs the stages of a lane.
+run_lane() {
+  local stage nice=$1
+  renice -n "$nice" $$ >/dev/null
+  if [ -e /proc/self/autogroup ]; then echo "$nice" >/proc/$$/autogroup; fi
+  for stage in "${@:2}"; do
     run_stage "$stage" || return 1
   done
 }

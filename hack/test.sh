@@ -7,9 +7,11 @@ cd "$(dirname "$0")/.."
 self=hack/test.sh
 . hack/stages.sh
 
-# Real clusters and devices mostly wait, and what only computes fills the gaps: it runs behind them, at the lowest priority.
-all=(packages build programs unit e2e sanity chaos behind verify lint playground-unit simulation)
-shared_stage=programs
+# Real clusters and devices mostly wait. What only computes fills the gaps, at the lowest priority; csi-sanity and the faults are through before a cluster is
+# measured.
+all=(packages build programs unit e2e
+  lane 0 unit sanity chaos
+  lane 19 programs verify lint playground-unit simulation)
 
 needs() {
   case "$1" in
@@ -42,8 +44,8 @@ stage_sanity()          { go test -count=1 -timeout 10m -v ./test/sanity && go t
 stage_chaos()           { go test -count=1 -timeout 15m -v ./test/chaos/...; }
 stage_e2e()             { hack/e2e.sh; }
 
-if [ "${1-}" = --behind ]; then
-  run_behind "${@:2}"
+if [ "${1-}" = --lane ]; then
+  run_lane "${@:2}"
   exit
 fi
 stages=()
