@@ -25,7 +25,7 @@ needs() {
 stage_packages()        { hack/install-packages.sh; }
 stage_build()           { make --no-print-directory build; }
 stage_programs()        { bin/playground programs ensure; }
-stage_verify()          { hack/verify.sh; }
+stage_verify()          { hack/verify.sh && hack/stages-test.sh; }
 stage_lint()            { make --no-print-directory lint; }
 # Tests of what was built beside them (our programs, the chart) run every time, in an order of its own each time. What the tests' own programs are
 # made of is the same for the same code and the same pinned programs, so Go may remember that it passed.
