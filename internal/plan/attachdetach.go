@@ -115,7 +115,7 @@ func (in AttachDetachInput) firstThatSpeaks(nodes []string) []string {
 // report any more and no pod there can be using the volume, so that the proof has to come from Azure.
 func (in AttachDetachInput) done(node string) bool {
 	a := in.attachment(node)
-	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch {
+	if a != nil && Void(a) {
 		return true
 	}
 	if Fencing(in.Volume, node) || in.cutOff(node) {
@@ -157,10 +157,7 @@ func (in AttachDetachInput) anotherVM(node string) bool {
 // published says that a publish to the node has succeeded and has not been taken back.
 func (in AttachDetachInput) published(node string) bool {
 	a := in.attachment(node)
-	if a == nil || !accepted(a) {
-		return false
-	}
-	if a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch {
+	if a == nil || !accepted(a) || Void(a) {
 		return false
 	}
 	claim := in.Volume.Status.Primary

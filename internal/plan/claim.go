@@ -85,13 +85,19 @@ func OfAnotherVM(attachment *apiv1.AzVolumeAttachment, vmID string) bool {
 	return attachment.Status.VMID != "" && !strings.EqualFold(attachment.Status.VMID, vmID)
 }
 
+// Void says that a proof of release covers an attachment's epoch.
+func Void(attachment *apiv1.AzVolumeAttachment) bool {
+	p := attachment.Status.Proof
+	return p != nil && p.Epoch >= attachment.Spec.Epoch
+}
+
 // Proven says whether an attachment's node can no longer write to the volume under any epoch up to the attachment's.
 func Proven(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
 	epoch := attachment.Spec.Epoch
 	if epoch == 0 { // never primary: the node was never allowed to touch it
 		return true
 	}
-	if p := attachment.Status.Proof; p != nil && p.Epoch >= epoch {
+	if Void(attachment) {
 		return true
 	}
 	if volume == nil || volume.Status.Primary == nil || volume.Spec.Access == apiv1.AccessMultiNode {

@@ -208,7 +208,7 @@ func (f *failover) taints() {
 		return
 	}
 	concerns := len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
-	back := f.alive && nodeReady(n)
+	back := f.alive && NodeReady(n)
 	quarantined := hasTaint(n, apiv1.TaintNodeLost)
 	switch {
 	case !quarantined && concerns && !f.alive:
@@ -248,7 +248,8 @@ func hasTaint(n *corev1.Node, key string) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
-func nodeReady(n *corev1.Node) bool {
+// NodeReady says whether Kubernetes holds a Node Ready.
+func NodeReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})

@@ -166,7 +166,7 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("get Node: %w", err)
 		}
-		silent[name] = err != nil || !ready(n)
+		silent[name] = err != nil || !plan.NodeReady(n)
 	}
 	o.Report = func(node string) *apiv1.AzDriverNode { return reports[node] }
 	o.Silent = func(node string) bool { return silent[node] }
@@ -187,12 +187,6 @@ func nodesOf(in plan.AttachDetachInput) []string {
 	}
 	slices.Sort(nodes)
 	return slices.DeleteFunc(slices.Compact(nodes), func(name string) bool { return name == "" })
-}
-
-func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) error {

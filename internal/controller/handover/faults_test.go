@@ -32,6 +32,15 @@ func stageOn(t *testing.T, p *controlplane.ControlPlane, handle, volume, node st
 	})
 }
 
+// silence has Kubernetes lose a node.
+func silence(t *testing.T, p *controlplane.ControlPlane, name string) {
+	t.Helper()
+	node := &corev1.Node{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: name}, node))
+	node.Status.Conditions[0].Status = corev1.ConditionUnknown
+	must(t, p.Client.Status().Update(t.Context(), node))
+}
+
 func shortly(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -83,10 +92,7 @@ func TestLostNodeIsFencedByAzure(t *testing.T) {
 	}
 	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "2", "maxMountReplicaCount": "0"})
 	stageOn(t, p, handle, "vol", "ln-a")
-	node := &corev1.Node{}
-	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: "ln-a"}, node))
-	node.Status.Conditions[0].Status = corev1.ConditionUnknown
-	must(t, p.Client.Status().Update(t.Context(), node))
+	silence(t, p, "ln-a")
 	p.Eventually("released with proof", func() string {
 		if err := p.Unpublish(shortly(t, 10*time.Second), handle, "ln-a"); err != nil {
 			return err.Error()

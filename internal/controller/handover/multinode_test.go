@@ -6,7 +6,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -88,10 +87,7 @@ func TestAShareOfANodeThatIsGoneComesBack(t *testing.T) {
 	}
 	handle := sharedVolume(t, p, "ms-a", "ms-b")
 	must(t, p.Stage("vol", "ms-a"))
-	node := &corev1.Node{}
-	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: "ms-a"}, node))
-	node.Status.Conditions[0].Status = corev1.ConditionUnknown
-	must(t, p.Client.Status().Update(t.Context(), node))
+	silence(t, p, "ms-a")
 	p.Eventually("released with proof", func() string {
 		if err := p.Unpublish(shortly(t, 10*time.Second), handle, "ms-a"); err != nil {
 			return err.Error()

@@ -56,7 +56,7 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 		return Facts{Lost: true}, nil
 	}
 	verdict := n.judge.Verdict(name)
-	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !ready(node))}
+	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !plan.NodeReady(node))}
 	facts.MaxDataDisks = slots(d)
 	return facts, nil
 }
@@ -84,15 +84,6 @@ func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *co
 		return nil, nil, fmt.Errorf("get Node: %w", err)
 	}
 	return d, node, nil
-}
-
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // View returns a node as placement sees it, or nil if it has no Node or no AzDriverNode.
@@ -157,7 +148,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node) plan.Health {
 	verdict := n.judge.Verdict(d.Name)
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
-	if verdict.State == plan.Alive && ready(node) && (c == nil || c.Status == metav1.ConditionTrue) {
+	if verdict.State == plan.Alive && plan.NodeReady(node) && (c == nil || c.Status == metav1.ConditionTrue) {
 		return plan.Healthy
 	}
 	if verdict.MassLoss {

@@ -241,13 +241,13 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 			continue
 		case err != nil:
 			return nil, false, fmt.Errorf("get attachment: %w", err)
-		case a.DeletionTimestamp != nil && v.Spec.Access == apiv1.AccessMultiNode && !void(a):
+		case a.DeletionTimestamp != nil && v.Spec.Access == apiv1.AccessMultiNode && !plan.Void(a):
 			// It is being taken from the node. There is no claim that could be made anew, so that this has to come to its end first.
 			if err := s.unpublishMultiNode(ctx, v, node.Name); err != nil {
 				return nil, false, err
 			}
 			continue
-		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !void(a):
+		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !plan.Void(a):
 			// Somebody deleted the object of a primary. It stays until the release.
 			return a, false, compatible(a, wanted)
 		case a.DeletionTimestamp != nil:
@@ -269,11 +269,6 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 	return nil, false, grpcstatus.Errorf(codes.Aborted, "attachment %s changes too often", name)
 }
 
-// void says that a proof of release covers the attachment's epoch.
-func void(a *apiv1.AzVolumeAttachment) bool {
-	return a.Status.Proof != nil && a.Status.Proof.Epoch >= a.Spec.Epoch
-}
-
 // compatible refuses a second publish to one node that differs in what may be done there: the node may be using the
 // volume as the first one said.
 func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
@@ -286,7 +281,7 @@ func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec
 
 func (s *Server) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
 	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
-	if again && !void(a) {
+	if again && !plan.Void(a) {
 		return false, compatible(a, wanted)
 	}
 	if a.Spec != wanted {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -216,7 +215,7 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 			return true, nil
 		}
 		if a == nil && d == nil {
-			proof, why, err = s.proofFromAzure(ctx, v, epoch)
+			proof, why, err = s.proofFromAzure(ctx, v, node, epoch)
 			return proof != nil, err
 		}
 		if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
@@ -232,7 +231,7 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 
 // proofFromAzure is for a node of which nothing is left: neither its report nor
 // an attachment that names its VM. Then the disk must not be attached to any VM but those of other attachments.
-func (s *Server) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, epoch int64) (*apiv1.ReleaseProof, string, error) {
+func (s *Server) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, string, error) {
 	disk, err := s.Disks.Get(ctx, handleOf(v).String())
 	if err != nil && !errors.Is(err, provisioner.NotFound) {
 		return nil, "", fmt.Errorf("read disk: %w", err)
@@ -241,10 +240,8 @@ func (s *Server) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, epoch in
 	if err != nil {
 		return nil, "", err
 	}
-	for _, vm := range disk.AttachedTo {
-		if !slices.ContainsFunc(others, func(a *apiv1.AzVolumeAttachment) bool { return strings.EqualFold(a.Status.VMID, vm) }) {
-			return nil, "node and attachment are gone, and the disk is attached to " + vm, nil
-		}
+	if vms, _ := plan.Suspects(disk.AttachedTo, node, others, nil); len(vms) > 0 {
+		return nil, "node and attachment are gone, and the disk is attached to " + vms[0], nil
 	}
 	return &apiv1.ReleaseProof{
 		Kind: apiv1.ProofDetached, Epoch: epoch, Time: metav1.NewTime(s.Clock.Now()),

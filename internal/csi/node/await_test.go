@@ -9,9 +9,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
@@ -40,14 +37,7 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 		t.Run(name, func(t *testing.T) {
 			m := awaiting(t)
 			prepare(m)
-			waiting := make(chan struct{})
-			m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-				Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (w watch.Interface, err error) {
-					w, err = c.Watch(ctx, list, opts...)
-					close(waiting)
-					return w, err
-				},
-			})
+			waiting := m.watched()
 			s := m.start()
 			staged := make(chan error, 1)
 			go func() { staged <- m.stage(s, mountCapability("ext4")) }()

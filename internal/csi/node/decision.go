@@ -67,7 +67,7 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	case plan.OfAnotherVM(attachment, vmID):
 		return fmt.Sprintf("the disk of volume %s was attached to VM %s, and node %s is VM %s now", volume.Name, attachment.Status.VMID, node, vmID)
 	}
-	if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= attachment.Spec.Epoch {
+	if proof := attachment.Status.Proof; plan.Void(attachment) {
 		return fmt.Sprintf("node %s was proved to have let go of volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch, proof.Kind)
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -136,14 +135,7 @@ func TestStagingWaitsForTheAttachment(t *testing.T) {
 	m.publish(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 		a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
 	})
-	waiting := make(chan struct{})
-	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (w watch.Interface, err error) {
-			w, err = c.Watch(ctx, list, opts...)
-			close(waiting)
-			return w, err
-		},
-	})
+	waiting := m.watched()
 	s := m.start()
 	staged := make(chan error, 1)
 	go func() { staged <- m.stage(s, mountCapability("ext4")) }()

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -217,4 +218,17 @@ func (m *machine) assertClean() {
 			m.t.Errorf("a mount is left over: %+v", mount)
 		}
 	}
+}
+
+// watched returns a channel that is closed when the plug-in, which is started after this, watches its attachment: then it waits.
+func (m *machine) watched() <-chan struct{} {
+	watching := make(chan struct{})
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (w watch.Interface, err error) {
+			w, err = c.Watch(ctx, list, opts...)
+			close(watching)
+			return w, err
+		},
+	})
+	return watching
 }
