@@ -85,7 +85,7 @@ func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
 		leases = settings.Namespace
 	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Logger: ctrl.Log,
+		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Controller: view.ControllerOptions(), Logger: ctrl.Log,
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElectionConfig:   kubeapi.ForLeader(kube),

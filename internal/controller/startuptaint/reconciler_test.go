@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -48,9 +47,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t)}
+	controllers := view.ControllerOptions()
+	controllers.SkipNameValidation = ptr.To(true)
 	mgr, err := ctrl.NewManager(apiserver.Config(t), ctrl.Options{
 		Scheme: apiserver.Scheme(t), Cache: view.CacheOptions(w.namespace), Metrics: metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0", Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)},
+		HealthProbeBindAddress: "0", Controller: controllers,
 	})
 	w.must(err)
 	w.must(startuptaint.New(startuptaint.Options{

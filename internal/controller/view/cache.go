@@ -9,8 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -38,6 +40,13 @@ const (
 	// VolumePrimary indexes AzVolumes by the node that holds the claim, or is letting go of it.
 	VolumePrimary = "status.primary.nodeName"
 )
+
+// ControllerOptions are the options of all controllers of a manager. They queue as client-go does: a controller of controller-runtime 0.24.1 with a queue of its own
+// kind may not stop, and holds the manager up for all of its time of grace, so that the next leader waits for the lease
+// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
+func ControllerOptions() ctrlconfig.Controller {
+	return ctrlconfig.Controller{UsePriorityQueue: ptr.To(false)}
+}
 
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
 // and of Kubernetes' own objects only the fields that are looked at.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -122,11 +121,11 @@ func (p *ControlPlane) Start() {
 	if !p.options.Quiet {
 		log = testr.NewWithInterface(p.t, testr.Options{LogTimestamp: true})
 	}
+	controllers := view.ControllerOptions()
+	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
-		Scheme: apiserver.Scheme(p.t), Cache: view.CacheOptions(p.Namespace), Logger: log,
+		Scheme: apiserver.Scheme(p.t), Cache: view.CacheOptions(p.Namespace), Controller: controllers, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		// Every test has controllers of the same names.
-		Controller: ctrlconfig.Controller{SkipNameValidation: ptr(true)},
 	})
 	p.must(err)
 	p.must(p.wire(ctx, mgr))
