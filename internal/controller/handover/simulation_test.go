@@ -26,12 +26,13 @@ var (
 // TestSimulation publishes, unpublishes, moves, kills the controller and lets Azure fail, at random, and checks the
 // laws after each step and that nothing is left over at the end.
 func TestSimulation(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
+	from := *seed
+	if from == 0 {
+		from = uint64(time.Now().UnixNano())
 	}
-	t.Logf("seed %d (go test ./internal/controller/handover -run TestSimulation -seed %d -steps %d)", *seed, *seed, *steps)
+	t.Logf("seed %d (go test ./internal/controller/handover -run TestSimulation -seed %d -steps %d)", from, from, *steps)
 	s := &simulation{
-		T: t, random: rand.New(rand.NewPCG(*seed, 1)), epochs: map[string]int64{}, users: map[string]string{},
+		T: t, random: rand.New(rand.NewPCG(from, 1)), epochs: map[string]int64{}, users: map[string]string{},
 		p: controlplane.New(t, controlplane.Options{Quiet: true, CleanUpAfter: 2 * time.Second, ReservedSlots: 1,
 			Latency: fake.Latency{Attach: 20 * time.Millisecond, Detach: 20 * time.Millisecond}}),
 	}
@@ -99,7 +100,7 @@ func (s *simulation) step() {
 		action = "unpublish without unstage"
 		err = s.p.Unpublish(shortly(s.T, 300*time.Millisecond), handle, node)
 		if err == nil && s.users[volume] == node {
-			s.fatal("law 3: released under its user")
+			s.fatal("law 3: %s was released under its user %s", volume, node)
 		}
 	case n < 18:
 		action = "kill in the middle of a call"

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -417,8 +418,7 @@ func (p *ControlPlane) AddNode(name, zone, size string) {
 // Report changes what a node plug-in reports.
 func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus)) {
 	p.t.Helper()
-	d := &apiv1.AzDriverNode{}
-	p.must(p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: node}, d))
+	d := p.node(node)
 	before := d.DeepCopy()
 	change(&d.Status)
 	p.must(p.Client.Status().Patch(context.Background(), d, client.MergeFrom(before)))
@@ -432,11 +432,17 @@ func (p *ControlPlane) Stage(volume, node string) error {
 	if a == nil {
 		return fmt.Errorf("there is no attachment")
 	}
+	d := p.node(node)
+	var before *apiv1.StagedVolume // a pod uses it, and goes on doing so whatever comes of this call
+	if i := slices.IndexFunc(d.Status.StagedVolumes, func(e apiv1.StagedVolume) bool { return e.VolumeName == volume }); i >= 0 {
+		before = &d.Status.StagedVolumes[i]
+	}
 	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
 	p.setEntry(node, volume, &entry)
-	if d := csinode.MayStage(node, p.vmOf(node), p.Volume(volume), p.Attachment(volume, node)); d.Verdict != csinode.Stage || d.Epoch != entry.Epoch {
-		p.setEntry(node, volume, nil)
-		return fmt.Errorf("%s: %s", d.Verdict, d.Reason)
+	decision := csinode.MayStage(node, d.Spec.VMID, p.Volume(volume), p.Attachment(volume, node))
+	if decision.Verdict != csinode.Stage || decision.Epoch != entry.Epoch {
+		p.setEntry(node, volume, before)
+		return fmt.Errorf("%s: %s", decision.Verdict, decision.Reason)
 	}
 	entry.Phase = apiv1.PhaseStaged
 	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + volume}
@@ -444,10 +450,10 @@ func (p *ControlPlane) Stage(volume, node string) error {
 	return nil
 }
 
-func (p *ControlPlane) vmOf(node string) string {
+func (p *ControlPlane) node(name string) *apiv1.AzDriverNode {
 	d := &apiv1.AzDriverNode{}
-	p.must(p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: node}, d))
-	return d.Spec.VMID
+	p.must(p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, d))
+	return d
 }
 
 // Unstage does what NodeUnstageVolume does with the API.
