@@ -39,7 +39,7 @@ stage_unit() {
 }
 stage_playground-unit() { (cd playground && go test -shuffle=on -timeout 10m ./...); }
 # The simulation is the same for the same code, so Go may remember that it passed, also in another clone.
-stage_simulation()      { go test -timeout 40m -v ./test/simulation; }
+stage_simulation()      { GODEBUG=adaptivestackstart=1 go test -timeout 40m -v ./test/simulation; }
 stage_sanity()          { go test -count=1 -timeout 10m -v ./test/sanity && go test -count=1 -timeout 10m -v ./test/sanity -access block; }
 stage_chaos()           { go test -count=1 -timeout 15m -v ./test/chaos/...; }
 stage_e2e()             { hack/e2e.sh; }

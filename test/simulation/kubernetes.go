@@ -42,13 +42,21 @@ func (w *world) releasePersistentVolume(v *volumeModel) {
 }
 
 func podOf(v *volumeModel, m *machine) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: v.name + "-on-" + m.name}}
+	key := podKey(v, m)
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+}
+
+func podKey(v *volumeModel, m *machine) client.ObjectKey {
+	return client.ObjectKey{Namespace: podNamespace, Name: v.name + "-on-" + m.name}
 }
 
 // usePod puts a pod on a node, and the volume into what the Node uses, before the volume is staged.
 func (w *world) usePod(m *machine, v *volumeModel) {
 	if w.apiDown || m.cutOff {
 		return
+	}
+	if w.podThere(m, v) && (w.byPods || w.inUse(m, v)) {
+		return // as nearly always, and a look is cheaper than a write that changes nothing
 	}
 	yes, p := true, podOf(v, m)
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: v.name, UID: types.UID(v.name), Controller: &yes}}
@@ -70,9 +78,11 @@ func (w *world) endPod(m *machine, v *volumeModel) {
 	if w.apiDown || m.cutOff || !m.on {
 		return
 	}
-	_ = w.store.Delete(podOf(v, m), client.DeleteOptions{GracePeriodSeconds: new(int64)})
+	if w.podThere(m, v) {
+		_ = w.store.Delete(podOf(v, m), client.DeleteOptions{GracePeriodSeconds: new(int64)})
+	}
 	if !w.inUse(m, v) {
-		return // which is so almost always, and a look is cheaper than a write that changes nothing
+		return
 	}
 	w.changeNode(m, func(n *corev1.Node) {
 		n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool { return name == inUseName(v) })
@@ -81,7 +91,7 @@ func (w *world) endPod(m *machine, v *volumeModel) {
 
 // podThere says whether the pod that uses a volume on a node is there.
 func (w *world) podThere(m *machine, v *volumeModel) bool {
-	return w.store.Look(&corev1.Pod{}, clientKey(podOf(v, m))) != nil
+	return w.store.Look((*corev1.Pod)(nil), podKey(v, m)) != nil
 }
 
 func (w *world) changeNode(m *machine, change func(*corev1.Node)) {
@@ -93,6 +103,6 @@ func (w *world) changeNode(m *machine, change func(*corev1.Node)) {
 
 // inUse says whether Kubernetes holds the volume to be in use on a node, and so does not unpublish it.
 func (w *world) inUse(m *machine, v *volumeModel) bool {
-	n, _ := w.store.Look(&corev1.Node{}, client.ObjectKey{Name: m.name}).(*corev1.Node)
+	n, _ := w.store.Look((*corev1.Node)(nil), client.ObjectKey{Name: m.name}).(*corev1.Node)
 	return n != nil && slices.Contains(n.Status.VolumesInUse, inUseName(v))
 }

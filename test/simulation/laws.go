@@ -48,7 +48,7 @@ func (w *world) writers(volume string) []string {
 
 // volume returns a volume, which must not be changed, or nil.
 func (w *world) volume(name string) *apiv1.AzVolume {
-	v, _ := w.store.Look(&apiv1.AzVolume{}, client.ObjectKey{Namespace: namespace, Name: name}).(*apiv1.AzVolume)
+	v, _ := w.store.Look((*apiv1.AzVolume)(nil), client.ObjectKey{Namespace: namespace, Name: name}).(*apiv1.AzVolume)
 	return v
 }
 

@@ -195,7 +195,7 @@ func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
 
 // entry is the phase of a volume in the report of a node.
 func (c *cluster) entry(m *machine, volume string) apiv1.StagePhase {
-	d, found := c.w.store.Look(&apiv1.AzDriverNode{}, client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+	d, found := c.w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
 	if !found {
 		return ""
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,12 +78,16 @@ func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) erro
 	if !heard || d.DeletionTimestamp != nil {
 		return nil
 	}
-	changed, told := d.DeepCopy(), []metav1.Condition{}
+	var changed *apiv1.AzDriverNode
+	var told []metav1.Condition
 	for _, wanted := range append([]metav1.Condition{condition(verdict)}, w.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
 		// The message is that of the moment of the change: a newer one is not worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
 			continue
+		}
+		if changed == nil {
+			changed = d.DeepCopy()
 		}
 		wanted.LastTransitionTime = metav1.NewTime(w.Clock.Now())
 		meta.SetStatusCondition(&changed.Status.Conditions, wanted)
@@ -92,7 +95,7 @@ func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) erro
 			told = append(told, wanted)
 		}
 	}
-	if equality.Semantic.DeepEqual(changed.Status.Conditions, d.Status.Conditions) {
+	if changed == nil {
 		return nil
 	}
 	// The node writes to the same list; whoever is second must look again.

@@ -137,10 +137,8 @@ func (m *Monitor) dueLooks(ctx context.Context, now time.Time, r runner) []piece
 		{questions, func(n *node) *attempt { return &n.azure.attempt }, m.questionDue, m.askAzure},
 		{leases, func(n *node) *attempt { return &n.lease.attempt }, m.leaseDue, m.readLease},
 	} {
-		for _, n := range m.sorted(look.try) {
-			if look.try(n).busy || !look.due(n, now) {
-				continue
-			}
+		due := func(n *node) bool { return !look.try(n).busy && look.due(n, now) }
+		for _, n := range m.sorted(due, look.try) {
 			if !r.reserve(look.kind) {
 				break
 			}
@@ -152,11 +150,13 @@ func (m *Monitor) dueLooks(ctx context.Context, now time.Time, r runner) []piece
 	return work
 }
 
-// sorted returns the nodes in the order of their last attempts, and then of their names, so that every node has its turn.
-func (m *Monitor) sorted(try func(*node) *attempt) []*node {
-	all := make([]*node, 0, len(m.nodes))
+// sorted returns the nodes that are due, in the order of their last attempts, and then of their names, so that every node has its turn.
+func (m *Monitor) sorted(due func(*node) bool, try func(*node) *attempt) []*node {
+	var all []*node
 	for _, n := range m.nodes {
-		all = append(all, n)
+		if due(n) {
+			all = append(all, n)
+		}
 	}
 	slices.SortFunc(all, func(a, b *node) int {
 		if c := try(a).at.Compare(try(b).at); c != 0 {
@@ -212,12 +212,16 @@ func (m *Monitor) patient(n *node, silence time.Duration) time.Duration {
 // dueConfirmations collects the nodes that would be lost if the API server confirmed their last heartbeat.
 func (m *Monitor) dueConfirmations(ctx context.Context, now time.Time, r runner) []piece {
 	var work []piece
-	for _, n := range m.sorted(func(n *node) *attempt { return &n.confirm }) {
+	due := func(n *node) bool {
+		if n.confirmed || n.confirm.busy || now.Sub(n.confirm.at) < confirmEvery {
+			return false
+		}
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
 		signs.Confirmed = true
-		if state, _ := plan.JudgeNode(signs); n.confirmed || n.confirm.busy || state != plan.NodeLost || now.Sub(n.confirm.at) < confirmEvery {
-			continue
-		}
+		state, _ := plan.JudgeNode(signs)
+		return state == plan.NodeLost
+	}
+	for _, n := range m.sorted(due, func(n *node) *attempt { return &n.confirm }) {
 		if !r.reserve(confirmations) {
 			break
 		}

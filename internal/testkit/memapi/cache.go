@@ -25,11 +25,12 @@ type Cache struct {
 
 	mu      sync.Mutex
 	kinds   map[reflect.Type]*view
+	views   []*view // the same, in the order of their names
 	indexes map[reflect.Type]map[string]client.IndexerFunc
 }
 
 type view struct {
-	of       reflect.Type
+	stored   *kind
 	seen     int
 	objects  map[types.NamespacedName]client.Object
 	handlers []toolscache.ResourceEventHandler
@@ -56,11 +57,13 @@ func (c *Cache) kind(of reflect.Type) *view {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	stored := c.store.kindOf(of)
-	v = &view{of: of, seen: len(stored.log), objects: map[types.NamespacedName]client.Object{}}
+	v = &view{stored: stored, seen: len(stored.log), objects: map[types.NamespacedName]client.Object{}}
 	for key, o := range stored.objects {
 		v.objects[key] = c.transformed(o)
 	}
 	c.kinds[of] = v
+	c.views = append(c.views, v)
+	slices.SortFunc(c.views, func(a, b *view) int { return strings.Compare(a.stored.name, b.stored.name) })
 	return v
 }
 
@@ -83,28 +86,23 @@ func (c *Cache) Pending() []string {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	var names []string
-	for of, v := range c.kinds {
-		if v.seen < len(c.store.kindOf(of).log) {
-			names = append(names, of.Name())
+	for _, v := range c.views {
+		if v.seen < len(v.stored.log) {
+			names = append(names, v.stored.name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
 // Deliver takes note of the next change of a kind and tells the handlers. It returns false if there is none.
 func (c *Cache) Deliver(kind string) bool {
 	c.mu.Lock()
-	var v *view
-	for of, candidate := range c.kinds {
-		if of.Name() == kind {
-			v = candidate
-		}
-	}
-	if v == nil {
+	i := slices.IndexFunc(c.views, func(v *view) bool { return v.stored.name == kind })
+	if i < 0 {
 		c.mu.Unlock()
 		return false
 	}
+	v := c.views[i]
 	change, ok := c.next(v)
 	handlers := slices.Clone(v.handlers)
 	c.mu.Unlock()
@@ -124,7 +122,7 @@ func (c *Cache) Deliver(kind string) bool {
 
 func (c *Cache) next(v *view) (Change, bool) {
 	c.store.mu.Lock()
-	log := c.store.kindOf(v.of).log
+	log := v.stored.log
 	if v.seen >= len(log) {
 		c.store.mu.Unlock()
 		return Change{}, false
@@ -203,7 +201,7 @@ type informer struct {
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	i.c.mu.Lock()
 	i.v.handlers = append(i.v.handlers, h)
-	present := ordered(i.v.objects)
+	present := ordered(i.v.objects, everything)
 	i.c.mu.Unlock()
 	for _, o := range present {
 		h.OnAdd(o, true)

@@ -64,11 +64,10 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, options ...cl
 
 func fillList(list client.ObjectList, objects map[types.NamespacedName]client.Object, matches func(client.Object) bool) {
 	items := reflect.ValueOf(list).Elem().FieldByName("Items")
-	found := reflect.MakeSlice(items.Type(), 0, len(objects))
-	for _, o := range ordered(objects) {
-		if matches(o) {
-			found = reflect.Append(found, reflect.ValueOf(o.DeepCopyObject()).Elem())
-		}
+	selected := ordered(objects, matches)
+	found := reflect.MakeSlice(items.Type(), len(selected), len(selected))
+	for i, o := range selected {
+		found.Index(i).Set(reflect.ValueOf(o.DeepCopyObject()).Elem())
 	}
 	items.Set(found)
 }

@@ -10,33 +10,55 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func statusOf(o client.Object) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName("Status") }
+func structOf(o client.Object) reflect.Value { return reflect.ValueOf(o).Elem() }
 
-func dropStatus(o client.Object) {
-	if s := statusOf(o); s.IsValid() {
+// statusOf returns the status of an object, which is not valid for a kind that has none.
+func statusOf(o client.Object) reflect.Value { return structOf(o).FieldByName("Status") }
+
+// withoutStatus returns a copy of an object whose status is empty.
+func withoutStatus(o client.Object) client.Object {
+	rest := shallow(o)
+	if s := statusOf(rest); s.IsValid() {
 		s.SetZero()
 	}
+	return rest.DeepCopyObject().(client.Object)
 }
 
-func copyStatus(to, from client.Object) {
-	if s := statusOf(to); s.IsValid() {
-		s.Set(statusOf(from.DeepCopyObject().(client.Object)))
+// onlyStatus returns an object that is empty but for a copy of another's status.
+func onlyStatus(o client.Object) client.Object {
+	only := reflect.New(typeOf(o)).Interface().(client.Object)
+	if s := statusOf(only); s.IsValid() {
+		s.Set(statusOf(o))
 	}
+	return only.DeepCopyObject().(client.Object)
+}
+
+// shallow returns an object that shares what the fields of another point to.
+func shallow(o client.Object) client.Object {
+	same := reflect.New(typeOf(o)).Interface().(client.Object)
+	structOf(same).Set(structOf(o))
+	return same
 }
 
 // specChanged says whether anything but metadata and status differs.
 func specChanged(a, b client.Object) bool {
-	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	x, y := structOf(a), structOf(b)
 	for i := range x.NumField() {
 		switch x.Type().Field(i).Name {
 		case "TypeMeta", "ObjectMeta", "Status":
 		default:
-			if !equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			if !same(x.Field(i), y.Field(i)) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// same says whether two values, which are as they would come back from a server, say the same.
+func same(a, b reflect.Value) bool {
+	x, y := a.Addr().Interface(), b.Addr().Interface()
+	return reflect.DeepEqual(x, y) || equality.Semantic.DeepEqual(x, y) // the first is so nearly always, and much cheaper
 }
 
 var (
@@ -47,7 +69,7 @@ var (
 
 // normalise makes an object what it would be after its way over the wire: times lose what JSON does not carry,
 // and what is empty becomes nil.
-func normalise(o client.Object) { wire(reflect.ValueOf(o).Elem()) }
+func normalise(o client.Object) { wire(structOf(o)) }
 
 func wire(v reflect.Value) {
 	switch v.Kind() {

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -125,23 +124,28 @@ func (s *Store) Look(example client.Object, key types.NamespacedName) client.Obj
 func (s *Store) Peek(example client.Object, see func(client.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range ordered(s.kindOf(typeOf(example)).objects) {
+	for _, o := range ordered(s.kindOf(typeOf(example)).objects, everything) {
 		see(o)
 	}
 }
 
-func ordered(objects map[types.NamespacedName]client.Object) []client.Object {
-	all := make([]client.Object, 0, len(objects))
+func everything(client.Object) bool { return true }
+
+// ordered returns the objects that match, in the order of their names.
+func ordered(objects map[types.NamespacedName]client.Object, matches func(client.Object) bool) []client.Object {
+	var selected []client.Object
 	for _, o := range objects {
-		all = append(all, o)
+		if matches(o) {
+			selected = append(selected, o)
+		}
 	}
-	slices.SortFunc(all, func(a, b client.Object) int {
+	slices.SortFunc(selected, func(a, b client.Object) int {
 		if d := strings.Compare(a.GetNamespace(), b.GetNamespace()); d != 0 {
 			return d
 		}
 		return strings.Compare(a.GetName(), b.GetName())
 	})
-	return all
+	return selected
 }
 
 // Create adds an object; its status is dropped, as a server does.
@@ -156,13 +160,13 @@ func (s *Store) Create(o client.Object) error {
 	if o.GetResourceVersion() != "" {
 		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	added := o.DeepCopyObject().(client.Object)
-	dropStatus(added)
+	added := withoutStatus(o)
 	s.uids++
 	added.SetUID(types.UID("uid-" + strconv.FormatInt(s.uids, 10)))
 	added.SetCreationTimestamp(metav1.NewTime(s.clock.Now()))
 	added.SetGeneration(1)
 	added.SetDeletionTimestamp(nil)
+	normalise(added)
 	s.commit(k, key, nil, added)
 	fill(o, added)
 	return nil
@@ -201,32 +205,46 @@ func (s *Store) current(o client.Object) (*kind, client.Object, error) {
 
 // replace commits wanted in the place of stored, as far as the endpoint may change it, and makes wanted the result.
 func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) {
-	next := stored.DeepCopyObject().(client.Object)
-	if status {
-		copyStatus(next, wanted)
-	} else {
-		keep := stored
-		next = wanted.DeepCopyObject().(client.Object)
-		copyStatus(next, keep)
-		next.SetUID(keep.GetUID())
-		next.SetCreationTimestamp(keep.GetCreationTimestamp())
-		next.SetDeletionTimestamp(keep.GetDeletionTimestamp())
-		next.SetGeneration(keep.GetGeneration())
-		next.SetResourceVersion(keep.GetResourceVersion())
-	}
-	normalise(next)
-	if !status && specChanged(stored, next) {
-		next.SetGeneration(stored.GetGeneration() + 1)
-	}
+	next, changed := s.next(stored, wanted, status)
 	switch {
 	case next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && len(stored.GetFinalizers()) > 0:
 		s.commit(k, client.ObjectKeyFromObject(stored), stored, nil)
-	case equality.Semantic.DeepEqual(stored, next):
+	case !changed:
 		next = stored // a write that changes nothing is none
 	default:
 		s.commit(k, client.ObjectKeyFromObject(stored), stored, next)
 	}
 	fill(wanted, next)
+}
+
+// next returns what stored becomes if wanted is written, and whether that is something else. It shares with stored what the write does not reach.
+func (s *Store) next(stored, wanted client.Object, status bool) (next client.Object, changed bool) {
+	if status {
+		written := onlyStatus(wanted)
+		normalise(written)
+		next = shallow(stored)
+		if s := statusOf(next); s.IsValid() {
+			changed = !same(s, statusOf(written))
+			s.Set(statusOf(written))
+		}
+		return next, changed
+	}
+	next = withoutStatus(wanted)
+	next.SetUID(stored.GetUID())
+	next.SetCreationTimestamp(stored.GetCreationTimestamp())
+	next.SetDeletionTimestamp(stored.GetDeletionTimestamp())
+	next.SetGeneration(stored.GetGeneration())
+	next.SetResourceVersion(stored.GetResourceVersion())
+	normalise(next)
+	changed = specChanged(stored, next)
+	if changed {
+		next.SetGeneration(stored.GetGeneration() + 1)
+	}
+	changed = changed || !same(structOf(stored).FieldByName("ObjectMeta"), structOf(next).FieldByName("ObjectMeta"))
+	if s := statusOf(next); s.IsValid() {
+		s.Set(statusOf(stored))
+	}
+	return next, changed
 }
 
 // Delete removes an object, or marks it as being deleted while it has finalizers, or while its pod has not been stopped.
@@ -258,17 +276,17 @@ func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 	now := metav1.NewTime(s.clock.Now())
 	next.SetDeletionTimestamp(&now)
 	next.SetGeneration(stored.GetGeneration() + 1)
+	normalise(next)
 	s.commit(k, client.ObjectKeyFromObject(stored), stored, next)
 	return nil
 }
 
-// commit is the one place where anything changes. The caller holds mu.
+// commit is the one place where anything changes; after is as it would come back from a server. The caller holds mu.
 func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.Object) {
 	s.version++
 	if after == nil {
 		delete(k.objects, key)
 	} else {
-		normalise(after)
 		after.SetResourceVersion(strconv.FormatInt(s.version, 10))
 		k.objects[key] = after
 	}
