@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The end-to-end stage of the tests, on real clusters on this machine: the playground itself, from inside and
-# outside; then the chart installed, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a node
-# lost under a pod that writes, and the chart removed; a pod moved by a driver without VolumeAttachments; and the guide from
+# outside; then the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
+# moved, and the chart removed; the chart installed as it comes, and a node lost under a pod that writes; and the guide from
 # the V1 driver and back followed word by word. `playground down` fails if anything is left behind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,10 @@ echo "--- the playground without the driver"
 bin/playground selftest
 
 echo "--- the life cycle of volumes"
-bin/playground up
+cat >"$state/with.yaml" <<'VALUES'
+csiDriver: {attachRequired: true}
+VALUES
+bin/playground up --values "$state/with.yaml"
 bin/playground lifecycle --out out/e2e
 
 echo "--- upgrade"
@@ -44,18 +47,15 @@ logLevel: debug
 VALUES
 bin/playground driver install --values "$state/upgrade.yaml"
 
-echo "--- node loss"
-bin/playground run node-power-cut --out out/e2e
+echo "--- a move with VolumeAttachments"
+bin/playground run hello --out out/e2e
 
 echo "--- uninstall"
 uninstall
 
-echo "--- a move without VolumeAttachments"
-cat >"$state/without.yaml" <<'VALUES'
-csiDriver: {attachRequired: false}
-VALUES
-bin/playground driver install --values "$state/without.yaml"
-bin/playground run hello --out out/e2e
+echo "--- node loss"
+bin/playground driver install
+bin/playground run node-power-cut --out out/e2e
 uninstall
 
 echo "--- from V1 and back"

@@ -106,6 +106,9 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err != nil {
 		return err
 	}
+	if err := checkAttachRequired(ctx, mgr.GetAPIReader(), settings); err != nil {
+		return err
+	}
 	now := clock.RealClock{}
 	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err

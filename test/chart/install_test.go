@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -93,7 +94,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		for _, values := range valueFiles(t) {
 			if strings.Contains(values, "everything") {
 				// Of the other projects' kinds, this API server has none.
-				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace)
+				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace)
 				continue
 			}
 			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values)
@@ -121,14 +122,38 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 
 // changesAttachRequired follows docs/guides/without-volumeattachments.md there and back.
 func changesAttachRequired(t *testing.T, kube client.Client, config string) {
-	upgrade := func(required string) error {
-		_, err := helm(t, "upgrade", release, chartDir(), "--reuse-values", "--set", "csiDriver.attachRequired="+required, "--kubeconfig", config, "-n", namespace)
-		return err
-	}
 	const driver = "disk.csi.azure.com"
 	const guide = "docs/guides/without-volumeattachments.md"
-	if err := upgrade("false"); err == nil || !strings.Contains(err.Error(), "the CSIDriver "+driver+" that is there has true") || !strings.Contains(err.Error(), guide) {
-		t.Errorf("a change of the CSIDriver that is there: %v", err)
+	upgrade := func(values ...string) error {
+		arguments := []string{"upgrade", release, chartDir(), "--reuse-values", "--kubeconfig", config, "-n", namespace}
+		for _, value := range values {
+			arguments = append(arguments, "--set", "csiDriver."+value)
+		}
+		_, err := helm(t, arguments...)
+		return err
+	}
+	becomes := func(what string, wanted bool, values ...string) {
+		t.Helper()
+		if err := upgrade(values...); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		var is storagev1.CSIDriver
+		if err := kube.Get(t.Context(), client.ObjectKey{Name: driver}, &is); err != nil || *is.Spec.AttachRequired != wanted {
+			t.Errorf("%s: the CSIDriver is %+v, not %t: %v", what, is.Spec, wanted, err)
+		}
+		var controller appsv1.Deployment
+		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "azuredisk-controller"}, &controller); err != nil {
+			t.Fatal(err)
+		}
+		if told := fmt.Sprint(controller.Spec.Template.Spec.Containers); !strings.Contains(told, fmt.Sprintf("--attach-required=%t", wanted)) {
+			t.Errorf("%s: the controller is told otherwise: %s", what, told)
+		}
+	}
+	refused := func(what, why string, values ...string) {
+		t.Helper()
+		if err := upgrade(values...); err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), guide) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	remove := func(o client.Object) {
 		t.Helper()
@@ -142,24 +167,31 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 		ObjectMeta: metav1.ObjectMeta{Name: "left"},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "node-a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
 	}
+	becomes("a new cluster", false, "attachRequired=auto")
+	refused("a change of the CSIDriver that is there", "the CSIDriver "+driver+" that is there has false", "attachRequired=true")
 	if err := kube.Create(t.Context(), left); err != nil {
 		t.Fatal(err)
 	}
 	remove(csiDriver)
-	if err := upgrade("false"); err == nil || !strings.Contains(err.Error(), "the VolumeAttachment left of "+driver+" to node node-a is there") {
-		t.Errorf("a VolumeAttachment is left: %v", err)
-	}
+	refused("a VolumeAttachment is left", "the VolumeAttachment left of "+driver+" to node node-a is there", "attachRequired=false")
+	becomes("V1's pods still run", true, "attachRequired=auto")
 	remove(left)
-	if err := upgrade("false"); err != nil {
+	becomes("what is there stays", true, "attachRequired=auto")
+	refused("a change back", "the CSIDriver "+driver+" that is there has true", "attachRequired=false")
+	remove(csiDriver)
+	becomes("nothing is attached", false, "attachRequired=false")
+	remove(csiDriver)
+	becomes("back again", true, "attachRequired=true")
+	remove(csiDriver)
+	// Whoever else makes the CSIDriver gets Kubernetes' default.
+	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set", "csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(csiDriver), csiDriver); err != nil || *csiDriver.Spec.AttachRequired {
-		t.Errorf("the CSIDriver is %+v: %v", csiDriver.Spec, err)
+	if !strings.Contains(rendered, "--attach-required=true") || strings.Contains(rendered, "kind: CSIDriver") {
+		t.Errorf("without a CSIDriver of ours the plug-ins are told: %s", rendered)
 	}
-	remove(csiDriver)
-	if err := upgrade("true"); err != nil {
-		t.Error(err)
-	}
+	becomes("as it was", false, "attachRequired=auto")
 }
 
 func nodeWritesItsOwn(t *testing.T, kube client.Client) {

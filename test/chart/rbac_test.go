@@ -15,7 +15,7 @@ import (
 
 // markers are where the code of each part of the driver says what it needs.
 var markers = map[string][]string{
-	"controller": {"internal/controller", "internal/csi/controller", "cmd/azuredisk/controller.go"},
+	"controller": {"internal/controller", "internal/csi/controller", "cmd/azuredisk/controller.go", "cmd/azuredisk/attachrequired.go"},
 	"node":       {"internal/csi/node", "internal/nodereport", "internal/registrar", "internal/imds", "cmd/azuredisk/node.go"},
 	"scheduler":  {"internal/scheduler", "cmd/azuredisk/scheduler.go"},
 }

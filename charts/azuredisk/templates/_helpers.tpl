@@ -292,19 +292,46 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses what Kubernetes cannot do: change attachRequired of a CSIDriver that is there, and forget VolumeAttachments that somebody has still to take back. */}}
-{{- define "azuredisk.checkAttachRequired" -}}
-{{- $driver := .Values.driverName -}}
-{{- $wanted := .Values.csiDriver.attachRequired -}}
-{{- $there := (lookup "storage.k8s.io/v1" "CSIDriver" "" $driver | default dict).spec | default dict -}}
-{{- if and (hasKey $there "attachRequired") (ne $there.attachRequired $wanted) -}}
-{{- fail (printf "csiDriver.attachRequired: %v, and the CSIDriver %s that is there has %v, which Kubernetes does not let anybody change. How to: docs/guides/without-volumeattachments.md" $wanted $driver $there.attachRequired) -}}
+{{/* The CSIDriver that is there, as YAML; empty where there is none, and where the chart is rendered without a cluster. */}}
+{{- define "azuredisk.csiDriverThere" -}}
+{{- (lookup "storage.k8s.io/v1" "CSIDriver" "" .Values.driverName | default dict).spec | default dict | toYaml -}}
 {{- end -}}
-{{- if not $wanted -}}
+
+{{/* The name of a VolumeAttachment of the driver and its node, in words; empty if there is none. */}}
+{{- define "azuredisk.volumeAttachmentThere" -}}
+{{- $driver := .Values.driverName -}}
 {{- range (lookup "storage.k8s.io/v1" "VolumeAttachment" "" "" | default dict).items -}}
 {{- if eq .spec.attacher $driver -}}
-{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s of %s to node %s is there, which nobody would take back any more. How to: docs/guides/without-volumeattachments.md" .metadata.name $driver .spec.nodeName) -}}
+{{- printf "%s of %s to node %s" .metadata.name $driver .spec.nodeName -}}
+{{- break -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/*
+csiDriver.attachRequired as it is to be: what the values say, or else what a CSIDriver that is there has, since Kubernetes does not let anybody change
+it. Where there is none: true if something is attached by a VolumeAttachment, or if somebody else is to make the CSIDriver, whose own default is true; and false otherwise.
+*/}}
+{{- define "azuredisk.attachRequired" -}}
+{{- $there := include "azuredisk.csiDriverThere" . | fromYaml -}}
+{{- if kindIs "bool" .Values.csiDriver.attachRequired -}}
+{{- .Values.csiDriver.attachRequired -}}
+{{- else if hasKey $there "attachRequired" -}}
+{{- $there.attachRequired -}}
+{{- else -}}
+{{- or (not .Values.csiDriver.create) (ne (include "azuredisk.volumeAttachmentThere" .) "") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses what Kubernetes cannot do: change attachRequired of a CSIDriver that is there, and forget VolumeAttachments that somebody has still to take back. */}}
+{{- define "azuredisk.checkAttachRequired" -}}
+{{- $wanted := eq (include "azuredisk.attachRequired" .) "true" -}}
+{{- $there := include "azuredisk.csiDriverThere" . | fromYaml -}}
+{{- if and (hasKey $there "attachRequired") (ne $there.attachRequired $wanted) -}}
+{{- fail (printf "csiDriver.attachRequired: %v, and the CSIDriver %s that is there has %v, which Kubernetes does not let anybody change. How to: docs/guides/without-volumeattachments.md" $wanted .Values.driverName $there.attachRequired) -}}
+{{- end -}}
+{{- $left := include "azuredisk.volumeAttachmentThere" . -}}
+{{- if and (not $wanted) $left -}}
+{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s is there, which nobody would take back any more. How to: docs/guides/without-volumeattachments.md" $left) -}}
 {{- end -}}
 {{- end -}}

@@ -54,7 +54,7 @@
     {{- with $sidecars.provisioner.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-{{- if .Values.csiDriver.attachRequired }}
+{{- if eq (include "azuredisk.attachRequired" .) "true" }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "attacher" "values" $sidecars.attacher) }}
     - --default-fstype=ext4
     - --worker-threads={{ $sidecars.attacher.workerThreads }}
