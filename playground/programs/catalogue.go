@@ -13,8 +13,10 @@ package programs
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"sort"
+	"strings"
 )
 
 const (
@@ -33,6 +35,15 @@ type Program struct {
 	Package string
 	// Version is the released version that the tool module pins.
 	Version string
+}
+
+// builtAs is the name that Go gives the program: the last element of its package that is not a major version.
+func (p Program) builtAs() string {
+	name := path.Base(p.Package)
+	if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" {
+		name = path.Base(path.Dir(p.Package))
+	}
+	return name
 }
 
 // Catalogue lists every program, in the order in which they are best built.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,8 +23,8 @@ type Builder struct {
 	Source string
 	// Cache is the root of the cache. Programs go to Cache/programs.
 	Cache string
-	// Progress receives one line per program built and a line every few seconds
-	// while one is being built. It may be nil.
+	// Progress receives a line when the programs of a tool module begin to be built, when they are, and every few seconds
+	// in between. It may be nil.
 	Progress func(format string, args ...any)
 
 	goVersion string
@@ -64,7 +65,8 @@ func (b *Builder) Path(ctx context.Context, name string) (string, error) {
 }
 
 // Ensure builds those of the named programs that the cache does not hold, all of
-// them if none is named, and returns the path of each by its name.
+// them if none is named, and returns the path of each by its name. The programs of a tool module are
+// built together; the sources of the next one are fetched meanwhile.
 func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]string, error) {
 	if len(names) == 0 {
 		for _, p := range Catalogue {
@@ -72,6 +74,7 @@ func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]strin
 		}
 	}
 	paths := make(map[string]string, len(names))
+	var missing []toolBuild
 	for _, name := range names {
 		p, err := Find(name)
 		if err != nil {
@@ -82,14 +85,76 @@ func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]strin
 			return nil, err
 		}
 		paths[name] = path
-		if isExecutable(path) {
-			continue
+		if !isExecutable(path) {
+			missing = withProgram(missing, p, filepath.Dir(path))
 		}
-		if err := b.build(ctx, p, path); err != nil {
-			return nil, fmt.Errorf("build %s %s: %w", p.Name, p.Version, err)
+	}
+	if len(missing) > 1 {
+		defer b.fetch(ctx, missing[1:])()
+	}
+	for _, build := range missing {
+		if err := b.build(ctx, build); err != nil {
+			return nil, fmt.Errorf("build %s: %w", build, err)
 		}
 	}
 	return paths, nil
+}
+
+// fetch has Go fetch the sources of what is built later, until the returned function is called. Where that fails, the build says why.
+func (b *Builder) fetch(ctx context.Context, builds []toolBuild) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	fetched := make(chan struct{})
+	go func() {
+		defer close(fetched)
+		for _, build := range builds {
+			_ = b.goTool(ctx, build.module, "list", append([]string{"-deps", "-f", "{{/* only to have them */}}"}, build.packages()...)...).Run()
+		}
+	}()
+	return func() {
+		cancel()
+		<-fetched
+	}
+}
+
+// toolBuild is what is built of a tool module, into a folder.
+type toolBuild struct {
+	module   string
+	dir      string
+	programs []Program
+}
+
+func withProgram(builds []toolBuild, p Program, dir string) []toolBuild {
+	i := slices.IndexFunc(builds, func(t toolBuild) bool { return t.module == p.Module })
+	if i < 0 {
+		i, builds = len(builds), append(builds, toolBuild{module: p.Module, dir: dir})
+	}
+	builds[i].programs = append(builds[i].programs, p)
+	return builds
+}
+
+func (t toolBuild) packages() []string {
+	var packages []string
+	for _, p := range t.programs {
+		packages = append(packages, p.Package)
+	}
+	return packages
+}
+
+// String lists the programs and their versions.
+func (t toolBuild) String() string {
+	var list []string
+	for _, p := range t.programs {
+		list = append(list, p.Name+" "+p.Version)
+	}
+	return strings.Join(list, ", ")
+}
+
+// goTool is a command of Go's in the folder of a tool module.
+func (b *Builder) goTool(ctx context.Context, module, command string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", append([]string{command, "-mod=readonly"}, args...)...)
+	cmd.Dir = filepath.Join(b.Source, module)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	return cmd
 }
 
 // Sources returns the folder with the sources of a Go module at the version that a tool
@@ -109,48 +174,55 @@ func (b *Builder) Sources(ctx context.Context, tools, module string) (string, er
 	return found.Dir, nil
 }
 
-func (b *Builder) build(ctx context.Context, p Program, path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+// build builds what is missing of a tool module with one call of Go, which compiles what the programs share once and links several at a time.
+func (b *Builder) build(ctx context.Context, t toolBuild) error {
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := b.lock(ctx, p.Name)
+	unlock, err := b.lock(ctx, t.String())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if isExecutable(path) { // another process was faster
+	// Another process may have been faster.
+	t.programs = slices.DeleteFunc(t.programs, func(p Program) bool { return isExecutable(filepath.Join(t.dir, p.Name)) })
+	if len(t.programs) == 0 {
 		return nil
 	}
-	partial := fmt.Sprintf("%s.partial.%d", path, os.Getpid())
-	defer os.Remove(partial)
-
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath",
-		"-ldflags", ldflags(p.Module), "-o", partial, p.Package)
-	cmd.Dir = filepath.Join(b.Source, p.Module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	partial, err := os.MkdirTemp(filepath.Dir(t.dir), "partial-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(partial)
+	cmd := b.goTool(ctx, t.module, "build", append([]string{"-trimpath", "-ldflags", ldflags(t.module), "-o", partial + "/"}, t.packages()...)...)
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
-	done := b.report(p)
+	done := b.report(t)
 	err = cmd.Run()
 	done(err)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, lastLines(output.String(), 30))
 	}
-	return os.Rename(partial, path)
+	for _, p := range t.programs {
+		if err := os.Rename(filepath.Join(partial, p.builtAs()), filepath.Join(t.dir, p.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // report prints the progress of one build until the returned function is called.
-func (b *Builder) report(p Program) func(error) {
+func (b *Builder) report(t toolBuild) func(error) {
 	if b.Progress == nil {
 		return func(error) {}
 	}
 	start, ticker, stop := time.Now(), time.NewTicker(15*time.Second), make(chan struct{})
-	b.Progress("building %s %s", p.Name, p.Version)
+	b.Progress("building %s", t)
 	go func() {
 		for {
 			select {
 			case <-ticker.C:
-				b.Progress("building %s %s, %.0f s so far", p.Name, p.Version, time.Since(start).Seconds())
+				b.Progress("building the %s programs, %.0f s so far", t.module, time.Since(start).Seconds())
 			case <-stop:
 				return
 			}
@@ -160,7 +232,7 @@ func (b *Builder) report(p Program) func(error) {
 		ticker.Stop()
 		close(stop)
 		if err == nil {
-			b.Progress("built    %s %s in %.0f s", p.Name, p.Version, time.Since(start).Seconds())
+			b.Progress("built    the %s programs in %.0f s", t.module, time.Since(start).Seconds())
 		}
 	}
 }

@@ -11,19 +11,67 @@ import (
 func newTestBuilder(t *testing.T) *Builder {
 	t.Helper()
 	b := &Builder{Source: t.TempDir(), Cache: t.TempDir()}
-	dir := filepath.Join(b.Source, "coredns")
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	write(t, filepath.Join(b.Source, "coredns", "go.mod"), "module github.com/azuredisk-csi/azuredisk/playground/programs/coredns\n\ngo 1.26.0\n")
+	write(t, filepath.Join(b.Source, "coredns", "main.go"), program)
+	return b
+}
+
+// program is one that does nothing.
+const program = "package main\n\nfunc main() {}\n"
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{
-		"go.mod":  "module github.com/azuredisk-csi/azuredisk/playground/programs/coredns\n\ngo 1.26.0\n",
-		"main.go": "package main\n\nfunc main() {}\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addTools makes a tool module that pins a Go module, with programs that do nothing in folders of that.
+func addTools(t *testing.T, b *Builder, tools, module, version string, folders ...string) {
+	t.Helper()
+	sources := t.TempDir()
+	write(t, filepath.Join(sources, "go.mod"), "module "+module+"\n\ngo 1.26.0\n")
+	for _, folder := range folders {
+		write(t, filepath.Join(sources, folder, "main.go"), program)
+	}
+	write(t, filepath.Join(b.Source, tools, "go.mod"),
+		"module tools\n\ngo 1.26.0\n\nrequire "+module+" "+version+"\n\nreplace "+module+" => "+sources+"\n")
+}
+
+func TestProgramsOfSeveralModulesHaveTheirOwnNames(t *testing.T) {
+	b := newTestBuilder(t)
+	addTools(t, b, "etcd", "go.etcd.io/etcd/server/v3", "v3.7.3", ".")
+	addTools(t, b, "containerd", "github.com/containernetworking/plugins", "v1.9.1", "plugins/main/ptp", "plugins/ipam/host-local")
+	names := []string{"ptp", "etcd", "coredns", "host-local"}
+	built, err := b.Ensure(t.Context(), names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if path := built[name]; filepath.Base(path) != name || !isExecutable(path) {
+			t.Errorf("%s is %s, and not a program", name, path)
 		}
 	}
-	return b
+	if left, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "partial-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	before, err := os.Stat(built["ptp"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(built["host-local"]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = b.Ensure(t.Context(), names...); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(built["ptp"])
+	if err != nil || !os.SameFile(before, after) || !isExecutable(built["host-local"]) {
+		t.Errorf("only what is missing is to be built: %v", err)
+	}
 }
 
 func TestAProgramIsBuiltOnceAndAgainWhenItsModuleChanges(t *testing.T) {
@@ -70,6 +118,8 @@ func TestABuildThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	left, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "bin", "*"))
+	partial, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "partial-*"))
+	left = append(left, partial...)
 	if len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
