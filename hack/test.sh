@@ -7,15 +7,16 @@ cd "$(dirname "$0")/.."
 self=hack/test.sh
 . hack/stages.sh
 
-# Real clusters and devices mostly wait. What only computes fills the gaps, at the lowest priority, but for the simulation, which is to be through in five minutes;
-# csi-sanity and the faults are through before a cluster is measured.
-all=(packages build programs simulation unit e2e
-  lane 0 unit sanity chaos
-  lane 19 programs verify lint playground-unit)
+# Real clusters and devices mostly wait. What only computes fills the gaps, at the lowest priority: the race detector compiles everything once more before
+# the unit tests come. The simulation is to be through in five minutes, and so has both processors to itself; csi-sanity and the faults are through before a
+# cluster is measured.
+all=(packages build programs simulation e2e unit
+  lane 0 simulation sanity chaos
+  lane 19 programs race verify lint playground-unit)
 
 needs() {
   case "$1" in
-    unit|sanity|chaos|e2e) echo "packages build programs" ;;
+    unit|race|sanity|chaos|e2e) echo "packages build programs" ;;
     verify) echo "packages build programs" ;;
     programs) echo "packages build" ;;
     *) echo "" ;;
@@ -23,25 +24,28 @@ needs() {
 }
 
 stage_packages()        { hack/install-packages.sh; }
-stage_build()           { make --no-print-directory build; }
-stage_programs()        { bin/playground programs ensure; }
+# Compilers have memory enough here to look for garbage half as often.
+stage_build()           { GOGC=200 make --no-print-directory build; }
+stage_programs()        { GOGC=200 bin/playground programs ensure; }
+stage_race()            { CGO_ENABLED=1 GOGC=200 go build -race ./...; }
 stage_verify()          { hack/verify.sh && hack/stages-test.sh; }
+# The linters vet everything, so the tests need not.
 stage_lint()            { make --no-print-directory lint; }
 # Tests of what was built beside them (our programs, the chart) run every time, in an order of its own each time. What the tests' own programs are
 # made of is the same for the same code and the same pinned programs, so Go may remember that it passed.
 stage_unit() {
-  local all built race=(env CGO_ENABLED=1 go test -race -timeout 20m)
+  local all built race=(env CGO_ENABLED=1 go test -race -vet=off -timeout 20m)
   all=$(go list ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench -e /test/simulation)
   built=$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $all | grep -E 'testkit/tree|/test/stack' | cut -d" " -f1)
   AZUREDISK_PROGRAMS=$(bin/playground programs list | sha256sum)
   export AZUREDISK_PROGRAMS
   "${race[@]}" -count=1 -shuffle=on -p 3 $built && "${race[@]}" -p 3 $(grep -v -x -F "$built" <<<"$all")
 }
-stage_playground-unit() { (cd playground && go test -shuffle=on -timeout 10m ./...); }
+stage_playground-unit() { (cd playground && go test -vet=off -shuffle=on -timeout 10m ./...); }
 # The simulation is the same for the same code, so Go may remember that it passed, also in another clone.
-stage_simulation()      { GODEBUG=adaptivestackstart=1 go test -timeout 15m -v ./test/simulation; }
-stage_sanity()          { go test -count=1 -timeout 10m -v ./test/sanity && go test -count=1 -timeout 10m -v ./test/sanity -access block; }
-stage_chaos()           { go test -count=1 -timeout 15m -v ./test/chaos/...; }
+stage_simulation()      { GODEBUG=adaptivestackstart=1 go test -vet=off -timeout 15m -v ./test/simulation; }
+stage_sanity()          { go test -vet=off -count=1 -timeout 10m -v ./test/sanity && go test -vet=off -count=1 -timeout 10m -v ./test/sanity -access block; }
+stage_chaos()           { go test -vet=off -count=1 -timeout 15m -v ./test/chaos/...; }
 stage_e2e()             { hack/e2e.sh; }
 
 if [ "${1-}" = --lane ]; then
