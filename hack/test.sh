@@ -16,8 +16,7 @@ all=(packages build programs simulation e2e unit
 
 needs() {
   case "$1" in
-    unit|race|sanity|chaos|e2e) echo "packages build programs" ;;
-    verify) echo "packages build programs" ;;
+    unit|race|sanity|chaos|e2e|verify) echo "packages build programs" ;;
     programs) echo "packages build" ;;
     *) echo "" ;;
   esac

@@ -145,7 +145,7 @@ func (in AttachDetachInput) leaving(node string) bool {
 // cutOff says that a multi-node volume is being taken from the node, or was, because the node was lost, and that Kubernetes does not know it yet.
 func (in AttachDetachInput) cutOff(node string) bool {
 	a := in.attachment(node)
-	return a != nil && slices.Contains(a.Finalizers, apiv1.FinalizerFenced)
+	return a != nil && Fenced(a)
 }
 
 // anotherVM says that the volume was published to the VM that the node was before: the one that it is now cannot use it.

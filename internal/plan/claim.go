@@ -91,6 +91,11 @@ func Void(attachment *apiv1.AzVolumeAttachment) bool {
 	return p != nil && p.Epoch >= attachment.Spec.Epoch
 }
 
+// Fenced says that the failover has decided to take a multi-node volume from the attachment's node, and that Kubernetes does not know all of it yet.
+func Fenced(attachment *apiv1.AzVolumeAttachment) bool {
+	return slices.Contains(attachment.Finalizers, apiv1.FinalizerFenced)
+}
+
 // Proven says whether an attachment's node can no longer write to the volume under any epoch up to the attachment's.
 func Proven(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
 	epoch := attachment.Spec.Epoch

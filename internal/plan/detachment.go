@@ -24,7 +24,7 @@ func (s *AttachmentStep) leave(in AttachmentInput) {
 		s.attachRunning(in)
 	case !Proven(in.Volume, a) && held(in):
 		s.condition(in, conditionNow(a), ReasonPrimaryHeld, "the node is primary; the attachment goes when the volume has been released")
-	case !Proven(in.Volume, a) && (in.NodeLost || Fencing(in.Volume, a.Spec.NodeName) || slices.Contains(a.Finalizers, apiv1.FinalizerFenced)):
+	case !Proven(in.Volume, a) && (in.NodeLost || Fencing(in.Volume, a.Spec.NodeName) || Fenced(a)):
 		s.fence(in)
 	case !Proven(in.Volume, a):
 		s.condition(in, conditionNow(a), ReasonWaitingForProof, "no proof yet that the node let go of the volume")

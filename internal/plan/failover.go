@@ -48,7 +48,7 @@ func (v FailoverVolume) Epoch() int64 {
 // finalizer says so: the deletion that follows is part of what is carried through.
 func (v FailoverVolume) Decided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		return v.Attachment != nil && slices.Contains(v.Attachment.Finalizers, apiv1.FinalizerFenced)
+		return v.Attachment != nil && Fenced(v.Attachment)
 	}
 	return Fencing(v.Volume, node)
 }

@@ -60,7 +60,7 @@ func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, bac
 	switch {
 	case a.Spec.Role != apiv1.RolePrimary:
 		return false
-	case slices.Contains(a.Finalizers, apiv1.FinalizerFenced):
+	case Fenced(a):
 		return !back(a.Spec.NodeName)
 	case Proven(volume, a):
 		return false

@@ -124,17 +124,13 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	const driver = "disk.csi.azure.com"
 	const guide = "docs/guides/without-volumeattachments.md"
-	upgrade := func(values ...string) error {
-		arguments := []string{"upgrade", release, chartDir(), "--reuse-values", "--kubeconfig", config, "-n", namespace}
-		for _, value := range values {
-			arguments = append(arguments, "--set", "csiDriver."+value)
-		}
-		_, err := helm(t, arguments...)
+	upgrade := func(required string) error {
+		_, err := helm(t, "upgrade", release, chartDir(), "--reuse-values", "--set", "csiDriver.attachRequired="+required, "--kubeconfig", config, "-n", namespace)
 		return err
 	}
-	becomes := func(what string, wanted bool, values ...string) {
+	becomes := func(what string, wanted bool, required string) {
 		t.Helper()
-		if err := upgrade(values...); err != nil {
+		if err := upgrade(required); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		var is storagev1.CSIDriver
@@ -149,9 +145,9 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 			t.Errorf("%s: the controller is told otherwise: %s", what, told)
 		}
 	}
-	refused := func(what, why string, values ...string) {
+	refused := func(what, why, required string) {
 		t.Helper()
-		if err := upgrade(values...); err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), guide) {
+		if err := upgrade(required); err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), guide) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -167,21 +163,21 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 		ObjectMeta: metav1.ObjectMeta{Name: "left"},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "node-a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
 	}
-	becomes("a new cluster", false, "attachRequired=auto")
-	refused("a change of the CSIDriver that is there", "the CSIDriver "+driver+" that is there has false", "attachRequired=true")
+	becomes("a new cluster", false, "auto")
+	refused("a change of the CSIDriver that is there", "the CSIDriver "+driver+" that is there has false", "true")
 	if err := kube.Create(t.Context(), left); err != nil {
 		t.Fatal(err)
 	}
 	remove(csiDriver)
-	refused("a VolumeAttachment is left", "the VolumeAttachment left of "+driver+" to node node-a is there", "attachRequired=false")
-	becomes("V1's pods still run", true, "attachRequired=auto")
+	refused("a VolumeAttachment is left", "the VolumeAttachment left of "+driver+" to node node-a is there", "false")
+	becomes("V1's pods still run", true, "auto")
 	remove(left)
-	becomes("what is there stays", true, "attachRequired=auto")
-	refused("a change back", "the CSIDriver "+driver+" that is there has true", "attachRequired=false")
+	becomes("what is there stays", true, "auto")
+	refused("a change back", "the CSIDriver "+driver+" that is there has true", "false")
 	remove(csiDriver)
-	becomes("nothing is attached", false, "attachRequired=false")
+	becomes("nothing is attached", false, "false")
 	remove(csiDriver)
-	becomes("back again", true, "attachRequired=true")
+	becomes("back again", true, "true")
 	remove(csiDriver)
 	// Whoever else makes the CSIDriver gets Kubernetes' default.
 	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set", "csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
@@ -191,7 +187,7 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	if !strings.Contains(rendered, "--attach-required=true") || strings.Contains(rendered, "kind: CSIDriver") {
 		t.Errorf("without a CSIDriver of ours the plug-ins are told: %s", rendered)
 	}
-	becomes("as it was", false, "attachRequired=auto")
+	becomes("as it was", false, "auto")
 }
 
 func nodeWritesItsOwn(t *testing.T, kube client.Client) {

@@ -330,8 +330,9 @@ it. Where there is none: true if something is attached by a VolumeAttachment, or
 {{- if and (hasKey $there "attachRequired") (ne $there.attachRequired $wanted) -}}
 {{- fail (printf "csiDriver.attachRequired: %v, and the CSIDriver %s that is there has %v, which Kubernetes does not let anybody change. How to: docs/guides/without-volumeattachments.md" $wanted .Values.driverName $there.attachRequired) -}}
 {{- end -}}
-{{- $left := include "azuredisk.volumeAttachmentThere" . -}}
-{{- if and (not $wanted) $left -}}
-{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s is there, which nobody would take back any more. How to: docs/guides/without-volumeattachments.md" $left) -}}
+{{- if not $wanted -}}
+{{- with include "azuredisk.volumeAttachmentThere" . -}}
+{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s is there, which nobody would take back any more. How to: docs/guides/without-volumeattachments.md" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -3,7 +3,6 @@ package failover
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -38,7 +37,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	onAttachment := func(_ context.Context, o client.Object) []reconcile.Request {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
-			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || slices.Contains(a.Finalizers, apiv1.FinalizerFenced))
+			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || plan.Fenced(a))
 		}
 		return nil
 	}

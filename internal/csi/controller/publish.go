@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -261,7 +260,7 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 				return nil, false, err
 			}
 			continue // and wait until it is gone
-		case v.Spec.Access == apiv1.AccessMultiNode && slices.Contains(a.Finalizers, apiv1.FinalizerFenced):
+		case v.Spec.Access == apiv1.AccessMultiNode && plan.Fenced(a):
 			// Decided, and not yet deleted. A success now would be taken back a moment later.
 			return nil, false, grpcstatus.Errorf(codes.Aborted, "volume %s is being taken from node %s, which was lost", v.Name, node.Name)
 		}
