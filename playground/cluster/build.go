@@ -49,7 +49,7 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 	if err := host.Preflight(string(dir), programs.CacheDir()); err != nil {
 		return nil, fmt.Errorf("this machine cannot run a playground:\n%w", err)
 	}
-	if err := refuseAnother(dir); err != nil {
+	if err := refuseIfUp(dir); err != nil {
 		return nil, err
 	}
 	b, err := newBuilder(progress)
@@ -233,9 +233,9 @@ func (b *builder) own(ctx context.Context, module, name string, tags ...string) 
 	defer os.RemoveAll(partial)
 	built := filepath.Join(partial, name)
 	// Without the state of the repository in it, an unchanged program has unchanged bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", built, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", built, "./cmd/"+name)
 	cmd.Dir = filepath.Join(b.root, module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+programs.GoFlags, "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}

@@ -26,10 +26,6 @@ func Down(ctx context.Context, dir state.Dir, progress Progress) error {
 			return err
 		}
 	}
-	// With another one up, what is found on the machine may be that one's.
-	if err := refuseAnother(dir); err != nil {
-		return fmt.Errorf("nothing was cleaned up: %w", err)
-	}
 	if err := Clean(dir); err != nil {
 		return err
 	}
@@ -38,7 +34,7 @@ func Down(ctx context.Context, dir state.Dir, progress Progress) error {
 }
 
 // Clean removes what a playground whose processes are gone has left: loop devices,
-// control groups, changed kernel settings, files. Its mounts and network namespaces
+// control groups, changed kernel settings unless another playground needs them, files. Its mounts and network namespaces
 // went with its processes.
 func Clean(dir state.Dir) error {
 	prefix, err := azure.LoopPrefix(dir.Azure())
@@ -48,11 +44,11 @@ func Clean(dir state.Dir) error {
 	if err := host.DetachLoopDevices(string(dir), prefix); err != nil {
 		return fmt.Errorf("detach loop devices: %w", err)
 	}
-	cgroups, err := host.DetectCgroups()
+	cgroups, err := host.DetectCgroups(string(dir))
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(cgroups.Remove(""), host.Restore(dir.Settings())); err != nil {
+	if err := errors.Join(cgroups.Remove(""), host.Machine().Restore()); err != nil {
 		return err
 	}
 	return dir.Clear()

@@ -29,12 +29,7 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 	if err := os.MkdirAll(string(dir), 0o755); err != nil {
 		return nil, err
 	}
-	if _, alive, err := dir.Supervisor(); err != nil {
-		return nil, err
-	} else if alive {
-		return nil, errors.New("a playground is up already")
-	}
-	if err := refuseAnother(dir); err != nil {
+	if err := refuseIfUp(dir); err != nil {
 		return nil, err
 	}
 	if err := Clean(dir); err != nil {
@@ -63,18 +58,13 @@ func Up(ctx context.Context, dir state.Dir, opts state.Options, progress Progres
 	return nil, errors.Join(err, Down(context.WithoutCancel(ctx), dir, progress))
 }
 
-// refuseAnother fails if a playground is up on this machine.
-func refuseAnother(dir state.Dir) error {
-	other, err := state.Claimant()
-	switch {
-	case err != nil:
-		return fmt.Errorf("find out whether another playground is up: %w", err)
-	case other == dir:
-		return errors.New("a playground is up already")
-	case other != "":
-		return fmt.Errorf("another playground is up on this machine, in %s: there can be one at a time (`playground down --state %s`)", other, other)
+// refuseIfUp fails if the playground of this state folder is up.
+func refuseIfUp(dir state.Dir) error {
+	_, alive, err := dir.Supervisor()
+	if err == nil && alive {
+		err = fmt.Errorf("a playground is up already in %s; another one needs a state folder of its own (--state)", dir)
 	}
-	return nil
+	return err
 }
 
 // adopt gives the playground its own link to a program, or copy of it, because the

@@ -5,6 +5,7 @@ package host
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,11 @@ import (
 	"time"
 )
 
-// cgroupName is the control group under which everything of a playground is.
-const cgroupName = "azpg"
+// Group is the name of the control group under which everything of the playground in that state folder is.
+func Group(stateDir string) string {
+	sum := sha256.Sum256([]byte(stateDir))
+	return fmt.Sprintf("azpg-%x", sum[:4])
+}
 
 // Hierarchy is one mounted hierarchy of control groups.
 type Hierarchy struct {
@@ -30,19 +34,24 @@ type Hierarchy struct {
 	Options string `json:"options"`
 }
 
-// Cgroups is the layout of the machine's control groups.
+// Cgroups are the control groups of a playground.
 type Cgroups struct {
+	// Group is that of the whole playground, in each hierarchy.
+	Group string `json:"group"`
+	// Hierarchies is the layout of the machine's control groups.
 	Hierarchies []Hierarchy `json:"hierarchies"`
 }
 
-// DetectCgroups reads the layout from the mounts that this process sees.
-func DetectCgroups() (Cgroups, error) {
+// DetectCgroups reads the layout from the mounts that this process sees. The playground is the one in that state folder.
+func DetectCgroups(stateDir string) (Cgroups, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return Cgroups{}, err
 	}
 	defer file.Close()
-	return parseCgroups(file)
+	c, err := parseCgroups(file)
+	c.Group = Group(stateDir)
+	return c, err
 }
 
 func parseCgroups(mountinfo io.Reader) (Cgroups, error) {
@@ -106,7 +115,7 @@ func (c Cgroups) Describe() string {
 // moves this process there.
 func (c Cgroups) Join(name string) error {
 	for _, h := range c.Hierarchies {
-		top := filepath.Join(h.Mount, cgroupName)
+		top := filepath.Join(h.Mount, c.Group)
 		dir := filepath.Join(top, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make control group: %w", err)
@@ -167,7 +176,7 @@ func inheritCPUSet(dirs ...string) error {
 func (c Cgroups) Remove(under string) error {
 	var failures []error
 	for _, h := range c.Hierarchies {
-		top := filepath.Join(h.Mount, cgroupName, under)
+		top := filepath.Join(h.Mount, c.Group, under)
 		var dirs []string
 		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {

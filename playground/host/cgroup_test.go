@@ -16,7 +16,7 @@ func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
 	}{
 		"version 2": {
 			mounts:   "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate",
-			want:     Cgroups{[]Hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2"}}},
+			want:     Cgroups{Hierarchies: []Hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2"}}},
 			describe: "cgroup v2", unified: true,
 		},
 		"hybrid, one hierarchy per controller": {
@@ -24,7 +24,7 @@ func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
 				"32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n" +
 				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n" +
 				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
-			want: Cgroups{[]Hierarchy{
+			want: Cgroups{Hierarchies: []Hierarchy{
 				{Mount: "/sys/fs/cgroup/cpu", Type: "cgroup", Options: "cpu"},
 				{Mount: "/sys/fs/cgroup/systemd", Type: "cgroup", Options: "none,name=systemd"},
 				{Mount: "/sys/fs/cgroup/unified", Type: "cgroup2"},
@@ -33,7 +33,7 @@ func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
 		},
 		"version 1 with controllers together and a release agent": {
 			mounts: "35 31 0:32 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,xattr,release_agent=/lib/x,cpu,cpuacct",
-			want: Cgroups{[]Hierarchy{
+			want: Cgroups{Hierarchies: []Hierarchy{
 				{Mount: "/sys/fs/cgroup/cpu,cpuacct", Type: "cgroup", Options: "cpu,cpuacct"},
 			}},
 			describe: "cgroup v1",

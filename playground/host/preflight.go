@@ -67,7 +67,7 @@ func Preflight(stateDir, cacheDir string) error {
 	if len(packages) > 0 {
 		fault("programs of these packages are missing: %s (run hack/install-packages.sh)", strings.Join(packages, ", "))
 	}
-	if _, err := DetectCgroups(); err != nil {
+	if _, err := DetectCgroups(stateDir); err != nil {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)

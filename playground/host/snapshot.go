@@ -14,8 +14,8 @@ import (
 type Traces []string
 
 // LookForTraces lists mounts, loop devices that are in use, network devices, packet
-// filter rules, control groups, and the kernel settings that a playground changes.
-// prefixes are those of the names of the files under its loop devices.
+// filter rules, control groups, and the kernel settings that a playground changes. The control groups and loop devices of other playgrounds are left out;
+// the settings are the same for all of them. prefixes are those of the names of the files under its loop devices.
 func LookForTraces(stateDir string, prefixes ...string) (Traces, error) {
 	var t Traces
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -36,7 +36,7 @@ func LookForTraces(stateDir string, prefixes ...string) (Traces, error) {
 	}
 	t.names("network device", "/sys/class/net/*")
 	t.names("network namespace", "/run/netns/*")
-	t.names("control group", "/sys/fs/cgroup/"+cgroupName, "/sys/fs/cgroup/*/"+cgroupName)
+	t.names("control group", "/sys/fs/cgroup/"+Group(stateDir), "/sys/fs/cgroup/*/"+Group(stateDir))
 	t.names("folder", "/dev/disk")
 	for _, name := range append([]string{inotifySetting}, changedByKubelet...) {
 		if value, err := os.ReadFile("/proc/sys/" + name); err == nil {

@@ -6,13 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
@@ -45,9 +41,6 @@ func (d Dir) Options() string { return d.path("options.json") }
 
 // Record names the supervisor's process.
 func (d Dir) Record() string { return d.path("supervisor.json") }
-
-// Settings is how to put the machine's settings back.
-func (d Dir) Settings() string { return d.path("settings.json") }
 
 // Socket is where the supervisor listens.
 func (d Dir) Socket() string { return d.path("control.sock") }
@@ -98,24 +91,6 @@ func (d Dir) Clear() error {
 		}
 	}
 	return errors.Join(failures...)
-}
-
-// ClaimAddress is the abstract Unix socket of the one playground of a machine.
-const ClaimAddress = "@azuredisk-playground"
-
-// Claimant returns the state folder of the playground that is up on this machine, or
-// "" if there is none.
-func Claimant() (Dir, error) {
-	conn, err := net.Dial("unix", ClaimAddress)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	text, err := io.ReadAll(conn)
-	return Dir(strings.TrimSpace(string(text))), err
 }
 
 // Options are the choices with which a playground is brought up.

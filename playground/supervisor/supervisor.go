@@ -42,6 +42,8 @@ type Supervisor struct {
 	credentials controlplane.Credentials
 	events      *eventLog
 
+	// release says that this playground does not use the machine any more.
+	release      func()
 	lab          *network.Lab
 	controlPlane *controlplane.ControlPlane
 	proxies      *proxies
@@ -68,11 +70,6 @@ func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	only, err := claimMachine(dir)
-	if err != nil {
-		return err
-	}
-	defer only.Close()
 	listener, err := net.Listen("unix", dir.Socket())
 	if err != nil {
 		return fmt.Errorf("listen for commands: %w", err)
@@ -106,7 +103,7 @@ func (s *Supervisor) prepare() error {
 	if s.plan, err = s.opts.Plan(); err != nil {
 		return err
 	}
-	if s.cgroups, err = host.DetectCgroups(); err != nil {
+	if s.cgroups, err = host.DetectCgroups(string(s.dir)); err != nil {
 		return err
 	}
 	s.credentials = controlplane.Credentials{Dir: s.dir.ControlPlane("credentials"), Kubeadm: s.opts.Programs["kubeadm"], Plan: s.plan}
@@ -122,10 +119,11 @@ func (s *Supervisor) prepare() error {
 
 func (s *Supervisor) up(ctx context.Context) error {
 	s.progress("%s, %d nodes in %s", s.cgroups.Describe(), len(s.plan.Nodes), s.plan.Subnet)
-	notes, err := host.Prepare(s.dir.Settings())
+	release, notes, err := host.Machine().Use()
 	if err != nil {
 		return err
 	}
+	s.release = release
 	for _, note := range notes {
 		s.progress("%s", note)
 	}
@@ -276,6 +274,9 @@ func (s *Supervisor) down() {
 	}
 	if s.proxies != nil {
 		s.proxies.close()
+	}
+	if s.release != nil {
+		s.release()
 	}
 }
 
