@@ -22,7 +22,7 @@ import (
 const (
 	kubernetesVersion = "v1.36.3"
 	containerdVersion = "v2.4.2"
-	helmVersion       = "v3.22.0"
+	helmVersion       = "v3.21.4"
 )
 
 // Program is one executable that can be built.

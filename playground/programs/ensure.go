@@ -153,7 +153,7 @@ func (t toolBuild) String() string {
 func (b *Builder) goTool(ctx context.Context, module, command string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", append([]string{command, "-mod=readonly"}, args...)...)
 	cmd.Dir = filepath.Join(b.Source, module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+GoFlags, "GOWORK=off")
 	return cmd
 }
 
@@ -194,7 +194,7 @@ func (b *Builder) build(ctx context.Context, t toolBuild) error {
 		return err
 	}
 	defer os.RemoveAll(partial)
-	cmd := b.goTool(ctx, t.module, "build", append([]string{"-trimpath", "-ldflags", ldflags(t.module), "-o", partial + "/"}, t.packages()...)...)
+	cmd := b.goTool(ctx, t.module, "build", append([]string{"-ldflags", ldflags(t.module), "-o", partial + "/"}, t.packages()...)...)
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
 	done := b.report(t)

@@ -144,3 +144,18 @@ func TestNamesAreUniqueAndEveryModuleIsThere(t *testing.T) {
 		}
 	}
 }
+
+func TestOneSetOfFlagsIsUsedEverywhere(t *testing.T) {
+	for file, line := range map[string]string{
+		"Makefile":       "export GOFLAGS := " + GoFlags + "\n",
+		"hack/stages.sh": "GOFLAGS=\"" + GoFlags + "\"\n",
+	} {
+		data, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(data), line) {
+			t.Errorf("%s does not hold %q: Go would compile everything once more", file, line)
+		}
+	}
+}
