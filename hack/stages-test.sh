@@ -22,6 +22,13 @@ stage_broken-beside-endless() {
   until [ -e "$log_dir/endless.began" ]; do sleep 0.1; done
   return 3
 }
+# Is not through before somebody waits for it.
+stage_slow() { until [ -e "$log_dir/awaits.began" ]; do sleep 0.1; done; touch "$log_dir/slow.ended"; }
+stage_awaits() {
+  touch "$log_dir/awaits.began"
+  await_stage slow && [ -e "$log_dir/slow.ended" ]
+}
+stage_awaits-nothing() { await_stage slow; }
 # Waits until the lane is through, and then has the kernel give the lane's number to whatever the shell that started it starts next.
 stage_reuse() {
   local lane end
@@ -59,6 +66,10 @@ expect 1 "1 failed; failed or not run to the end: broken second" first broken se
 expect 0 "3 passed, 0 failed" first second lane 0 first beside
 expect 1 "1 failed; failed or not run to the end: broken beside" first second lane 19 first broken beside
 expect 1 "1 failed; failed or not run to the end: broken-beside-endless endless" first broken-beside-endless lane 0 first endless
+# A stage that needs what a lane makes.
+expect 0 "3 passed, 0 failed" first awaits lane 0 first slow
+expect 0 "3 passed, 0 failed" first awaits-nothing lane 0 first beside
+expect 1 "2 failed; failed or not run to the end: awaits broken slow" first awaits lane 0 first broken slow
 # A lane whose number another process has got since.
 expect 0 "3 passed, 0 failed" first reuse lane 0 first beside
 expect 1 "1 failed; failed or not run to the end: broken" first reuse lane 0 first beside broken

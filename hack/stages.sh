@@ -2,7 +2,7 @@
 # while it runs, and stops at the first that fails. Who calls it has its own path, from the current folder, in `self`.
 
 # As in the Makefile.
-export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
+export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath -gcflags=all=-dwarf=false"
 
 require_linux_root() {
   local missing=()
@@ -23,6 +23,8 @@ require_linux_root() {
 
 # Where the stages' output goes.
 log_dir=out/test
+# The stages of this run, as far as run_stages has been told.
+all_stages=()
 
 # run_stages STAGE ... [lane NICE AFTER STAGE ...] ...: those of a lane run one after the other as well, beside the others and at a priority of their own, from when
 # the stage AFTER, one of the first, is through. $self is the script that calls this, by its path from here: lanes are run by it.
@@ -30,13 +32,14 @@ run_stages() {
   require_linux_root
   mkdir -p "$log_dir"
   rm -f "$log_dir"/*.passed "$log_dir"/*.failed
-  local front=() nices=() afters=() lanes=() all=() missing=() stage i
+  local front=() nices=() afters=() lanes=() missing=() stage i
+  all_stages=()
   while [ $# -gt 0 ] && [ "$1" != lane ]; do front+=("$1"); shift; done
-  all=("${front[@]}")
+  all_stages=("${front[@]}")
   while [ $# -gt 0 ]; do
     nices+=("$2") afters+=("$3") lanes+=("")
     shift 3
-    while [ $# -gt 0 ] && [ "$1" != lane ]; do lanes[-1]+=" $1"; all+=("$1"); shift; done
+    while [ $# -gt 0 ] && [ "$1" != lane ]; do lanes[-1]+=" $1"; all_stages+=("$1"); shift; done
   done
   trap 'end_lanes; kill -TERM $(jobs -p) 2>/dev/null; wait; exit 130' INT TERM
   for stage in "${front[@]}"; do
@@ -50,12 +53,22 @@ run_stages() {
   # How a lane went is what its stages have left, not what wait says of it: bash forgets how a process ended when another gets its number,
   # and on a machine with 32768 of them one does before the longest stage is through.
   wait
-  for stage in "${all[@]}"; do [ -e "$log_dir/$stage.passed" ] || missing+=("$stage"); done
+  for stage in "${all_stages[@]}"; do [ -e "$log_dir/$stage.passed" ] || missing+=("$stage"); done
   if [ ${#missing[@]} -gt 0 ]; then
     echo "$(find "$log_dir" -maxdepth 1 -name '*.failed' | wc -l) failed; failed or not run to the end: ${missing[*]}"
     return 1
   fi
-  echo "${#all[@]} passed, 0 failed"
+  echo "${#all_stages[@]} passed, 0 failed"
+}
+
+# await_stage NAME waits, in one of the first stages, until a stage of a lane is through. It fails if a stage has failed. Where the stage is not run at all, there
+# is nothing to wait for.
+await_stage() {
+  [[ " ${all_stages[*]} " == *" $1 "* ]] || return 0
+  until [ -e "$log_dir/$1.passed" ]; do
+    if compgen -G "$log_dir/*.failed" >/dev/null; then return 1; fi
+    sleep 0.2
+  done
 }
 
 # end_lanes ends the lanes that still run, each a session and so a process group. Those that are through are not asked for: their number may be another's.
