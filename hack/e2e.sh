@@ -1,23 +1,56 @@
 #!/usr/bin/env bash
-# The end-to-end stage of the tests, on real clusters on this machine: the playground itself, from inside and
-# outside; then the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
-# moved, and the chart removed; the chart installed as it comes, and a node lost under a pod that writes; and the guide from
-# the V1 driver and back followed word by word. `playground down` fails if anything is left behind.
+# The end-to-end tests, on real clusters on this machine, as stages of their own: each ends with `playground down`, which fails if anything is left behind.
+# Usage: hack/e2e.sh [STAGE ...]; without arguments all of them. Their output goes to out/test/e2e/STAGE.log.
+#   selftest   the playground itself, from inside and outside
+#   volumes    the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
+#              moved, and the chart removed
+#   v1         the guide from the V1 driver and back followed word by word, and the chart removed; installed as it comes, and a node lost under a pod
+#              that writes; removed again
 set -euo pipefail
 cd "$(dirname "$0")/.."
-state=$(mktemp -d)
-export PLAYGROUND_STATE="${PLAYGROUND_STATE:-$state/playground}"
-cleanup() {
-  local status=$?
-  bin/playground down || status=1
-  rm -rf "$state"
-  exit $status
+self=hack/e2e.sh
+. hack/stages.sh
+log_dir=out/test/e2e
+
+# The selftest looks for what is left on the machine, so it has the machine's clusters to itself. The others mostly wait, and do so side by side.
+all=(selftest volumes lane 0 selftest v1)
+
+# Each in a process of its own, which ends at the first error: bash does not see to that in what run_stages calls.
+stage_selftest() { "$BASH" "$self" --play selftest; }
+stage_volumes()  { "$BASH" "$self" --play volumes; }
+stage_v1()       { "$BASH" "$self" --play v1; }
+
+selftest() {
+  bin/playground selftest
 }
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+
+volumes() {
+  echo "--- the life cycle of volumes"
+  echo 'csiDriver: {attachRequired: true}' >"$state/values.yaml"
+  bin/playground up --values "$state/values.yaml"
+  bin/playground lifecycle --out out/e2e
+  echo "--- upgrade"
+  echo 'logLevel: debug' >"$state/values.yaml"
+  bin/playground driver install --values "$state/values.yaml"
+  echo "--- a move with VolumeAttachments"
+  bin/playground run hello --out out/e2e
+  uninstall
+}
+
+v1() {
+  bin/playground up
+  echo "--- from V1 and back"
+  bin/playground migration --out out/e2e
+  uninstall
+  echo "--- node loss"
+  bin/playground driver install
+  bin/playground run node-power-cut --out out/e2e
+  uninstall
+}
 
 # uninstall removes the chart, and fails if anything of it is left.
 uninstall() {
+  echo "--- uninstall"
   # The scenarios have deleted their claims; the chart's guard refuses as long as their disks are being detached and deleted.
   bin/playground kubectl wait -n azure-disk-csi --for=delete azv --all --timeout=5m
   bin/playground kubectl wait -n azure-disk-csi --for=delete azva --all --timeout=1m
@@ -31,32 +64,18 @@ uninstall() {
   fi
 }
 
-echo "--- the playground without the driver"
-bin/playground selftest
+# play runs one of the above in a state folder of its own, and takes the playground there down.
+play() {
+  state=$(mktemp -d)
+  export PLAYGROUND_STATE="$state/playground"
+  trap 'status=$?; bin/playground down || status=1; rm -rf "$state"; exit $status' EXIT
+  trap 'exit 130' INT TERM
+  "$1"
+}
 
-echo "--- the life cycle of volumes"
-cat >"$state/with.yaml" <<'VALUES'
-csiDriver: {attachRequired: true}
-VALUES
-bin/playground up --values "$state/with.yaml"
-bin/playground lifecycle --out out/e2e
-
-echo "--- upgrade"
-cat >"$state/upgrade.yaml" <<'VALUES'
-logLevel: debug
-VALUES
-bin/playground driver install --values "$state/upgrade.yaml"
-
-echo "--- a move with VolumeAttachments"
-bin/playground run hello --out out/e2e
-
-echo "--- uninstall"
-uninstall
-
-echo "--- node loss"
-bin/playground driver install
-bin/playground run node-power-cut --out out/e2e
-uninstall
-
-echo "--- from V1 and back"
-bin/playground migration --out out/e2e
+case "${1-}" in
+  --lane) run_lane "${@:2}" ;;
+  --play) play "$2" ;;
+  "") run_stages "${all[@]}" ;;
+  *) run_stages "$@" ;;
+esac
