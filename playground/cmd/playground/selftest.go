@@ -11,7 +11,9 @@ func newSelftestCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "selftest",
 		Short: "Bring a playground up without the driver, test it from inside and outside, and take it down",
-		Args:  cobra.NoArgs,
+		Long: "Bring a playground up without the driver, test it from inside and outside, and take it down.\n\n" +
+			"Whatever is different on the machine afterwards is an error, so no other playground may come up or go down meanwhile.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return selftest.Run(cmd.Context(), state.Dir(*dir), newProgress())
 		},
