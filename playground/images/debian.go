@@ -40,28 +40,26 @@ func (s *Store) debian(ctx context.Context) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, "1", suite, debianPackages, notNeeded, goarch())
 	path := s.path("debian-" + hex.EncodeToString(hash.Sum(nil))[:12] + ".rootfs.tar")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
+	return path, s.once(ctx, path, func() error { return s.bootstrap(ctx, suite, path) })
+}
+
+func (s *Store) bootstrap(ctx context.Context, suite, path string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(path), "debian-")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
 	s.progress("making a small %s with debootstrap (about a minute, once)", suite)
 	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+strings.Join(debianPackages, ","), suite, dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("debootstrap %s (is it installed? run hack/install-packages.sh): %w\n%s", suite, err, tail(string(out), 10))
+		return fmt.Errorf("debootstrap %s (is it installed? run hack/install-packages.sh): %w\n%s", suite, err, tail(string(out), 10))
 	}
 	if err := writeTree(path, dir); err != nil {
-		return "", fmt.Errorf("pack the root filesystem: %w", err)
+		return fmt.Errorf("pack the root filesystem: %w", err)
 	}
 	s.progress("made a small %s in %.0f s", suite, time.Since(start).Seconds())
-	return path, nil
+	return nil
 }
 
 // hostSuite is the code name of the host's release, which debootstrap takes.

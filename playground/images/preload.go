@@ -31,25 +31,25 @@ func (s *Store) Preload(ctx context.Context, programs, snapshotter string, list 
 		fmt.Fprintln(hash, image.Ref, filepath.Base(image.Tar))
 	}
 	dir := s.path("preloaded-" + hex.EncodeToString(hash.Sum(nil))[:keyLength])
-	if cache.Use(dir) {
-		return dir, nil
-	}
+	return dir, s.once(ctx, dir, func() error { return s.preload(ctx, programs, snapshotter, list, dir) })
+}
+
+func (s *Store) preload(ctx context.Context, programs, snapshotter string, list []Image, dir string) error {
 	start := time.Now()
 	s.progress("unpacking %d images for the nodes", len(list))
 	partial, err := os.MkdirTemp(filepath.Dir(dir), "preloading-")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer os.RemoveAll(partial)
 	if err := unpack(ctx, programs, snapshotter, partial, list); err != nil {
-		return "", fmt.Errorf("unpack images: %w", err)
+		return fmt.Errorf("unpack images: %w", err)
 	}
-	err = os.Rename(filepath.Join(partial, "root"), dir)
-	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
-		return "", err
+	if err := os.Rename(filepath.Join(partial, "root"), dir); err != nil {
+		return err
 	}
 	s.progress("unpacked them in %.0f s", time.Since(start).Seconds())
-	return dir, cache.Prune(s.path("preloaded-*"), 2)
+	return cache.Prune(s.path("preloaded-*"), 2)
 }
 
 // unpack runs a containerd for as long as it takes to import the images. Its state

@@ -86,18 +86,36 @@ func (s *Store) make(ctx context.Context, image, tag, program, base string) (Ima
 		tag = key
 	}
 	out := Image{Ref: fmt.Sprintf("%s/%s:%s", Registry, image, tag), Tar: s.path(image + "-" + key + ".tar")}
-	if cache.Use(out.Tar) {
-		return out, nil
+	return out, s.once(ctx, out.Tar, func() error {
+		s.progress("making image %s", out.Ref)
+		built, err := build(program, "/"+filepath.Base(image), base)
+		if err != nil {
+			return fmt.Errorf("make image %s: %w", out.Ref, err)
+		}
+		if err := s.write(out, built); err != nil {
+			return err
+		}
+		return cache.Prune(s.path(image+"-"+strings.Repeat("[0-9a-f]", keyLength)+".tar"), kept)
+	})
+}
+
+// once makes what the cache does not have under the path. Of several processes that miss it one makes it, and the others find it then.
+func (s *Store) once(ctx context.Context, path string, missing func() error) error {
+	if cache.Use(path) {
+		return nil
 	}
-	s.progress("making image %s", out.Ref)
-	built, err := build(program, "/"+filepath.Base(image), base)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	unlock, err := cache.Lock(ctx, s.path("lock"), func() { s.progress("waiting for another process, which is making images") })
 	if err != nil {
-		return Image{}, fmt.Errorf("make image %s: %w", out.Ref, err)
+		return err
 	}
-	if err := s.write(out, built); err != nil {
-		return Image{}, err
+	defer unlock()
+	if cache.Use(path) {
+		return nil
 	}
-	return out, cache.Prune(s.path(image+"-"+strings.Repeat("[0-9a-f]", keyLength)+".tar"), kept)
+	return missing()
 }
 
 // kept is how many versions of an image stay in the cache.
@@ -106,9 +124,6 @@ const kept = 3
 func (s *Store) write(out Image, built v1.Image) error {
 	ref, err := name.NewTag(out.Ref)
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(out.Tar), 0o755); err != nil {
 		return err
 	}
 	partial := fmt.Sprintf("%s.partial.%d", out.Tar, os.Getpid())

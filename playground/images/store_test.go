@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -74,7 +77,7 @@ func TestTheTagFollowsTheProgramAndOldVersionsAreDropped(t *testing.T) {
 	if len(refs) != kept+2 {
 		t.Errorf("%d names for %d programs", len(refs), kept+2)
 	}
-	tars, _ := filepath.Glob(filepath.Join(store.Cache, "images", "*"))
+	tars, _ := filepath.Glob(filepath.Join(store.Cache, "images", "*.tar"))
 	if len(tars) != kept {
 		t.Errorf("%d tars are kept, want %d: %v", len(tars), kept, tars)
 	}
@@ -121,5 +124,27 @@ func names(t *testing.T, layer v1.Layer) []string {
 			t.Fatal(err)
 		}
 		list = append(list, header.Name)
+	}
+}
+
+func TestWhatSeveralWantAtOnceIsMadeOnce(t *testing.T) {
+	store, program := newTestStore(t)
+	var made atomic.Int32
+	store.Progress = func(format string, _ ...any) {
+		if strings.HasPrefix(format, "making") {
+			made.Add(1)
+		}
+	}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			if _, err := store.Static(t.Context(), "thing", "", program); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if made.Load() != 1 {
+		t.Errorf("made %d times", made.Load())
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,8 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cache"
 )
 
 // Builder builds programs into a cache.
@@ -240,29 +240,11 @@ func (b *Builder) report(t toolBuild) func(error) {
 // lock takes the lock of all builds: two at once would only fight for the same
 // processors and compile the same packages twice.
 func (b *Builder) lock(ctx context.Context, name string) (func(), error) {
-	file, err := os.OpenFile(filepath.Join(b.Cache, "programs", "lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for waited := false; ; waited = true {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { file.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			file.Close()
-			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
-		}
-		if !waited && b.Progress != nil {
+	return cache.Lock(ctx, filepath.Join(b.Cache, "programs", "lock"), func() {
+		if b.Progress != nil {
 			b.Progress("waiting to build %s: another process is building programs", name)
 		}
-		select {
-		case <-ctx.Done():
-			file.Close()
-			return nil, ctx.Err()
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
+	})
 }
 
 // dir is the folder of the programs of one tool module.
