@@ -7,13 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// Process is a program that can be killed and started again with the same arguments.
+// Process is a program that can be killed and started again with the same arguments. One that ends because it lost its lease is started again at once, as a
+// kubelet would: on a busy machine that happens, and is right.
 type Process struct {
 	// Name for logs.
 	Name string
@@ -27,8 +29,13 @@ type Process struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	exited chan struct{}
+	// ending is the run that a test has told to end.
+	ending *exec.Cmd
 	starts int
 }
+
+// lostLease is how a program's log ends that gave up because its lease was not renewed in time.
+const lostLease = "leader election lost"
 
 // newProcess describes a process; ready returns nil once the process answers.
 func newProcess(name, logDir, path string, args []string, ready func(context.Context) error) *Process {
@@ -46,6 +53,10 @@ func (p *Process) Start(ctx context.Context) error {
 func (p *Process) launch() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.launchLocked()
+}
+
+func (p *Process) launchLocked() error {
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("open log of %s: %w", p.Name, err)
@@ -63,10 +74,20 @@ func (p *Process) launch() error {
 	exited := make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // the exit status of a process that tests kill says nothing
+		p.restartIfLeaseLost(cmd)
 		close(exited)
 	}()
 	p.cmd, p.exited = cmd, exited
 	return nil
+}
+
+// restartIfLeaseLost starts the process again if that run of it ended by itself, for want of its lease. Where it cannot be started, whoever needs it says so.
+func (p *Process) restartIfLeaseLost(run *exec.Cmd) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == run && p.ending != run && strings.HasSuffix(strings.TrimSpace(tail(p.log)), lostLease) {
+		_ = p.launchLocked()
+	}
 }
 
 // WaitReady waits until the process answers; it fails at once when the process has ended.
@@ -83,7 +104,13 @@ func (p *Process) WaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-exited:
-			return fmt.Errorf("%s ended before it was ready (log: %s)", p.Name, p.log)
+			p.mu.Lock()
+			again := p.exited != exited
+			exited = p.exited
+			p.mu.Unlock()
+			if !again {
+				return fmt.Errorf("%s ended before it was ready (log: %s)", p.Name, p.log)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w (log: %s)", p.Name, errors.Join(ctx.Err(), last), p.log)
 		case <-tick.C:
@@ -97,9 +124,30 @@ func (p *Process) Kill() { p.signal(syscall.SIGKILL) }
 // Stop ends the process with SIGTERM and waits until it is gone.
 func (p *Process) Stop() { p.signal(syscall.SIGTERM) }
 
+// Freeze keeps the process from running, as an overloaded machine would, until thaw is called.
+func (p *Process) Freeze() (thaw func(), err error) {
+	p.mu.Lock()
+	cmd := p.cmd
+	p.mu.Unlock()
+	return func() { _ = cmd.Process.Signal(syscall.SIGCONT) }, cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+// AwaitStarts waits until the process has been started that often, and answers.
+func (p *Process) AwaitStarts(ctx context.Context, starts int) error {
+	for p.Starts() < starts {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s has been started %d times, expected %d: %w (log: %s)", p.Name, p.Starts(), starts, ctx.Err(), p.log)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return p.WaitReady(ctx)
+}
+
 func (p *Process) signal(signal syscall.Signal) {
 	p.mu.Lock()
 	cmd, exited := p.cmd, p.exited
+	p.ending = cmd
 	p.mu.Unlock()
 	if cmd == nil {
 		return

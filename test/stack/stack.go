@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -329,6 +330,26 @@ func (s *Stack) putVM(t *testing.T, name string) {
 
 // Killable returns the processes that may die at any time.
 func (s *Stack) Killable() []*Process { return s.killable }
+
+// AwaitLeader waits until a controller leads, and returns it.
+func (s *Stack) AwaitLeader(ctx context.Context) (*Process, error) {
+	for {
+		for _, p := range s.killable {
+			said, err := os.ReadFile(p.log)
+			if err != nil {
+				return nil, err
+			}
+			if strings.HasPrefix(p.Name, "controller-") && bytes.Contains(said, []byte("Successfully acquired lease")) {
+				return p, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no controller leads: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
 
 // Restarts returns how often processes were started again.
 func (s *Stack) Restarts() int {
