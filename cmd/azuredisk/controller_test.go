@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
@@ -37,7 +37,7 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 	settings.Namespace = apiserver.Namespace(t)
 	settings.Kubeconfig = writeKubeconfig(t, dir)
 	settings.Endpoint = "unix://" + filepath.Join(dir, "csi.sock")
-	settings.MetricsAddress = freeAddress(t)
+	settings.MetricsAddress = loopback.Address(t)
 	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "sub", "rg", "eastus"
 	if err := settings.Validate(); err != nil {
 		t.Fatal(err)
@@ -97,16 +97,6 @@ func writeKubeconfig(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func metrics(t *testing.T, address string) string {

@@ -56,7 +56,12 @@ func TestEveryVolumeSurvivesRandomKillsOfEveryProcess(t *testing.T) {
 
 	killerCtx, stopKiller := context.WithCancel(ctx)
 	var killer sync.WaitGroup
-	killer.Go(func() { s.kill(killerCtx, t, rand.New(rand.NewPCG(*seed, 0))) })
+	killer.Go(func() {
+		if err := s.kill(killerCtx, rand.New(rand.NewPCG(*seed, 0))); err != nil {
+			t.Errorf("seed %d: start again after a kill: %v", *seed, err)
+			cancel()
+		}
+	})
 
 	group, groupCtx := errgroup.WithContext(ctx)
 	for actor := range actors {
@@ -160,21 +165,20 @@ func (s *storm) finished() {
 }
 
 // kill kills a process after every few operations and starts it again.
-func (s *storm) kill(ctx context.Context, t *testing.T, random *rand.Rand) {
+func (s *storm) kill(ctx context.Context, random *rand.Rand) error {
 	processes := s.stack.Killable()
 	for {
 		for range 1 + random.IntN(6) {
 			select {
 			case <-ctx.Done():
-				return
+				return nil
 			case <-s.step:
 			}
 		}
 		victim := processes[random.IntN(len(processes))]
 		victim.Kill()
 		if err := victim.Start(ctx); err != nil && ctx.Err() == nil {
-			t.Errorf("seed %d: start again after a kill: %v", *seed, err)
-			return
+			return err
 		}
 	}
 }

@@ -3,7 +3,6 @@ package nodeplugin
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,6 +23,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
@@ -88,20 +88,10 @@ func newMachine(t *testing.T, flags ...string) *machine {
 	t.Cleanup(imds.Close)
 	m := &machine{
 		t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t), dir: dir, links: t.TempDir(),
-		config: filepath.Join(t.TempDir(), "kubeconfig"), metadata: imds.URL, health: freeAddress(t), flags: flags,
+		config: filepath.Join(t.TempDir(), "kubeconfig"), metadata: imds.URL, health: loopback.Address(t), flags: flags,
 	}
 	writeKubeconfig(t, m.config, apiserver.Config(t))
 	return m
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func writeKubeconfig(t *testing.T, path string, config *rest.Config) {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
@@ -203,7 +204,7 @@ func (s *Stack) startAzure(t *testing.T, flags []string) {
 		[]string{"hypervisor", "--state-dir", hypervisorDir, "--socket", socket}, answersAt("unix", socket))
 	s.hypervisor.mustStart(t)
 
-	listen, admin := freeAddress(t), freeAddress(t)
+	listen, admin := loopback.Address(t), loopback.Address(t)
 	s.arm, s.Admin = "http://"+listen, "http://"+admin
 	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), append([]string{
 		"serve", "--listen", listen, "--admin-listen", admin, "--state-dir", filepath.Join(s.Dir, "azure"),
@@ -219,7 +220,7 @@ func (s *Stack) startNode(t *testing.T, i int) {
 	name := fmt.Sprintf("node-%d", i+1)
 	s.putVM(t, name)
 	s.MakeNode(t, name)
-	imdsAddress := freeAddress(t)
+	imdsAddress := loopback.Address(t)
 	imds := newProcess("imds-"+name, s.logs, filepath.Join(s.bin, "azuresim"), []string{
 		"imds", "--arm-endpoint", s.arm, "--subscription", Subscription, "--resource-group", ResourceGroup,
 		"--vm", name, "--listen", imdsAddress,
@@ -227,8 +228,8 @@ func (s *Stack) startNode(t *testing.T, i int) {
 	imds.mustStart(t)
 
 	dir := filepath.Join(s.Dir, name)
-	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock"), metrics: freeAddress(t)}
-	health := freeAddress(t)
+	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock"), metrics: loopback.Address(t)}
+	health := loopback.Address(t)
 	node.process = newProcess("azuredisk-"+name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
 		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
 		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", node.metrics, "--log-level", "debug",
@@ -272,7 +273,7 @@ func (s *Stack) startController(t *testing.T, i int) {
 	if err := os.WriteFile(cloudConfig, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	health := freeAddress(t)
+	health := loopback.Address(t)
 	controller := newProcess(name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
 		"controller", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--endpoint", "unix://" + socket,
 		"--cloud-config", cloudConfig, "--health-address", health, "--log-level", "debug",
@@ -284,7 +285,7 @@ func (s *Stack) startController(t *testing.T, i int) {
 
 func (s *Stack) startExtender(t *testing.T) {
 	t.Helper()
-	address := freeAddress(t)
+	address := loopback.Address(t)
 	extender := newProcess("scheduler-extender", s.logs, filepath.Join(s.bin, "azuredisk"), []string{
 		"scheduler-extender", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--address", address,
 	}, answersHTTP("http://"+address+"/readyz"))
@@ -403,16 +404,6 @@ func answersHTTP(url string) func(context.Context) error {
 		}
 		return nil
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func writeKubeconfig(config *rest.Config, path string) error {
