@@ -109,13 +109,19 @@ func (m Shared) Restore() error {
 	})
 }
 
-func (m Shared) writeRecord() error {
-	before := settings{Sysctl: map[string]string{}}
+// values are the settings that playgrounds change, as they are now.
+func (m Shared) values() map[string]string {
+	values := map[string]string{}
 	for _, name := range append([]string{inotifySetting}, changedByKubelet...) {
 		if value, err := os.ReadFile(filepath.Join(m.sysctl, name)); err == nil {
-			before.Sysctl[name] = strings.TrimSpace(string(value))
+			values[name] = strings.TrimSpace(string(value))
 		}
 	}
+	return values
+}
+
+func (m Shared) writeRecord() error {
+	before := settings{Sysctl: m.values()}
 	if _, err := os.Stat(m.devDisk); errors.Is(err, fs.ErrNotExist) {
 		before.MadeDevDisk = true
 	}

@@ -38,10 +38,8 @@ func LookForTraces(stateDir string, prefixes ...string) (Traces, error) {
 	t.names("network namespace", "/run/netns/*")
 	t.names("control group", "/sys/fs/cgroup/"+Group(stateDir), "/sys/fs/cgroup/*/"+Group(stateDir))
 	t.names("folder", "/dev/disk")
-	for _, name := range append([]string{inotifySetting}, changedByKubelet...) {
-		if value, err := os.ReadFile("/proc/sys/" + name); err == nil {
-			t = append(t, fmt.Sprintf("setting %s %s", name, strings.TrimSpace(string(value))))
-		}
+	for name, value := range Machine().values() {
+		t = append(t, fmt.Sprintf("setting %s %s", name, value))
 	}
 	if rules, err := exec.Command("nft", "list", "tables").Output(); err == nil {
 		for _, line := range strings.Split(strings.TrimSpace(string(rules)), "\n") {

@@ -336,11 +336,14 @@ func (s *Stack) Killable() []*Process { return s.killable }
 func (s *Stack) AwaitLeader(ctx context.Context) (*Process, error) {
 	for {
 		for _, p := range s.killable {
+			if !strings.HasPrefix(p.Name, "controller-") {
+				continue
+			}
 			said, err := os.ReadFile(p.log)
 			if err != nil {
 				return nil, err
 			}
-			if strings.HasPrefix(p.Name, "controller-") && bytes.Contains(said, []byte("Successfully acquired lease")) {
+			if bytes.Contains(said, []byte("Successfully acquired lease")) {
 				return p, nil
 			}
 		}
