@@ -7,11 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 )
 
 const (
@@ -52,42 +51,11 @@ func (anyToken) GetToken(context.Context, policy.TokenRequestOptions) (azcore.Ac
 // start runs a simulator in this process until the test ends.
 func start(t *testing.T, change ...func(*server.Options)) *simulator {
 	t.Helper()
-	o := server.Defaults()
-	o.Listen, o.AdminListen, o.StateDir, o.Latency, o.Throttle, o.LogLevel = "127.0.0.1:0", "127.0.0.1:0", t.TempDir(), "fast", "off", "error"
-	for _, c := range change {
-		c(&o)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := server.Run(ctx, o, w, testLog{t})
-		w.CloseWithError(err)
-		done <- err
-	}()
-	s := &simulator{t: t}
-	var azure, admin, rest string
-	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s admin=%s %s", &azure, &admin, &rest); err != nil {
-		t.Fatalf("simulator did not start: %v", err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-	s.url, s.admin = "http://"+azure, "http://"+admin
+	running := simtest.Start(t, change...)
+	s := &simulator{t: t, url: running.URL, admin: running.AdminURL}
 	s.connect()
-	t.Cleanup(func() {
-		s.settle()
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("simulator ended with %v", err)
-		}
-	})
+	t.Cleanup(s.settle)
 	return s
-}
-
-type testLog struct{ t *testing.T }
-
-func (l testLog) Write(p []byte) (int, error) {
-	l.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
 }
 
 func clientOptions(url string) *arm.ClientOptions {

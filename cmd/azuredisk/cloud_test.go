@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	simulator "github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -27,29 +26,7 @@ import (
 // startAzuresim runs a simulator whose client driver has two secrets, and returns its endpoint.
 func startAzuresim(t *testing.T) string {
 	t.Helper()
-	o := simulator.Defaults()
-	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "", t.TempDir()
-	o.Latency, o.Auth, o.LogLevel, o.Clients = "fast", "on", "error", []string{"driver=old", "driver=new"}
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := simulator.Run(ctx, o, w, io.Discard)
-		_ = w.CloseWithError(err)
-		ended <- err
-	}()
-	var at string
-	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s", &at); err != nil {
-		t.Fatalf("azuresim did not start: %v", err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("azuresim ended with %v", err)
-		}
-	})
-	return "http://" + at
+	return simtest.Start(t, func(o *simulator.Options) { o.Auth, o.Clients = "on", []string{"driver=old", "driver=new"} }).URL
 }
 
 func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
@@ -45,29 +46,10 @@ type simulator struct {
 // else, so that each test proves that the role is enough.
 func startSimulator(t *testing.T) *simulator {
 	t.Helper()
-	o := server.Defaults()
-	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
-	o.Latency, o.Throttle, o.Auth, o.LogLevel, o.Clients = "fast", "on", "on", "error", []string{"driver=secret", "suite=secret"}
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := server.Run(ctx, o, w, io.Discard)
-		_ = w.CloseWithError(err)
-		ended <- err
-	}()
-	var at, admin, rest string
-	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s admin=%s %s", &at, &admin, &rest); err != nil {
-		t.Fatalf("azuresim did not start: %v", err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("azuresim ended with %v", err)
-		}
+	running := simtest.Start(t, func(o *server.Options) {
+		o.Throttle, o.Auth, o.Clients = "on", "on", []string{"driver=secret", "suite=secret"}
 	})
-	s := &simulator{url: "http://" + at, admin: "http://" + admin}
+	s := &simulator{url: running.URL, admin: running.AdminURL}
 	s.assign(t, "suite", auth.Role{Actions: []string{"*"}})
 	s.assign(t, "driver", driverRoles("")...)
 	config := s.config(t)

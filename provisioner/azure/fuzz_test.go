@@ -102,6 +102,7 @@ func FuzzRefusal(f *testing.F) {
 		{400, "", "", `{"code":"InvalidParameter","target":"instanceIds"}`}, {500, "Fri, 31 Dec 2027 23:59:59 GMT", "", ``},
 		{200, "-1", "Conflict", `{"status":"Failed","error":{"code":"Conflict"}}`}, {502, "9999999999999999999", "", `<html>`},
 		{409, "", "", `{"error":null}`}, {409, "", "", `{"error":[]}`}, {410, "1e9", "", `{"error":{"details":[null,{}]}}`},
+		{502, "9227000000", "", "0"},
 	} {
 		f.Add(seed.status, seed.retry, seed.code, []byte(seed.doc))
 	}

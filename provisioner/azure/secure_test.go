@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"os"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
@@ -43,32 +43,14 @@ func startSecure(t *testing.T) *secureSimulator {
 	s.caPEM = authority.pem()
 	write(t, s.ca, s.caPEM)
 	certificate := authority.issue(t, "azuresim")
-	o := server.Defaults()
-	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", s.states
-	o.Latency, o.Throttle, o.Auth, o.LogLevel, o.TokenLifetime = "fast", "off", "on", "error", time.Second
-	o.TLSCert, o.TLSKey = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	write(t, o.TLSCert, certificate.pem())
-	write(t, o.TLSKey, certificate.keyPEM(t))
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := server.Run(ctx, o, w, io.Discard)
-		_ = w.CloseWithError(err)
-		ended <- err
-	}()
-	var at, admin, rest string
-	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s admin=%s %s", &at, &admin, &rest); err != nil {
-		t.Fatalf("azuresim did not start: %v", err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("azuresim ended with %v", err)
-		}
+	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	write(t, cert, certificate.pem())
+	write(t, key, certificate.keyPEM(t))
+	running := simtest.Start(t, func(o *server.Options) {
+		o.StateDir, o.Auth, o.TokenLifetime = s.states, "on", time.Second
+		o.TLSCert, o.TLSKey = cert, key
 	})
-	s.simulator = &simulator{url: "https://" + at, admin: "http://" + admin}
+	s.simulator = &simulator{url: running.URL, admin: running.AdminURL}
 	// While nobody is in the directory everybody gets tokens.
 	s.register(t, "somebody", auth.Application{Secrets: []string{"something"}})
 	return s

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
@@ -176,29 +177,8 @@ type simulator struct{ url, admin string }
 
 func start(b *testing.B, latency string) *simulator {
 	b.Helper()
-	o := server.Defaults()
-	o.Listen, o.AdminListen, o.StateDir, o.LogLevel = "127.0.0.1:0", "127.0.0.1:0", b.TempDir(), "error"
-	o.Latency, o.Throttle = latency, "on"
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := server.Run(ctx, o, w, io.Discard)
-		_ = w.CloseWithError(err)
-		ended <- err
-	}()
-	var at, admin, rest string
-	if _, err := fmt.Fscanf(r, "azuresim is ready: azure=%s admin=%s %s", &at, &admin, &rest); err != nil {
-		b.Fatalf("azuresim did not start: %v", err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			b.Errorf("azuresim ended with %v", err)
-		}
-	})
-	return &simulator{url: "http://" + at, admin: "http://" + admin}
+	running := simtest.Start(b, func(o *server.Options) { o.Latency, o.Throttle = latency, "on" })
+	return &simulator{url: running.URL, admin: running.AdminURL}
 }
 
 func (s *simulator) open(b *testing.B) *azure.Cloud {

@@ -1,0 +1,54 @@
+// Package simtest runs azuresim for the length of a Go test, in the test's own process.
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+)
+
+// Simulator is a running azuresim.
+type Simulator struct {
+	// URL is where it answers as Azure, and AdminURL where it is administered: scheme, host and port. Both listen on any free port of 127.0.0.1.
+	URL, AdminURL string
+}
+
+// Start runs azuresim until the test and its later cleanups have ended, and returns when it answers. Its state is in a directory of its own, Azure takes
+// no longer than the test needs ("fast"), there are no quotas and no tokens are checked, unless change says otherwise. What it logs goes to the test's log. A
+// simulator that does not start, or that does not end well, fails the test. The test's goroutine calls it.
+func Start(t testing.TB, change ...func(*server.Options)) Simulator {
+	t.Helper()
+	o := server.Defaults()
+	o.Listen, o.AdminListen, o.StateDir, o.Latency, o.Throttle, o.LogLevel = "127.0.0.1:0", "127.0.0.1:0", t.TempDir(), "fast", "off", "error"
+	for _, c := range change {
+		c(&o)
+	}
+	// The test's own context ends before its cleanups, and those still talk to the simulator.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := server.Run(ctx, o, out, t.Output())
+		_ = out.CloseWithError(err)
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("azuresim ended with %v", err)
+		}
+	})
+	var azure, admin, rest string
+	if _, err := fmt.Fscanf(ready, "azuresim is ready: azure=%s admin=%s %s", &azure, &admin, &rest); err != nil {
+		t.Fatalf("azuresim did not start: %v", err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, ready) }()
+	scheme := "http://"
+	if o.TLSCert != "" {
+		scheme = "https://"
+	}
+	return Simulator{URL: scheme + azure, AdminURL: "http://" + admin}
+}
