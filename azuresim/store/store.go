@@ -6,10 +6,12 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Store is an open database file. Only one process can hold it.
@@ -21,6 +23,9 @@ type Tx struct{ tx *bolt.Tx }
 // Open opens or makes the file at path with the given tables. It waits up to lockWait for another process to let go of the file.
 func Open(path string, lockWait time.Duration, tables ...string) (*Store, error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("open store %s: another process has had it open for %s", path, lockWait)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
