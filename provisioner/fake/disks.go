@@ -19,22 +19,6 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 	})
 }
 
-// call runs a method that begins an operation: faults first, then do under mu, then the log.
-func (p *platform) call(ctx context.Context, method Method, id string, do func(effect) (*operation, error)) (provisioner.Operation, error) {
-	plan, err := p.enter(ctx, method, id, "")
-	if err != nil {
-		return nil, p.leave(method, id, "", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.now()
-	op, err := do(plan)
-	if p.logLocked(method, id, "", err) != nil {
-		return nil, err
-	}
-	return op, nil
-}
-
 func (p *platform) createDisk(spec provisioner.DiskSpec, plan effect) (*operation, error) {
 	r, err := parseKind(spec.ID, kindDisk)
 	if err != nil {
@@ -135,20 +119,16 @@ func (p *platform) sourceOf(id string) (source, bool) {
 
 // Get implements provisioner.Disks.
 func (d disks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
-	if _, err := d.p.enter(ctx, DisksGet, id, ""); err != nil {
-		return provisioner.Disk{}, d.p.leave(DisksGet, id, "", err)
-	}
-	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
-	d.p.now()
-	if _, err := parseKind(id, kindDisk); err != nil {
-		return provisioner.Disk{}, d.p.logLocked(DisksGet, id, "", err)
-	}
-	found, ok := d.p.disks[key(id)]
-	if !ok {
-		return provisioner.Disk{}, d.p.logLocked(DisksGet, id, "", noDisk(id))
-	}
-	return found.seen(), d.p.logLocked(DisksGet, id, "", nil)
+	return read(ctx, d.p, DisksGet, id, func() (provisioner.Disk, error) {
+		if _, err := parseKind(id, kindDisk); err != nil {
+			return provisioner.Disk{}, err
+		}
+		found, ok := d.p.disks[key(id)]
+		if !ok {
+			return provisioner.Disk{}, noDisk(id)
+		}
+		return found.seen(), nil
+	})
 }
 
 func noDisk(id string) error {
@@ -165,28 +145,7 @@ func (d *disk) seen() provisioner.Disk {
 
 // List implements provisioner.Disks.
 func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Disk, error) {
-	if _, err := d.p.enter(ctx, DisksList, scope.ResourceGroup, ""); err != nil {
-		return nil, d.p.leave(DisksList, scope.ResourceGroup, "", err)
-	}
-	d.p.mu.Lock()
-	defer d.p.mu.Unlock()
-	d.p.now()
-	if !d.p.groupExists(scope.ResourceGroup) {
-		err := provisioner.Errorf(provisioner.NotFound, "resource group %q does not exist", scope.ResourceGroup)
-		return nil, d.p.logLocked(DisksList, scope.ResourceGroup, "", err)
-	}
-	var all []provisioner.Disk
-	for _, id := range slices.Sorted(maps.Keys(d.p.disks)) {
-		if within(id, scope) {
-			all = append(all, d.p.disks[id].seen())
-		}
-	}
-	return all, d.p.logLocked(DisksList, scope.ResourceGroup, "", nil)
-}
-
-func within(id string, scope provisioner.Scope) bool {
-	r, err := parse(id)
-	return err == nil && strings.EqualFold(r.subscription, scope.SubscriptionID) && strings.EqualFold(r.group, scope.ResourceGroup)
+	return list(ctx, d.p, DisksList, d.p.disks, scope)
 }
 
 // Update implements provisioner.Disks.

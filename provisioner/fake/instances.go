@@ -17,20 +17,16 @@ func (i instances) Get(ctx context.Context, vmID string) (provisioner.Instance, 
 }
 
 func (p *platform) getVM(ctx context.Context, method Method, vmID string) (provisioner.Instance, error) {
-	if _, err := p.enter(ctx, method, vmID, ""); err != nil {
-		return provisioner.Instance{}, p.leave(method, vmID, "", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.now()
-	if _, err := parseKind(vmID, kindVM, kindScaleSetVM); err != nil {
-		return provisioner.Instance{}, p.logLocked(method, vmID, "", err)
-	}
-	v, ok := p.vms[key(vmID)]
-	if !ok {
-		return provisioner.Instance{}, p.logLocked(method, vmID, "", noVM(vmID))
-	}
-	return v.seen(), p.logLocked(method, vmID, "", nil)
+	return read(ctx, p, method, vmID, func() (provisioner.Instance, error) {
+		if _, err := parseKind(vmID, kindVM, kindScaleSetVM); err != nil {
+			return provisioner.Instance{}, err
+		}
+		v, ok := p.vms[key(vmID)]
+		if !ok {
+			return provisioner.Instance{}, noVM(vmID)
+		}
+		return v.seen(), nil
+	})
 }
 
 func noVM(id string) error {

@@ -97,15 +97,12 @@ func (s skus) Disk(ctx context.Context, _, skuName string, sizeBytes int64) (pro
 
 // Quota implements provisioner.SKUs.
 func (s skus) Quota(ctx context.Context, _, location, skuName string) (provisioner.DiskQuota, error) {
-	if _, err := s.p.enter(ctx, SKUsQuota, skuName, ""); err != nil {
-		return provisioner.DiskQuota{}, s.p.leave(SKUsQuota, skuName, "", err)
-	}
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	if _, ok := offers()[skuName]; !ok {
-		return provisioner.DiskQuota{}, s.p.logLocked(SKUsQuota, skuName, "", provisioner.Errorf(provisioner.NotFound, "disk SKU %q is not offered", skuName))
-	}
-	return s.p.quotaLeft(location, skuName), s.p.logLocked(SKUsQuota, skuName, "", nil)
+	return read(ctx, s.p, SKUsQuota, skuName, func() (provisioner.DiskQuota, error) {
+		if _, ok := offers()[skuName]; !ok {
+			return provisioner.DiskQuota{}, provisioner.Errorf(provisioner.NotFound, "disk SKU %q is not offered", skuName)
+		}
+		return s.p.quotaLeft(location, skuName), nil
+	})
 }
 
 // SetQuota limits how many disks of a SKU, and of which size together, there may be in a region; provisioner.Unlimited for no limit.

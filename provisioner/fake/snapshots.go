@@ -3,7 +3,6 @@ package fake
 import (
 	"context"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -143,20 +142,16 @@ func (c *Cloud) SnapshotSpec(id string) (provisioner.SnapshotSpec, bool) {
 
 // Get implements provisioner.Snapshots.
 func (s snapshots) Get(ctx context.Context, id string) (provisioner.Snapshot, error) {
-	if _, err := s.p.enter(ctx, SnapshotsGet, id, ""); err != nil {
-		return provisioner.Snapshot{}, s.p.leave(SnapshotsGet, id, "", err)
-	}
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	s.p.now()
-	if _, err := parseKind(id, kindSnapshot); err != nil {
-		return provisioner.Snapshot{}, s.p.logLocked(SnapshotsGet, id, "", err)
-	}
-	found, ok := s.p.snapshots[key(id)]
-	if !ok {
-		return provisioner.Snapshot{}, s.p.logLocked(SnapshotsGet, id, "", provisioner.Errorf(provisioner.NotFound, "snapshot %s does not exist", id))
-	}
-	return found.seen(), s.p.logLocked(SnapshotsGet, id, "", nil)
+	return read(ctx, s.p, SnapshotsGet, id, func() (provisioner.Snapshot, error) {
+		if _, err := parseKind(id, kindSnapshot); err != nil {
+			return provisioner.Snapshot{}, err
+		}
+		found, ok := s.p.snapshots[key(id)]
+		if !ok {
+			return provisioner.Snapshot{}, provisioner.Errorf(provisioner.NotFound, "snapshot %s does not exist", id)
+		}
+		return found.seen(), nil
+	})
 }
 
 func (s *snapshot) seen() provisioner.Snapshot {
@@ -176,23 +171,7 @@ func (s *snapshot) instant() bool {
 
 // List implements provisioner.Snapshots.
 func (s snapshots) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Snapshot, error) {
-	if _, err := s.p.enter(ctx, SnapshotsList, scope.ResourceGroup, ""); err != nil {
-		return nil, s.p.leave(SnapshotsList, scope.ResourceGroup, "", err)
-	}
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	s.p.now()
-	if !s.p.groupExists(scope.ResourceGroup) {
-		err := provisioner.Errorf(provisioner.NotFound, "resource group %q does not exist", scope.ResourceGroup)
-		return nil, s.p.logLocked(SnapshotsList, scope.ResourceGroup, "", err)
-	}
-	var all []provisioner.Snapshot
-	for _, id := range slices.Sorted(maps.Keys(s.p.snapshots)) {
-		if within(id, scope) {
-			all = append(all, s.p.snapshots[id].seen())
-		}
-	}
-	return all, s.p.logLocked(SnapshotsList, scope.ResourceGroup, "", nil)
+	return list(ctx, s.p, SnapshotsList, s.p.snapshots, scope)
 }
 
 // Delete implements provisioner.Snapshots.
