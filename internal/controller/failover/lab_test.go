@@ -96,6 +96,8 @@ type lab struct {
 	*controlplane.ControlPlane
 	monitor *monitor
 	metrics *prometheus.Registry
+	// cached reads what the reconcilers read.
+	cached client.Reader
 	// dieAt stops the reconciler of failovers for good before its write of that number, if it is above 0; dead is closed then.
 	dieAt int
 	dead  chan struct{}
@@ -116,7 +118,7 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 }
 
 func (l *lab) with(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
-	l.metrics = prometheus.NewRegistry()
+	l.metrics, l.cached = prometheus.NewRegistry(), mgr.GetClient()
 	r, err := failover.New(failover.Options{
 		Client: &mortal{Client: mgr.GetClient(), lab: l}, Reader: mgr.GetAPIReader(), Monitor: l.monitor, Clock: clock.RealClock{},
 		Events: mgr.GetEventRecorder("failover"), DriverName: controlplane.DriverName, OutOfServiceTaint: true, Workers: 2, Metrics: l.metrics,
@@ -230,6 +232,8 @@ func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolu
 		f(c)
 	}
 	l.must(l.Client.Create(l.Context(), c))
+	l.seen(pv)
+	l.seen(c)
 }
 
 // pod makes a pod on a node, of a StatefulSet if it is not changed, that uses claims.
@@ -250,7 +254,20 @@ func (l *lab) pod(name, node string, claims []string, change ...func(*corev1.Pod
 		f(p)
 	}
 	l.must(l.Client.Create(l.Context(), p))
+	l.seen(p)
 	return p
+}
+
+// seen waits until the reconciler's cache has an object. In a cluster seconds pass between a pod's first sight and the loss of its node; here there may be
+// none, and a pod that the cache does not have yet cannot speak for its volume.
+func (l *lab) seen(o client.Object) {
+	l.Helper()
+	l.Eventually("the cache has "+o.GetName(), func() string {
+		if err := l.cached.Get(l.Context(), client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 func (l *lab) podThere(name string) bool {
