@@ -282,7 +282,13 @@ func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec
 		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
 }
 
+// makePrimary gives an attachment the role and the epoch of a claim, and says whether it did not have them. A claim that another has overtaken since it was
+// written, while this call waited, is Aborted: the attachment is the later one's.
 func (s *Server) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
+	if a.Spec.Epoch > wanted.Epoch {
+		return false, grpcstatus.Errorf(codes.Aborted, "volume %s was claimed again meanwhile: its attachment to node %s is of epoch %d, and this call's claim of epoch %d",
+			a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Epoch, wanted.Epoch)
+	}
 	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
 	if again && !plan.Void(a) {
 		return false, compatible(a, wanted)
