@@ -34,21 +34,24 @@ func (c Change) All() provisioner.DiskChange {
 
 // ChangeOf returns what is to be changed of a disk, given the volume and the disk as they have just been read. A part that Azure takes
 // only while the disk is attached nowhere is left out while it is attached, or about to be: it is refused, or gets a job of its own.
-func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk) Change {
+// If the volume was unsettled when the job began, the settings that the disk has count, and not the record of them.
+func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, unsettled bool) Change {
 	var c Change
-	want := wanted(v)
 	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || HasPrimary(v, nil))
 	if v.Spec.CapacityBytes > disk.SizeBytes && !attached {
 		size := v.Spec.CapacityBytes
 		c.SizeBytes = &size
 	}
-	c.Before = v.Status.Applied
-	if c.Before == nil {
-		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(v.Spec.Disk.Settings(), disk)}
+	asked, differs := v.Spec.Disk.Settings(), wanted(v).settings
+	switch c.Before = v.Status.Applied; {
+	case c.Before == nil:
+		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(asked, disk)}
+	case unsettled:
+		c.Before = &apiv1.AppliedSettings{Generation: c.Before.Generation, DiskSettings: seen(asked, disk)}
+		differs = differs || !equality.Semantic.DeepEqual(asked, c.Before.DiskSettings)
 	}
-	asked := v.Spec.Disk.Settings()
-	learnt := c.learn(asked, disk)
-	if !want.settings || attached && alone(asked, c.Before.DiskSettings) {
+	learnt := c.learn(asked, disk) || unsettled
+	if !differs || attached && alone(asked, c.Before.DiskSettings) {
 		if learnt {
 			c.Applied = c.Before
 		}

@@ -57,6 +57,12 @@ func Caching(v *apiv1.AzVolume) string {
 	return v.Spec.Disk.CachingMode
 }
 
+// Unsettled says that Azure may have made a change of the disk, or may be making one, that Applied does not tell of: a process ended while Azure was asked for
+// it, or the answer was lost. The next job goes by what the disk is.
+func Unsettled(status *apiv1.AzVolumeStatus) bool {
+	return status.Operation != nil && status.Operation.Kind == string(WorkUpdateDisk) || status.State == apiv1.VolumeUpdateFailed
+}
+
 // Final says, of a failure, that the same request would fail again.
 func Final(kind provisioner.Kind) bool {
 	switch kind {
@@ -93,6 +99,12 @@ func (s *VolumeStep) maintain(in VolumeInput) {
 		s.running(in, apiv1.VolumeUpdating)
 	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
 		s.Spec = TakenBack(v)
+	case !want.any() && Unsettled(&v.Status):
+		// What is no longer asked for may have been made all the same.
+		if v.Status.State != apiv1.VolumeUpdateFailed || !s.mustWait(in) {
+			s.begin(in, WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
+			s.updating(in, "it is read what became of an earlier change")
+		}
 	case !want.any():
 		s.rest(in)
 	case want.alone && HasPrimary(v, in.Attachments) && v.Status.State == apiv1.VolumeCreated:

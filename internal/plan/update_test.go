@@ -36,6 +36,11 @@ func refusedParams(v *apiv1.AzVolume) {
 }
 func refusedEarlier(v *apiv1.AzVolume) { v.Status.RefusedCapacity = &apiv1.Refusal{Generation: 1} }
 
+// begun is a volume for which another process was about to ask Azure, or did.
+func begun(v *apiv1.AzVolume) {
+	v.Status.State, v.Status.Operation = apiv1.VolumeUpdating, &apiv1.Operation{Kind: string(plan.WorkUpdateDisk), StartTime: *ago(time.Second)}
+}
+
 func since(d time.Duration) func(*apiv1.AzVolume) {
 	return func(v *apiv1.AzVolume) {
 		t := metav1.NewMicroTime(now.Add(-d))
@@ -66,26 +71,29 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		job         plan.Job
 		want        want
 	}{
-		"nothing, if it is as it should be":                        {volume: newVolume(), want: created},
-		"nothing, if only the number of replicas is another":       {volume: newVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
-		"not at once: more may follow":                             {volume: newVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"not while more is gathered":                               {volume: newVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"to grow":                                                  {volume: newVolume(notShared, asked(larger), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"to grow in use, if it is not shared":                      {volume: newVolume(notShared, asked(larger), gathered, held), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"other parameters":                                         {volume: newVolume(notShared, asked(tagged), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"other tags of a shared disk in use":                       {volume: newVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"to grow without the replicas, if it is shared":            {volume: newVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"to grow once they are gone":                               {volume: newVolume(asked(larger), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"another tier without the replicas":                        {volume: newVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"another SKU without the replicas":                         {volume: newVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"nothing of a shared disk in use, which is refused":        {volume: newVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: plan.ReasonUpdateRefused}},
-		"nothing that was refused, which is taken back":            {volume: newVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
-		"nothing of what was refused, if that is the parameters":   {volume: newVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
-		"again what was refused earlier, if it is asked for again": {volume: newVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"whether it has changed, before anything is taken back":    {volume: newVolume(asked(larger), gathered, held), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"nothing right after a failure":                            {volume: newVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
-		"what nobody recorded is compared with the disk":           {volume: newVolume(notShared, neverRecorded, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
-		"nothing while a change is under way":                      {volume: newVolume(notShared, asked(larger)), job: plan.Job{Work: plan.WorkUpdateDisk, Phase: plan.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
+		"nothing, if it is as it should be":                                                     {volume: newVolume(), want: created},
+		"nothing, if only the number of replicas is another":                                    {volume: newVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
+		"not at once: more may follow":                                                          {volume: newVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"not while more is gathered":                                                            {volume: newVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow":                                                                               {volume: newVolume(notShared, asked(larger), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow in use, if it is not shared":                                                   {volume: newVolume(notShared, asked(larger), gathered, held), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"other parameters":                                                                      {volume: newVolume(notShared, asked(tagged), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"other tags of a shared disk in use":                                                    {volume: newVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow without the replicas, if it is shared":                                         {volume: newVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"to grow once they are gone":                                                            {volume: newVolume(asked(larger), gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"another tier without the replicas":                                                     {volume: newVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"another SKU without the replicas":                                                      {volume: newVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"nothing of a shared disk in use, which is refused":                                     {volume: newVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: plan.ReasonUpdateRefused}},
+		"nothing that was refused, which is taken back":                                         {volume: newVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"nothing of what was refused, if that is the parameters":                                {volume: newVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"again what was refused earlier, if it is asked for again":                              {volume: newVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"whether it has changed, before anything is taken back":                                 {volume: newVolume(asked(larger), gathered, held), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"nothing right after a failure":                                                         {volume: newVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"what nobody recorded is compared with the disk":                                        {volume: newVolume(notShared, neverRecorded, gathered), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"what became of a change that nobody asks for any more, when a process ended meanwhile": {volume: newVolume(begun), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"what became of one that failed":                                                        {volume: newVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *ago(time.Hour) }), want: want{start: plan.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: plan.ReasonUpdating}},
+		"but not at once":                                                                       {volume: newVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"nothing while a change is under way":                                                   {volume: newVolume(notShared, asked(larger)), job: plan.Job{Work: plan.WorkUpdateDisk, Phase: plan.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +187,7 @@ func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
 		v.Status.Applied.NetworkAccessPolicy, v.Status.Applied.DiskAccessID = "AllowPrivate", "/id"
 	})
 	disk := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "somebody's": "own"}}
-	c := plan.ChangeOf(v, disk)
+	c := plan.ChangeOf(v, disk, false)
 	all := c.All()
 	want := provisioner.DiskChange{IOPSReadWrite: &iops, Tags: map[string]string{"kept": "2", "new": "3", "somebody's": "own"}}
 	size, policy, none := int64(2<<30), "DenyAll", ""
@@ -189,7 +197,7 @@ func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
 	}
 	// What was found larger than it is recorded has been grown by a process that is no more.
 	disk.SizeBytes = 2 << 30
-	if c := plan.ChangeOf(v, disk); c.SizeBytes != nil {
+	if c := plan.ChangeOf(v, disk, false); c.SizeBytes != nil {
 		t.Fatalf("%+v", c)
 	}
 }
@@ -197,16 +205,16 @@ func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
 func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	t.Parallel()
 	disk := &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}}
-	if c := plan.ChangeOf(newVolume(asked(larger)), disk); c.SizeBytes != nil {
+	if c := plan.ChangeOf(newVolume(asked(larger)), disk, false); c.SizeBytes != nil {
 		t.Fatal("it grows")
 	}
-	if c := plan.ChangeOf(newVolume(asked(otherTier)), disk); c.Settings != nil || c.Applied != nil {
+	if c := plan.ChangeOf(newVolume(asked(otherTier)), disk, false); c.Settings != nil || c.Applied != nil {
 		t.Fatalf("%+v", c)
 	}
-	if c := plan.ChangeOf(newVolume(asked(tagged)), disk); c.Settings == nil || c.Applied == nil {
+	if c := plan.ChangeOf(newVolume(asked(tagged)), disk, false); c.Settings == nil || c.Applied == nil {
 		t.Fatalf("%+v", c)
 	}
-	if c := plan.ChangeOf(newVolume(notShared, asked(larger)), disk); c.SizeBytes == nil {
+	if c := plan.ChangeOf(newVolume(notShared, asked(larger)), disk, false); c.SizeBytes == nil {
 		t.Fatal("it does not grow")
 	}
 }
@@ -214,9 +222,25 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	t.Parallel()
 	v := newVolume(asked(otherTier), claimed("a", 1, apiv1.ClaimHeld))
-	c := plan.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}})
+	c := plan.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}, false)
 	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
 		t.Fatalf("%+v", c)
+	}
+}
+
+func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
+	t.Parallel()
+	v, disk := newVolume(), &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "StandardSSD_LRS"}
+	if c := plan.ChangeOf(v, disk, false); c.Settings != nil || c.Applied != nil {
+		t.Errorf("somebody's change beside the driver does not stay: %+v", c)
+	}
+	c := plan.ChangeOf(v, disk, true)
+	if c.Settings == nil || c.Settings.SKUName == nil || *c.Settings.SKUName != "Premium_LRS" || c.Applied.SKUName != "Premium_LRS" {
+		t.Errorf("it is not undone: %+v", c)
+	}
+	disk.AttachedTo = []string{"/vm/a"}
+	if c := plan.ChangeOf(v, disk, true); c.Settings != nil || c.Applied == nil || c.Applied.SKUName != "StandardSSD_LRS" {
+		t.Errorf("where it cannot be undone the record does not say what the disk is: %+v", c)
 	}
 }
 
@@ -224,13 +248,13 @@ func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 	t.Parallel()
 	more := func(v *apiv1.AzVolume) { v.Spec.Disk.NetworkAccessPolicy = "AllowAll" }
 	disk := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}
-	c := plan.ChangeOf(newVolume(asked(otherTier), more, claimed("a", 1, apiv1.ClaimHeld)), disk)
+	c := plan.ChangeOf(newVolume(asked(otherTier), more, claimed("a", 1, apiv1.ClaimHeld)), disk, false)
 	if c.Settings == nil || c.Settings.Tier != nil || c.Settings.NetworkAccessPolicy == nil || c.Before.Tier != "P30" {
 		t.Fatalf("%+v", c)
 	}
 	// What is left out because a node uses the disk does not take the rest with it.
 	otherSKU := func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "StandardSSD_LRS" }
-	c = plan.ChangeOf(newVolume(asked(otherTier), otherSKU, claimed("a", 1, apiv1.ClaimHeld)), disk)
+	c = plan.ChangeOf(newVolume(asked(otherTier), otherSKU, claimed("a", 1, apiv1.ClaimHeld)), disk, false)
 	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" || c.Applied.SKUName != "Premium_LRS" {
 		t.Fatalf("%+v", c)
 	}
@@ -239,7 +263,7 @@ func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 func TestSettingsThatNobodyRecordedAreComparedWithTheDisk(t *testing.T) {
 	t.Parallel()
 	v := newVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })
-	c := plan.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}})
+	c := plan.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}}, false)
 	if c.Settings != nil || c.Applied == nil {
 		t.Fatalf("%+v", c)
 	}

@@ -171,9 +171,13 @@ func keepDisk(in VolumeInput) string {
 
 func (s *VolumeStep) begin(in VolumeInput, work Work, state apiv1.VolumeState, reason string) {
 	s.Start = work
-	if op := in.Volume.Status.Operation; op != nil && op.Kind == string(work) {
+	switch op := in.Volume.Status.Operation; {
+	case op != nil && op.Kind == string(work):
 		s.Resume = op.ResumeToken
-	} else {
+	case work == WorkUpdateDisk:
+		// Whoever finds this without a token knows that Azure may have been asked.
+		s.Status.Operation = &apiv1.Operation{Kind: string(work), StartTime: metav1.NewTime(in.Now)}
+	default:
 		s.Status.Operation = nil
 	}
 	s.Status.State = state

@@ -123,6 +123,29 @@ func TestLaw5KilledDuringAChangeItResumes(t *testing.T) {
 	asIs(t, p, "vol")
 }
 
+func TestLaw5AChangeThatIsSetBackWhileItsProcessIsGoneIsUndone(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", replicated)
+	release := p.Cloud.HoldAll(fake.DisksUpdate)
+	expectCode(t, modify(shortly(t, 3*time.Second), p, handle, map[string]string{"skuName": "StandardSSD_LRS"}), codes.Aborted)
+	p.Stop()
+	p.Start()
+	back := make(chan error, 1)
+	go func() { back <- modify(t.Context(), p, handle, map[string]string{"skuName": "Premium_LRS"}) }()
+	p.Eventually("it is asked for", func() string {
+		if sku := p.Volume("vol").Spec.Disk.SKUName; sku != "Premium_LRS" {
+			return sku
+		}
+		return ""
+	})
+	release()
+	must(t, <-back)
+	if d := diskAt(t, p, "vol"); d.SKUName != "Premium_LRS" {
+		t.Errorf("the call was answered, and the disk is %s", d.SKUName)
+	}
+	asIs(t, p, "vol")
+}
+
 func TestLaw5RestartAfterAChangeWritesNothing(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", adjustable)

@@ -18,6 +18,7 @@ import (
 // Azure, so that every change that was written until then goes in one call. A call that Azure refuses for good is
 // made again in its two parts, so that one that cannot be does not take the other with it.
 func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
+	unsettled := plan.Unsettled(&v.Status)
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
 		truth := plan.Truth{Update: &plan.Updated{Generation: v.Generation}}
 		if token != "" {
@@ -40,7 +41,7 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 		if current.UID != v.UID {
 			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and made again", v.Name)
 		}
-		change := plan.ChangeOf(current, &disk)
+		change := plan.ChangeOf(current, &disk, unsettled)
 		truth.Update.Generation = current.Generation
 		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
 			return truth, err

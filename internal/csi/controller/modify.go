@@ -66,7 +66,7 @@ func (s *Server) modify(ctx context.Context, handle volumehandle.Handle, change 
 	wanted := v.Spec.Disk.Settings()
 	_, err = s.awaitUpdate(ctx, v,
 		func(is apiv1.AzVolumeStatus) bool {
-			if is.Applied == nil {
+			if is.Applied == nil || plan.Unsettled(&is) {
 				return false
 			}
 			refused := is.RefusedSettings != nil && is.RefusedSettings.Generation >= v.Generation
