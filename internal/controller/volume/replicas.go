@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -71,6 +73,11 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 	if err := r.doRepair(ctx, o, p.repair); err != nil {
 		return 0, err
 	}
+	if slices.ContainsFunc(p.Decisions, func(d plan.Decision) bool { return d.Verb == plan.Create }) {
+		if err := r.allSeen(ctx, o); err != nil {
+			return 0, err
+		}
+	}
 	for _, d := range p.Decisions {
 		if err := r.do(ctx, o, d); err != nil {
 			return 0, err
@@ -110,6 +117,22 @@ func (r *Reconciler) do(ctx context.Context, o observed, d plan.Decision) error 
 	}
 	r.metrics.removed(d.Reason)
 	r.event(o.volume, false, d.Reason, "replica on node "+d.Node+" is detached")
+	return nil
+}
+
+// allSeen returns a conflict if the volume has an attachment that the cache does not know yet. That may be the replica that the last step has made, and
+// another in its place would cost Azure an attach and a detach.
+func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
+	var current apiv1.AzVolumeAttachmentList
+	if err := r.Reader.List(ctx, &current, client.InNamespace(o.volume.Namespace), client.MatchingFields{view.AttachmentVolume: o.volume.Name}); err != nil {
+		return fmt.Errorf("list attachments again: %w", err)
+	}
+	for i := range current.Items {
+		a := &current.Items[i]
+		if !slices.ContainsFunc(o.attachments, func(seen *apiv1.AzVolumeAttachment) bool { return seen.UID == a.UID }) {
+			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, errors.New("it is new"))
+		}
+	}
 	return nil
 }
 
