@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.maxMountReplicaCount`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.claim.name`,priority=1
+// +kubebuilder:printcolumn:name="PersistentVolume",type=string,JSONPath=`.status.persistentVolume`,priority=1
 // +kubebuilder:printcolumn:name="Released by",type=string,JSONPath=`.status.lastRelease.nodeName`,priority=1
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.kind`,priority=1
 // +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.time`,priority=1
@@ -70,7 +71,7 @@ const (
 )
 
 // AzVolumeSpec is what was asked for. All of it is immutable but for the
-// capacity, the number of replicas, and what of the disk a VolumeAttributesClass can change: the DiskSettings.
+// capacity, the number of replicas, deleteDisk, and what of the disk a VolumeAttributesClass can change: the DiskSettings.
 // What Azure refuses for good is taken back to what the status says of the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
@@ -100,6 +101,10 @@ type AzVolumeSpec struct {
 	// Claim names the PersistentVolumeClaim for which the volume was provisioned, for people to read.
 	// +optional
 	Claim *ClaimReference `json:"claim,omitempty"`
+	// DeleteDisk says that the disk goes with the AzVolume. CSI's DeleteVolume sets it before it deletes the AzVolume, and nobody else needs to; it is taken
+	// back if the volume is used or to be retained after all. Without it a disk that was once created stays at Azure when its AzVolume is deleted.
+	// +optional
+	DeleteDisk bool `json:"deleteDisk,omitempty"`
 }
 
 // DiskParameters are the typed parameters of a managed disk, after validation.
@@ -287,6 +292,10 @@ type AzVolumeStatus struct {
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
+	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several one. When it has gone and the disk was not to be deleted with it,
+	// the AzVolume goes as soon as no node uses the disk, and the disk stays at Azure.
+	// +optional
+	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Primary is the claim to use the volume of a SingleNode volume. Its epoch outlives the claim.
 	// +optional
 	Primary *PrimaryClaim `json:"primary,omitempty"`
@@ -328,7 +337,7 @@ type Operation struct {
 	// ResumeToken lets any process of the driver go on polling the operation; opaque.
 	// +optional
 	ResumeToken string `json:"resumeToken,omitempty"`
-	// StartTime is when Azure accepted the operation.
+	// StartTime is when Azure accepted the operation, or, without a token, when Azure was about to be asked.
 	StartTime metav1.Time `json:"startTime"`
 }
 

@@ -35,6 +35,7 @@ const (
 	ReasonDeleting          = "Deleting"
 	ReasonDeletionFailed    = "DeletionFailed"
 	ReasonDeletionHeld      = "DeletionHeld"
+	ReasonDiskKept          = "DiskKept"
 	ReasonForeignDisk       = "ForeignDisk"
 	ReasonReplicasAttached  = "ReplicasAttached"
 	ReasonReplicasMissing   = "ReplicasMissing"

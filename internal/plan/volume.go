@@ -34,7 +34,9 @@ type VolumeStep struct {
 	Resume    string
 	Status    apiv1.AzVolumeStatus
 	// Spec is to be written once the status is, to take back what was refused; nil leaves it alone.
-	Spec         *apiv1.AzVolumeSpec
+	Spec *apiv1.AzVolumeSpec
+	// Forget says that the AzVolume is to be deleted: Kubernetes has given the disk up, and it stays at Azure.
+	Forget       bool
 	RequeueAfter time.Duration
 	// Reason and Message of the condition that the step sets, for event and log. Warning says that somebody should read it.
 	Reason, Message string
@@ -52,6 +54,7 @@ func Volume(in VolumeInput) VolumeStep {
 		s.AddFinalizer = true
 	case state == apiv1.VolumeCreated, state == apiv1.VolumeUpdating, state == apiv1.VolumeUpdateFailed:
 		s.maintain(in)
+		s.belong(in)
 	default:
 		s.create(in)
 	}
@@ -110,15 +113,50 @@ func (s *VolumeStep) created(in VolumeInput, disk *provisioner.Disk) {
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
 }
 
-// remove deletes the disk of a volume that is being deleted, if nothing speaks against it.
+// belong follows the volume's PersistentVolume: it takes back that the disk is to be deleted where something speaks against it, and forgets the volume
+// when its PersistentVolume has gone and left the disk behind. A volume that never had one is somebody else's to delete, who asked CSI for it.
+func (s *VolumeStep) belong(in VolumeInput) {
+	v := in.Volume
+	switch {
+	case in.PersistentVolume != nil:
+		s.Status.PersistentVolume = in.PersistentVolume.Name
+	case v.Status.PersistentVolume != "" && !v.Spec.DeleteDisk && !HasPrimary(v, in.Attachments) && in.Job.Phase == PhaseIdle && s.Start == WorkNone:
+		s.Forget = true
+		s.Message = fmt.Sprintf("PersistentVolume %s has gone, and nobody asked for the deletion of the disk", v.Status.PersistentVolume)
+	}
+	if v.Spec.DeleteDisk && s.Spec == nil && holdBack(in) != "" {
+		s.Spec = v.Spec.DeepCopy()
+		s.Spec.DeleteDisk = false
+	}
+}
+
+// remove lets go of the disk of a volume that is being deleted, if nothing speaks against it. The disk is deleted if CSI was asked for that, or if its
+// creation did not come to its end, so that it was never anybody's. Otherwise somebody deleted a record, and no data.
 func (s *VolumeStep) remove(in VolumeInput) {
 	if !in.HasFinalizer {
 		return
 	}
-	if why := keepDisk(in); why != "" {
+	if why := holdBack(in); why != "" {
 		s.ready(in, metav1.ConditionTrue, ReasonDeletionHeld, why)
 		return
 	}
+	if in.Volume.Spec.DeleteDisk || in.Volume.Status.DiskURI == "" {
+		s.removeDisk(in)
+		return
+	}
+	switch {
+	case len(in.Attachments) > 0:
+		s.DetachAll = ReasonDiskKept
+		s.ready(in, metav1.ConditionTrue, ReasonDiskKept, "the disk is detached, and stays at Azure")
+	case in.Job.running():
+		// A change in flight comes to its end first.
+	default:
+		s.RemoveFinalizer = true
+		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s stays at Azure: only CSI's DeleteVolume deletes it", in.Volume.Status.DiskURI)
+	}
+}
+
+func (s *VolumeStep) removeDisk(in VolumeInput) {
 	switch {
 	case len(in.Attachments) > 0:
 		s.Status.State = apiv1.VolumeDeleting
@@ -149,10 +187,9 @@ func neverBegun(v *apiv1.AzVolume) bool {
 	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }
 
-// keepDisk says why the disk of a volume must not be deleted though the object
-// is to go: somebody uses it, or it was the object and not the volume that
+// holdBack says why a volume must not go though its object is being deleted: somebody uses it, or it was the object and not the volume that
 // somebody deleted.
-func keepDisk(in VolumeInput) string {
+func holdBack(in VolumeInput) string {
 	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.ClaimReleased {
 		return fmt.Sprintf("node %s is primary", claim.NodeName)
 	}

@@ -22,7 +22,11 @@ func TestVolume(t *testing.T) {
 			}
 		}
 	}
-	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp = ago(time.Second) }
+	asked := func(v *apiv1.AzVolume) { v.Spec.DeleteDisk = true }
+	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = ago(time.Second), true }
+	unasked := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.DiskURI = ago(time.Second), "/disk" }
+	belonged := func(v *apiv1.AzVolume) { v.Status.PersistentVolume, v.Status.DiskURI = "pv", "/disk" }
+	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
 	replicas := list(newAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 	disk := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
@@ -37,6 +41,8 @@ func TestVolume(t *testing.T) {
 		state          apiv1.VolumeState
 		detach, reason string
 		removed        bool
+		// forgets and takesBack say that the AzVolume is to be deleted without its disk, and that the disk is not to be deleted after all.
+		forgets, takesBack bool
 	}
 	for name, test := range map[string]struct {
 		in   plan.VolumeInput
@@ -48,22 +54,39 @@ func TestVolume(t *testing.T) {
 		"created":                          {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating)), Job: ended(plan.WorkCreateDisk, plan.Truth{Disk: disk}, nil)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
 		"failed": {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating)), Job: ended(plan.WorkCreateDisk, plan.Truth{}, provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
 			want{state: apiv1.VolumeCreationFailed, reason: plan.ReasonCreationFailed}},
-		"a created one rests":                     {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
-		"deletion takes the replicas first":       {plan.VolumeInput{Volume: newVolume(gone), Attachments: replicas}, want{detach: plan.ReasonDeleting, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
-		"then the disk":                           {plan.VolumeInput{Volume: newVolume(gone)}, want{start: plan.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
-		"then the finalizer":                      {plan.VolumeInput{Volume: newVolume(gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: plan.ReasonDeleting}},
-		"not while there is a primary":            {plan.VolumeInput{Volume: newVolume(gone, claimed("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
-		"not while a claim is bound":              {plan.VolumeInput{Volume: newVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
-		"not if it is to be retained":             {plan.VolumeInput{Volume: newVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
-		"what was never begun goes without Azure": {plan.VolumeInput{Volume: newVolume(state(""), gone)}, want{removed: true}},
-		"a creation in flight ends first":         {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating), gone), Job: plan.Job{Work: plan.WorkCreateDisk, Phase: plan.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
-		"somebody else's disk stays":              {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeDeleting), gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: plan.ReasonForeignDisk}},
+		"a created one rests":                                  {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"deletion takes the replicas first":                    {plan.VolumeInput{Volume: newVolume(gone), Attachments: replicas}, want{detach: plan.ReasonDeleting, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
+		"then the disk":                                        {plan.VolumeInput{Volume: newVolume(gone)}, want{start: plan.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
+		"then the finalizer":                                   {plan.VolumeInput{Volume: newVolume(gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: plan.ReasonDeleting}},
+		"not while there is a primary":                         {plan.VolumeInput{Volume: newVolume(gone, claimed("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"not while a claim is bound":                           {plan.VolumeInput{Volume: newVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"not if it is to be retained":                          {plan.VolumeInput{Volume: newVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"what was never begun goes without Azure":              {plan.VolumeInput{Volume: newVolume(state(""), gone)}, want{removed: true}},
+		"a creation in flight ends first":                      {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating), gone), Job: plan.Job{Work: plan.WorkCreateDisk, Phase: plan.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
+		"a record that somebody deletes takes no data with it": {plan.VolumeInput{Volume: newVolume(unasked)}, want{removed: true, state: apiv1.VolumeCreated, reason: plan.ReasonDiskKept}},
+		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {plan.VolumeInput{Volume: newVolume(unasked, belonged)}, want{removed: true, state: apiv1.VolumeCreated, reason: plan.ReasonDiskKept}},
+		"its replicas are detached":                                                  {plan.VolumeInput{Volume: newVolume(unasked), Attachments: replicas}, want{detach: plan.ReasonDiskKept, state: apiv1.VolumeCreated, reason: plan.ReasonDiskKept}},
+		"its change ends first":                                                      {plan.VolumeInput{Volume: newVolume(unasked), Job: plan.Job{Work: plan.WorkUpdateDisk, Phase: plan.PhaseBegun}}, want{state: apiv1.VolumeCreated}},
+		"it stays while there is a primary":                                          {plan.VolumeInput{Volume: newVolume(unasked, claimed("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonDeletionHeld}},
+		"a creation that was cut short leaves no disk":                               {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreating), func(v *apiv1.AzVolume) { v.DeletionTimestamp = ago(time.Second) })}, want{start: plan.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: plan.ReasonDeleting}},
+		"a disk that Kubernetes has given up is forgotten":                           {plan.VolumeInput{Volume: newVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated, forgets: true}},
+		"not while a node uses it":                                                   {plan.VolumeInput{Volume: newVolume(belonged, claimed("a", 1, apiv1.ClaimReleasing))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"nor one of several":                                                         {plan.VolumeInput{Volume: newVolume(belonged, multi), Attachments: list(newAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"not while it is changed":                                                    {plan.VolumeInput{Volume: newVolume(belonged), Job: plan.Job{Work: plan.WorkUpdateDisk, Phase: plan.PhaseAccepted}}, want{state: apiv1.VolumeUpdating}},
+		"not while its PersistentVolume is there":                                    {plan.VolumeInput{Volume: newVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"not what CSI is about to delete":                                            {plan.VolumeInput{Volume: newVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"not one that never had a PersistentVolume":                                  {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"a deletion that stopped half-way is taken back when a node uses the volume": {plan.VolumeInput{Volume: newVolume(belonged, asked, claimed("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated, takesBack: true}},
+		"and when it is to be retained":                                              {plan.VolumeInput{Volume: newVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated, takesBack: true}},
+		"but not when it may go":                                                     {plan.VolumeInput{Volume: newVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: plan.ReasonCreated}},
+		"somebody else's disk stays":                                                 {plan.VolumeInput{Volume: newVolume(state(apiv1.VolumeDeleting), gone), Job: ended(plan.WorkDeleteDisk, plan.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: plan.ReasonForeignDisk}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.in.Now, test.in.HasFinalizer = now, true
 			step := plan.Volume(test.in)
-			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll, reason: step.Reason, removed: step.RemoveFinalizer}
+			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll, reason: step.Reason, removed: step.RemoveFinalizer, forgets: step.Forget}
+			got.takesBack = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
 			}

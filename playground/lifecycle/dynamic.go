@@ -10,6 +10,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 )
 
 const (
@@ -30,6 +32,7 @@ var dynamicTests = []Test{
 	{Topic: provisioning, Name: "a claim that cannot be had says why", run: saysWhy},
 	{Topic: reclaiming, Name: "Delete deletes the disk and then the volume", run: deletes},
 	{Topic: reclaiming, Name: "Retain releases the volume and keeps the disk", run: retains},
+	{Topic: reclaiming, Name: "a retained disk outlives its volume, and is bound again with its data", run: outlives},
 	{Topic: reclaiming, Name: "a claim that a pod uses is deleted when the pod has gone", run: protects},
 }
 
@@ -226,6 +229,60 @@ func retains(ctx context.Context, t *bench) error {
 		return err
 	}
 	return t.awaitDiskGone(ctx, pv)
+}
+
+func outlives(ctx context.Context, t *bench) error {
+	pod, old, err := t.volume(ctx, "4Gi", retain)
+	if err != nil {
+		return err
+	}
+	if _, err := t.probe(ctx, pod.Name, "put", filePath("data", "file"), "retained"); err != nil {
+		return err
+	}
+	if err := errors.Join(t.deletePod(ctx, pod.Name), t.deleteClaim(ctx, "data")); err != nil {
+		return err
+	}
+	if err := t.awaitPhase(ctx, old.Name, corev1.VolumeReleased); err != nil {
+		return err
+	}
+	if err := t.kube.CoreV1().PersistentVolumes().Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	err = await(ctx, "the driver has forgotten the volume", func(ctx context.Context) error {
+		_, err := t.dyn.Resource(azVolumes).Namespace(cluster.DriverNamespace).Get(ctx, old.Name, metav1.GetOptions{})
+		return gone(err)
+	})
+	if err != nil {
+		return err
+	}
+	switch disk, err := t.disk(ctx, old); {
+	case err != nil:
+		return fmt.Errorf("look for the disk: %w", err)
+	case disk.ManagedBy != "" || len(disk.ManagedByExtended) > 0:
+		return fmt.Errorf("the disk is still attached to %s %s", disk.ManagedBy, disk.ManagedByExtended)
+	}
+	again := func(pv *corev1.PersistentVolume) {
+		pv.Spec = *old.Spec.DeepCopy()
+		pv.Spec.ClaimRef, pv.Spec.PersistentVolumeReclaimPolicy = nil, corev1.PersistentVolumeReclaimDelete
+	}
+	if err := t.static(ctx, "again", "4Gi", again); err != nil {
+		return err
+	}
+	byName := func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = t.namespace + "-again" }
+	if err := t.claim(ctx, "again", old.Spec.StorageClassName, "4Gi", byName); err != nil {
+		return err
+	}
+	reader, err := t.run(ctx, "reader", []string{"again"})
+	if err != nil {
+		return err
+	}
+	if err := t.expect(ctx, "retained", reader.Name, "cat", filePath("again", "file")); err != nil {
+		return err
+	}
+	if err := errors.Join(t.deletePod(ctx, reader.Name), t.deleteClaim(ctx, "again")); err != nil {
+		return err
+	}
+	return t.awaitDiskGone(ctx, old)
 }
 
 func protects(ctx context.Context, t *bench) error {

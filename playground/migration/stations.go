@@ -277,16 +277,27 @@ func (j *journey) deleteClaims(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes what is kept on purpose: PersistentVolumes, their records, and with those the disks.
+// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, and the disks, which are nobody's but Azure's then.
 func (j *journey) cleanUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"delete", "namespace", namespace},
 		{"delete", "persistentvolumes", "--ignore-not-found", volumes[1].disk, volumes[2].disk, volumes[3].disk},
-		{"delete", "--namespace", "azure-disk-csi", "azvolumes", "--all", "--timeout=2m"},
+		{"wait", "--namespace", "azure-disk-csi", "azvolumes", "--all", "--for=delete", "--timeout=2m"},
 		{"delete", "storageclass", "managed-v1"},
 	} {
 		if _, err := j.kubectl(ctx, args...); err != nil {
 			return err
+		}
+	}
+	for _, v := range volumes {
+		if v.policy != "Retain" {
+			continue
+		}
+		if _, err := j.disk(ctx, v); err != nil {
+			return fmt.Errorf("the disk of %s was to outlive its PersistentVolume: %w", v.name, err)
+		}
+		if err := j.arm.Delete(ctx, v.id(), diskVersion); err != nil {
+			return fmt.Errorf("delete the disk of %s: %w", v.name, err)
 		}
 	}
 	return nil

@@ -6,7 +6,7 @@
 // Kernels, kubelets, the network and power are models.
 //
 // In a quarter of the histories the driver has no VolumeAttachments: pods come and go instead of calls to publish and unpublish, and the
-// reconciler attachdetach makes the calls.
+// reconciler attachdetach makes the calls. In a third there are disks to be retained, and people who delete PersistentVolumes and records.
 //
 // # One seed, one history
 //
@@ -22,6 +22,7 @@
 //   - no hand-over without proof: a claim ends as Released, after Releasing, with a proof, and when it does its node cannot write (world.claimChanged);
 //   - nothing leaks: no object goes before its disk is off, and at the end nothing is left at Azure or in the API;
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
+//   - no disk is deleted but by DeleteVolume, whoever deletes PersistentVolumes and AzVolumes, and whenever;
 //   - no disk ever shrinks, and at the end each is as its volume says, which asks for nothing more;
 //   - never format twice: no filesystem is made on a device that is not blank;
 //   - the world settles: when the faults stop, every volume gets where it is wanted.

@@ -51,6 +51,8 @@ type volumeModel struct {
 	creation  *call
 	published map[string]bool
 	want      string
+	// retained says that the disk is to be kept; made, that there is a disk, and mayGo, that CSI was asked to delete it.
+	retained, made, mayGo bool
 	// grown and classes are how often more, or something else, was asked for.
 	grown, classes int
 }
@@ -89,7 +91,8 @@ func Run(seed uint64, options Options) Result {
 
 func newWorld(seed uint64, options Options) *world {
 	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, spared: map[string]bool{}, largest: map[string]int64{}}
-	w.byPods = seed%4 == 0 // and not by chance, so that the other histories stay what they were
+	// And not by chance, so that the other histories stay what they were.
+	w.byPods, w.people = seed%4 == 0, seed%3 == 0
 	scheme := scheme()
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
@@ -104,6 +107,7 @@ func newWorld(seed uint64, options Options) *world {
 	for i := range 1 + w.random.IntN(3) {
 		v := &volumeModel{name: fmt.Sprintf("vol-%d", i), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
 		v.replicas = w.random.IntN(v.shares)
+		v.retained = w.people && w.random.IntN(2) == 0
 		w.volumes = append(w.volumes, v)
 	}
 	for _, id := range []string{"a", "b"} {
@@ -160,6 +164,7 @@ func (w *world) found() {
 			if !v.creation.done || v.creation.err != nil {
 				return v.name
 			}
+			v.made = true
 		}
 		return ""
 	})

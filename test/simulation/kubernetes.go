@@ -25,6 +25,9 @@ func (w *world) addPersistentVolume(v *volumeModel) {
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: podNamespace, Name: v.name}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	if v.retained {
+		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	}
 	w.must(w.store.Create(pv))
 	pv.Status.Phase = corev1.VolumeBound
 	w.must(w.store.Update(pv, true))

@@ -28,6 +28,7 @@ func (w *world) check() {
 		m.kubelet()
 	}
 	w.sizes()
+	w.kept()
 	for _, v := range w.volumes {
 		if writers := w.writers(v.name); len(writers) > 1 {
 			w.broken("law 1: %s is written by %s at once", v.name, strings.Join(writers, " and "))
@@ -91,12 +92,13 @@ func (w *world) changed(c memapi.Change) {
 			w.sizeChanged(before, after)
 		}
 	case *apiv1.AzVolumeAttachment:
-		if c.After == nil {
+		after, stays := c.After.(*apiv1.AzVolumeAttachment)
+		switch {
+		case !stays:
 			w.attachmentGone(before)
+		case after.Spec.Epoch < before.Spec.Epoch:
+			w.broken("law 1: the epoch of attachment %s shrinks from %d to %d", after.Name, before.Spec.Epoch, after.Spec.Epoch)
 		}
-	}
-	if a, ok := c.After.(*apiv1.AzVolumeAttachment); ok && c.Before == nil {
-		w.attachmentMade(a)
 	}
 }
 
@@ -151,9 +153,6 @@ func (w *world) attachmentGone(a *apiv1.AzVolumeAttachment) {
 		w.broken("leak: the object %s goes, and Azure has the disk attached", a.Name)
 	}
 }
-
-// attachmentMade holds: replicas are made only within what is wanted, and one more after a release.
-func (w *world) attachmentMade(*apiv1.AzVolumeAttachment) {}
 
 // replicasOf are the replicas of a volume that are to stay.
 func (w *world) replicasOf(volume string) []*apiv1.AzVolumeAttachment {

@@ -28,6 +28,8 @@ const (
 	FinalizerFirst Mutant = "finalizer before detach"
 	// ReplicasUncounted: as many replicas are made as the disk has shares.
 	ReplicasUncounted Mutant = "replica count ignored"
+	// RecordIsDisk: the disk goes with its AzVolume, whoever deletes that.
+	RecordIsDisk Mutant = "record is disk"
 	// NoAnnouncement: a node mounts without having said so in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"
 )
@@ -57,6 +59,9 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	case *apiv1.AzVolume:
 		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
 			o.Status.Primary = &apiv1.PrimaryClaim{NodeName: t.node, Epoch: 1, State: apiv1.ClaimHeld}
+		}
+		if t.w.options.Mutant == RecordIsDisk && t.node == "" {
+			o.Spec.DeleteDisk = o.DeletionTimestamp != nil
 		}
 		if t.w.options.Mutant == ReplicasUncounted && t.node == "" {
 			o.Spec.MaxMountReplicaCount = o.Spec.Disk.MaxShares - 1

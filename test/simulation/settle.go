@@ -58,6 +58,14 @@ func (w *world) settle() {
 		w.releasePersistentVolume(v)
 	}
 	w.until("replicas are cleaned up", patience, w.replicasLeft)
+	if w.people {
+		w.giveUp()
+		w.until("what Kubernetes has given up is forgotten", patience, w.unforgotten)
+		for range w.random.IntN(3) {
+			cluster.remove()
+			w.replaceLeader()
+		}
+	}
 	w.until("every volume is deleted", patience, cluster.remove)
 	w.until("nothing is left", patience, w.leftOvers)
 }
@@ -286,9 +294,10 @@ func (w *world) replicasLeft() string {
 func (c *cluster) remove() string {
 	var left []string
 	for _, v := range c.w.volumes {
-		if c.w.volume(v.name) == nil {
+		if c.w.volume(v.name) == nil && !c.w.diskThere(v) {
 			continue
 		}
+		v.mayGo = true
 		left = append(left, v.name)
 		p := c.w.alive()
 		c.do(v.name, func() *call {

@@ -100,6 +100,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		simulation.NoAnnouncement:    "law",
 		simulation.FinalizerFirst:    "leak",
 		simulation.ReplicasUncounted: "replicas",
+		simulation.RecordIsDisk:      "nobody asked",
 	} {
 		t.Run(string(mutant), func(t *testing.T) {
 			t.Parallel()

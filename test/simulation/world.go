@@ -91,6 +91,8 @@ type world struct {
 	calls     []*call
 	// byPods says that the driver has no VolumeAttachments: pods alone say where a volume is wanted.
 	byPods bool
+	// people says that there are retained disks, and that somebody deletes records.
+	people bool
 
 	// apiDown and trouble are faults: no API server, and how many of 100 accesses to Azure and the API server go wrong.
 	apiDown bool
@@ -284,3 +286,12 @@ func actorOf(ctx context.Context) string {
 }
 
 var bubbleClock = clock.RealClock{} // inside a bubble the real clock is the bubble's
+
+// unevenClock ticks when nothing else happens. Which of two timers of one moment comes first is nobody's decision: the conditions would be compared with the
+// monitor's verdict now before it judges and now after.
+type unevenClock struct{ clock.WithTicker }
+
+// NewTicker implements clock.WithTicker.
+func (c unevenClock) NewTicker(d time.Duration) clock.Ticker {
+	return c.WithTicker.NewTicker(d + 137*time.Nanosecond)
+}

@@ -159,6 +159,9 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if step.Spec != nil {
 		return step.RequeueAfter, r.writeSpec(ctx, o.volume, *step.Spec)
 	}
+	if step.Forget {
+		return step.RequeueAfter, r.forget(ctx, o.volume, step.Message)
+	}
 	if step.Start != plan.WorkNone {
 		if err := r.start(ctx, o.volume, step, written); err != nil {
 			return 0, err
@@ -208,7 +211,19 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step p
 	}
 	if step.RemoveFinalizer {
 		ctrl.LoggerFrom(ctx).Info("volume is gone", "volume", v.Name, "reason", step.Reason, "message", step.Message)
+		if step.Reason == plan.ReasonDiskKept {
+			r.event(v, step.Warning, step.Reason, step.Message)
+		}
 	}
+	return nil
+}
+
+// forget deletes the object of a volume, and leaves the disk alone. It is a conflict if the volume is no longer what it was.
+func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
+	if err := r.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
+		return fmt.Errorf("forget volume: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("volume is forgotten", "volume", v.Name, "message", why)
 	return nil
 }
 

@@ -64,20 +64,39 @@ func (s *Server) deleteVolume(ctx context.Context, handle volumehandle.Handle) e
 		if err := s.unused(ctx, v); err != nil {
 			return err
 		}
-		if v.DeletionTimestamp == nil {
-			// Not if a node claims the volume in this moment.
-			err = s.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion})
-		}
+		err = s.discard(ctx, v)
 		switch {
-		case apierrors.IsNotFound(err):
-			return nil
 		case err == nil:
 			return s.awaitVolumeGone(ctx, v)
+		case apierrors.IsNotFound(err):
+			// Somebody has deleted the record. Whether the disk has gone is Azure's to tell.
 		case !apierrors.IsConflict(err):
-			return fmt.Errorf("delete AzVolume: %w", err)
+			return err
 		}
 	}
 	return grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", handle.VolumeName())
+}
+
+// discard deletes an AzVolume and has its disk go with it, which is said first. It is a conflict if the volume has changed: a node may have claimed it.
+func (s *Server) discard(ctx context.Context, v *apiv1.AzVolume) error {
+	if !v.Spec.DeleteDisk {
+		before := v.DeepCopy()
+		v.Spec.DeleteDisk = true
+		if err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("have the disk go with its AzVolume: %w", err)
+		}
+		if v.Generation == before.Generation {
+			// The API server drops what it does not know without a word, and the disk would stay.
+			return grpcstatus.Error(codes.FailedPrecondition, "the CustomResourceDefinition of AzVolumes is older than the driver and has no spec.deleteDisk: upgrade it (charts/azuredisk/files/crds)")
+		}
+	}
+	if v.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := s.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
+		return fmt.Errorf("delete AzVolume: %w", err)
+	}
+	return nil
 }
 
 // unused returns a FailedPrecondition for a volume that has a primary.

@@ -1,0 +1,81 @@
+package simulation
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// diskThere says whether Azure has the disk of a volume.
+func (w *world) diskThere(v *volumeModel) bool {
+	for _, d := range w.azure.state().Disks {
+		if strings.EqualFold(d.ID, diskOf(v.name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// kept holds that no disk goes unless CSI was asked to delete its volume.
+func (w *world) kept() {
+	if len(w.azure.state().Disks) == len(w.volumes) {
+		return // as nearly always
+	}
+	for _, v := range w.volumes {
+		if v.made && !v.mayGo && !w.diskThere(v) {
+			w.broken("the disk of %s was deleted, and nobody asked for it", v.name)
+		}
+	}
+}
+
+// giveUp has people clean up after volumes that are released: they delete PersistentVolumes of disks that are to be kept, and records, in any order, while
+// controllers are replaced.
+func (w *world) giveUp() {
+	for _, v := range w.volumes {
+		record := w.random.IntN(3) // 0: before the PersistentVolume; 1: after it; 2: nobody deletes it
+		if record == 0 {
+			w.deleteRecord(v)
+		}
+		if v.retained {
+			w.note("somebody deletes the PersistentVolume of %s", v.name)
+			w.must(w.store.Delete(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}}, client.DeleteOptions{}))
+		}
+		if w.random.IntN(2) == 0 {
+			w.replaceLeader()
+		}
+		if record == 1 {
+			w.deleteRecord(v)
+		}
+	}
+}
+
+func (w *world) deleteRecord(v *volumeModel) {
+	w.note("somebody deletes the AzVolume %s", v.name)
+	w.must(client.IgnoreNotFound(w.store.Delete(&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}, client.DeleteOptions{})))
+	for range w.random.IntN(10) {
+		w.step()
+	}
+}
+
+// replaceLeader kills the leader after some steps.
+func (w *world) replaceLeader() {
+	for range w.random.IntN(20) {
+		w.step()
+	}
+	w.changeLeader()
+}
+
+// unforgotten names the volumes that Kubernetes has given up and the driver has not.
+func (w *world) unforgotten() string {
+	var left []string
+	for _, v := range w.volumes {
+		if v.retained && w.volume(v.name) != nil {
+			left = append(left, v.name)
+		}
+	}
+	return strings.Join(left, ", ")
+}
