@@ -180,7 +180,7 @@ func (p *process) lead() error {
 	for _, c := range p.running {
 		p.beside(c.name, c.start)
 	}
-	writer := &liveness.ConditionWriter{Client: p.client, Monitor: p.monitor, Namespace: namespace, Clock: bubbleClock, Events: silence{}}
+	writer := &liveness.ConditionWriter{Client: p.client, Monitor: p.monitor, Namespace: namespace, Clock: unevenClock{bubbleClock}, Events: silence{}}
 	p.beside("conditions", writer.Start)
 	return nil
 }
