@@ -1,7 +1,9 @@
 package hypervisor_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,27 +47,19 @@ func start(t testing.TB, dir string) *hypervisor.Client {
 	return client
 }
 
-// stateMark is what the loop devices of a state directory have in their backing files' names.
-func stateMark(t testing.TB, dir string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "attachments.json"))
-	if err != nil {
-		return "no hypervisor ran in " + dir
-	}
-	_, rest, _ := strings.Cut(string(data), `"id": "`)
-	id, _, _ := strings.Cut(rest, `"`)
-	return "azuresim-" + id
-}
-
 // boundLoops returns the machine's loop devices that belong to the state directory.
 func boundLoops(t testing.TB, dir string) []string {
 	t.Helper()
-	mark := stateMark(t, dir)
+	prefix, err := hypervisor.LoopPrefix(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	must(t, err)
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	must(t, err)
 	var found []string
 	for _, file := range files {
-		if backing, err := os.ReadFile(file); err == nil && strings.Contains(string(backing), mark) {
+		if backing, err := os.ReadFile(file); err == nil && strings.HasPrefix(filepath.Base(string(backing)), prefix) {
 			found = append(found, file+": "+string(backing))
 		}
 	}

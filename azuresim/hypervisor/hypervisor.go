@@ -99,7 +99,7 @@ func (h *Hypervisor) start(ctx context.Context) error {
 	if h.lock, err = lockDir(ctx, h.clock, h.dir); err != nil {
 		return err
 	}
-	if h.store, err = openStore(filepath.Join(h.dir, "attachments.json")); err != nil {
+	if h.store, err = openStore(filepath.Join(h.dir, stateFile)); err != nil {
 		return err
 	}
 	if err := h.sweep(ctx); err != nil {
@@ -191,7 +191,7 @@ func (h *Hypervisor) Close() error {
 func (h *Hypervisor) namePrefix() string {
 	var id string
 	h.store.view(func(r *record) { id = r.ID })
-	return "azuresim-" + id + "-"
+	return loopPrefix(id)
 }
 
 // shared returns what the attachments of a disk have in common.

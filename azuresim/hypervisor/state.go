@@ -48,6 +48,35 @@ type store struct {
 	written uint64
 }
 
+// stateFile keeps the record, in the state directory.
+const stateFile = "attachments.json"
+
+// LoopPrefix returns how the names of the files under all loop devices of a state directory begin, as /sys/block/loop*/loop/backing_file has them: behind a slash.
+// It only reads, and may be called while a hypervisor runs there, or after it was killed. It is an error that matches fs.ErrNotExist if none ever did.
+func LoopPrefix(stateDir string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(stateDir, stateFile))
+	if err != nil {
+		return "", fmt.Errorf("read state: %w", err)
+	}
+	var r record
+	if err := parseRecord(data, &r); err != nil {
+		return "", fmt.Errorf("parse state in %s: %w", stateDir, err)
+	}
+	return loopPrefix(r.ID), nil
+}
+
+func loopPrefix(id string) string { return "azuresim-" + id + "-" }
+
+func parseRecord(data []byte, r *record) error {
+	if err := json.Unmarshal(data, r); err != nil {
+		return err
+	}
+	if len(r.ID) != 16 {
+		return errors.New("no ID")
+	}
+	return nil
+}
+
 // openStore reads the record, or makes a new one.
 func openStore(path string) (*store, error) {
 	s := &store{path: path}
@@ -62,11 +91,8 @@ func openStore(path string) (*store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read state: %w", err)
 	default:
-		if err := json.Unmarshal(data, &s.record); err != nil {
+		if err := parseRecord(data, &s.record); err != nil {
 			return nil, fmt.Errorf("parse state %s: %w", path, err)
-		}
-		if len(s.record.ID) != 16 {
-			return nil, fmt.Errorf("parse state %s: no ID", path)
 		}
 	}
 	if s.record.VMs == nil {

@@ -3,7 +3,9 @@ package stack
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 )
 
 const settleTimeout = 2 * time.Minute
@@ -142,7 +145,7 @@ func (s *Stack) AssertNothingLeft(t *testing.T) {
 		t.Errorf("loop device %s is left", device)
 	}
 	for _, mount := range s.mounts(t) {
-		if !strings.HasPrefix(mount, filepath.Join(s.Dir, "hv")+"/") {
+		if !strings.HasPrefix(mount, s.hypervisorDir()+"/") {
 			t.Errorf("mount %s is left", mount)
 		}
 	}
@@ -176,9 +179,16 @@ func (s *Stack) atAzure(t *testing.T, kind string) []string {
 	return names
 }
 
-// loopDevices returns the loop devices whose backing file is in the stack's directory.
+// loopDevices returns the loop devices of the stack's hypervisor. The files under them are in a filesystem that is mounted nowhere, so their names tell.
 func (s *Stack) loopDevices(t *testing.T) []string {
 	t.Helper()
+	prefix, err := hypervisor.LoopPrefix(s.hypervisorDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		t.Fatal(err)
@@ -189,8 +199,8 @@ func (s *Stack) loopDevices(t *testing.T) []string {
 		if err != nil {
 			continue // the device was cleared meanwhile
 		}
-		if strings.HasPrefix(string(backing), s.Dir+"/") {
-			found = append(found, filepath.Base(filepath.Dir(filepath.Dir(file))))
+		if strings.HasPrefix(filepath.Base(string(backing)), prefix) {
+			found = append(found, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))
 		}
 	}
 	return found
@@ -222,6 +232,7 @@ func (s *Stack) sweep(t *testing.T) {
 	}
 	for _, device := range s.loopDevices(t) {
 		t.Errorf("loop device %s was leaked", device)
+		detach(t, device)
 	}
 	if err := os.RemoveAll(s.Dir); err != nil {
 		t.Error(err)

@@ -196,12 +196,13 @@ func newStack(t *testing.T) *Stack {
 	return s
 }
 
+func (s *Stack) hypervisorDir() string { return filepath.Join(s.Dir, "hv") }
+
 func (s *Stack) startAzure(t *testing.T, flags []string) {
 	t.Helper()
-	hypervisorDir := filepath.Join(s.Dir, "hv")
 	socket := filepath.Join(s.Dir, "hv.sock")
 	s.hypervisor = newProcess("hypervisor", s.logs, filepath.Join(s.bin, "azuresim"),
-		[]string{"hypervisor", "--state-dir", hypervisorDir, "--socket", socket}, answersAt("unix", socket))
+		[]string{"hypervisor", "--state-dir", s.hypervisorDir(), "--socket", socket}, answersAt("unix", socket))
 	s.hypervisor.mustStart(t)
 
 	listen, admin := loopback.Address(t), loopback.Address(t)
@@ -234,7 +235,7 @@ func (s *Stack) startNode(t *testing.T, i int) {
 		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
 		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", node.metrics, "--log-level", "debug",
 		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
-		"--device-links", filepath.Join(s.Dir, "hv", "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms", "--enable-expansion",
+		"--device-links", filepath.Join(s.hypervisorDir(), "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms", "--enable-expansion",
 	}, answersHTTP("http://"+health+"/readyz"))
 	node.process.mustStart(t)
 	conn, err := Connect(node.Socket)
