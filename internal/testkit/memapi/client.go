@@ -227,7 +227,7 @@ func (c *Client) IsObjectNamespaced(o runtime.Object) (bool, error) {
 	}
 }
 
-// Patch changes an object, or its status, as patch says.
+// Patch changes an object, or its status, as patch says. As with a server, one without an optimistic lock also changes an object that was made anew.
 func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +238,7 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	if from, locked := origin(patch); from != nil && ours(o) {
 		if from.GetResourceVersion() == stored.GetResourceVersion() {
 			// What it was worked out from is what is stored, so the result is what the caller has.
-			s.replace(k, stored, o, status)
-			return nil
+			return s.replace(k, stored, o, status)
 		}
 		if locked && !s.IgnoreVersions {
 			return conflict(o)
@@ -252,7 +251,9 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	if v := wanted.GetResourceVersion(); v != stored.GetResourceVersion() && !s.IgnoreVersions {
 		return conflict(o)
 	}
-	s.replace(k, stored, wanted, status)
+	if err := s.replace(k, stored, wanted, status); err != nil {
+		return err
+	}
 	fill(o, wanted)
 	return nil
 }

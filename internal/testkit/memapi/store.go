@@ -1,6 +1,7 @@
 // Package memapi is a small API server in memory, for simulations: fast, deterministic, and strict in what the
 // driver's protocol rests on. It keeps resource versions and refuses stale writes, separates status from the
-// rest, raises generations, holds back deletions for finalizers, and honours preconditions.
+// rest, raises generations, holds back deletions for finalizers, and honours preconditions. Random walks on it and on a real server show that both answer the
+// same for the driver's kinds; the rules of their definitions, and defaults and admission of Kubernetes' kinds, it leaves out.
 //
 // Every access goes through a Gate, so that a simulation decides when it happens, whether its answer arrives, and whether
 // the caller survives it. A Cache is a view of the store that learns of changes only when it is told to.
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -172,7 +174,7 @@ func (s *Store) Create(o client.Object) error {
 	return nil
 }
 
-// Update replaces an object, or its status. A resource version that is not the stored one is a Conflict; none at all replaces whatever is there.
+// Update replaces an object, or its status. A resource version that is not the stored one is a Conflict; none at all replaces whatever is there, except for custom resources, which need one.
 func (s *Store) Update(o client.Object, status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,15 +182,24 @@ func (s *Store) Update(o client.Object, status bool) error {
 	if err != nil {
 		return err
 	}
-	if v := o.GetResourceVersion(); v != "" && v != stored.GetResourceVersion() {
+	if uid := o.GetUID(); uid != "" && uid != stored.GetUID() {
 		return conflict(o)
 	}
-	s.replace(k, stored, o, status)
-	return nil
+	switch v := o.GetResourceVersion(); {
+	case v == "" && ours(o):
+		return invalid(o, field.Invalid(field.NewPath("metadata", "resourceVersion"), v, "must be specified for an update"))
+	case v != "" && v != stored.GetResourceVersion():
+		return conflict(o)
+	}
+	return s.replace(k, stored, o, status)
 }
 
 func conflict(o client.Object) error {
 	return apierrors.NewConflict(groupResource(typeOf(o)), o.GetName(), fmt.Errorf("the object has been modified"))
+}
+
+func invalid(o client.Object, why *field.Error) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: typeOf(o).Name()}, o.GetName(), field.ErrorList{why})
 }
 
 func (s *Store) current(o client.Object) (*kind, client.Object, error) {
@@ -197,16 +208,15 @@ func (s *Store) current(o client.Object) (*kind, client.Object, error) {
 	if !ok {
 		return nil, nil, apierrors.NewNotFound(groupResource(typeOf(o)), o.GetName())
 	}
-	if uid := o.GetUID(); uid != "" && uid != stored.GetUID() {
-		return nil, nil, conflict(o)
-	}
 	return k, stored, nil
 }
 
 // replace commits wanted in the place of stored, as far as the endpoint may change it, and makes wanted the result.
-func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) {
+func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) error {
 	next, changed := s.next(stored, wanted, status)
 	switch {
+	case stored.GetDeletionTimestamp() != nil && slices.ContainsFunc(next.GetFinalizers(), func(f string) bool { return !slices.Contains(stored.GetFinalizers(), f) }):
+		return invalid(stored, field.Forbidden(field.NewPath("metadata", "finalizers"), "no new finalizers can be added if the object is being deleted"))
 	case next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && len(stored.GetFinalizers()) > 0:
 		s.commit(k, client.ObjectKeyFromObject(stored), stored, nil)
 	case !changed:
@@ -215,6 +225,7 @@ func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) {
 		s.commit(k, client.ObjectKeyFromObject(stored), stored, next)
 	}
 	fill(wanted, next)
+	return nil
 }
 
 // next returns what stored becomes if wanted is written, and whether that is something else. It shares with stored what the write does not reach.
