@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -327,22 +326,11 @@ func told(t *testing.T, p *controlplane.ControlPlane, pod *corev1.Pod, reason, t
 func bindShared(t *testing.T, p *controlplane.ControlPlane, handle, node string) *corev1.Pod {
 	t.Helper()
 	ns, name := apiserver.Namespace(t), freshName("shared")
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
-	modes, block := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, corev1.PersistentVolumeBlock
-	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: modes, VolumeMode: &block, ClaimRef: &corev1.ObjectReference{Namespace: ns, Name: name},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
-	}}))
-	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: modes, VolumeMode: &block, Resources: corev1.VolumeResourceRequirements{Requests: size}, VolumeName: name, StorageClassName: ptr.To(""),
-	}}))
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.PodSpec{
-		NodeName: node, AutomountServiceAccountToken: ptr.To(false),
-		Containers: []corev1.Container{{Name: "c", Image: "i", VolumeDevices: []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}}},
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-		}}},
-	}}
+	bindClaim(t, p, newPersistentVolume(name, handle, func(s *corev1.PersistentVolumeSpec) {
+		s.AccessModes, s.VolumeMode = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, ptr.To(corev1.PersistentVolumeBlock)
+	}), ns, name)
+	pod := newPodWith(ns, name, node)
+	pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
 	must(t, p.Client.Create(t.Context(), pod))
 	return pod
 }

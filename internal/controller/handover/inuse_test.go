@@ -7,9 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -69,32 +66,9 @@ func settled(t *testing.T, p *controlplane.ControlPlane, node string) {
 // bindPod makes a PersistentVolume, its claim and a pod on the node that uses it.
 func bindPod(t *testing.T, p *controlplane.ControlPlane, handle, node string) *corev1.Pod {
 	t.Helper()
-	ns := apiserver.Namespace(t)
-	name := fmt.Sprintf("p-%d", time.Now().UnixNano())
-	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Namespace: ns, Name: name},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
-		},
-	}))
-	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}, VolumeName: name, StorageClassName: ptr.To(""),
-		},
-	}))
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec: corev1.PodSpec{
-			NodeName: node, AutomountServiceAccountToken: ptr.To(false), Containers: []corev1.Container{{Name: "c", Image: "i"}},
-			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-			}}},
-		},
-	}
+	ns, name := apiserver.Namespace(t), freshName("p")
+	bindClaim(t, p, newPersistentVolume(name, handle), ns, name)
+	pod := newPodWith(ns, name, node)
 	must(t, p.Client.Create(t.Context(), pod))
 	return pod
 }

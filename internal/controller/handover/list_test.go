@@ -1,7 +1,6 @@
 package handover_test
 
 import (
-	"context"
 	"fmt"
 	"path"
 	"slices"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,17 +116,9 @@ func TestListVolumesHasWhatIsNotAdoptedYet(t *testing.T) {
 	handle := strings.Replace(controlplane.DiskID("v1-"+p.Namespace), "/resourceGroups/rg/", "/resourceGroups/RG/", 1)
 	gone := controlplane.DiskID("gone-" + p.Namespace)
 	for name, id := range map[string]string{"list-v1-": handle, "list-gone-": gone, "list-other-": "csi-other-handle"} {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name + p.Namespace}, Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: id}},
-		}}
+		pv := newPersistentVolume(name+p.Namespace, id)
 		must(t, p.Client.Create(t.Context(), pv))
-		t.Cleanup(func() { // it is not the namespace's, and would be listed in the next test
-			pv.Finalizers, pv.ResourceVersion = nil, ""
-			must(t, p.Client.Update(context.Background(), pv))
-			must(t, p.Client.Delete(context.Background(), pv))
-		})
+		t.Cleanup(func() { removePersistentVolume(t, p, pv) }) // or it would be listed in the next test
 	}
 	p.Eventually("both are listed", func() string {
 		all := list(t, p)

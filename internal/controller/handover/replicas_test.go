@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -142,31 +141,13 @@ func TestDiskThatNoNodeCanAttachIsNotTriedEverywhere(t *testing.T) {
 	}
 }
 
-// use makes a pod that uses a volume, with the PersistentVolume and the claim between them. A PersistentVolume has no namespace
-// and stays, so the name of the volume must be the test's own.
+// use makes a pod that uses a volume, with the PersistentVolume and the claim between them.
 func use(t *testing.T, p *controlplane.ControlPlane, namespace, volume, node string, change func(*corev1.Pod)) {
 	t.Helper()
-	storage := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	class := ""
-	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + volume}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: storage, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: volume},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: controlplane.DiskID(volume)}},
-	}}))
-	must(t, p.Client.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: storage}, VolumeName: namespace + "-" + volume, StorageClassName: &class,
-	}}))
-	pod := newPod(namespace, volume, node)
-	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume}}}}
+	bindClaim(t, p, newPersistentVolume(namespace+"-"+volume, controlplane.DiskID(volume)), namespace, volume)
+	pod := newPodWith(namespace, volume, node)
 	change(pod)
 	must(t, p.Client.Create(t.Context(), pod))
-}
-
-func newPod(namespace, name, node string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
-	}
 }
 
 func TestReplicaIsPlacedWhereThePodCouldRun(t *testing.T) {

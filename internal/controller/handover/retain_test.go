@@ -1,18 +1,13 @@
 package handover_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -20,23 +15,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ofDisk makes a PersistentVolume for a disk that is to be retained, and returns how it is deleted.
-func ofDisk(t *testing.T, p *controlplane.ControlPlane, handle string) (remove func()) {
+// retained makes a PersistentVolume for a disk that is to be retained, and returns how it is deleted.
+func retained(t *testing.T, p *controlplane.ControlPlane, handle string) (remove func()) {
 	t.Helper()
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "retain-" + p.Namespace}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
-	}}
+	pv := newPersistentVolume("retain-"+p.Namespace, handle)
 	must(t, p.Client.Create(t.Context(), pv))
-	remove = func() {
-		// Nobody runs here who would take away what protects it.
-		before := pv.DeepCopy()
-		pv.Finalizers = nil
-		ctx := context.WithoutCancel(t.Context())
-		must(t, client.IgnoreNotFound(p.Client.Patch(ctx, pv, client.MergeFrom(before))))
-		must(t, client.IgnoreNotFound(p.Client.Delete(ctx, pv)))
-	}
+	remove = func() { removePersistentVolume(t, p, pv) }
 	t.Cleanup(remove)
 	return remove
 }
@@ -74,7 +58,7 @@ func TestARetainedDiskOutlivesItsPersistentVolume(t *testing.T) {
 	p.AddNode("rt-a", "1", size)
 	p.AddNode("rt-b", "1", size)
 	handle := p.Create("vol", replicated)
-	removePV := ofDisk(t, p, handle)
+	removePV := retained(t, p, handle)
 	stageOn(t, p, handle, "vol", "rt-a")
 	awaitReplica(t, p, "vol", "rt-b")
 	p.Eventually("the volume knows its PersistentVolume", func() string {
@@ -105,7 +89,7 @@ func TestARetainedDiskOutlivesItsPersistentVolume(t *testing.T) {
 	}
 
 	// It can be used again.
-	removePV = ofDisk(t, p, handle)
+	removePV = retained(t, p, handle)
 	must(t, p.Publish(t.Context(), handle, "rt-b"))
 	must(t, p.Unpublish(t.Context(), handle, "rt-b"))
 	p.Eventually("the adopted volume knows its PersistentVolume", func() string {
