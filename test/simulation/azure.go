@@ -214,8 +214,10 @@ func (a azureAttachments) Attach(ctx context.Context, r provisioner.AttachReques
 
 func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
 	ready := func() bool { return a.w.azure.free(vm, disk, false, false) }
-	return operate(ctx, a.azureClient, request{method: fake.AttachmentsDetach, vm: vm, disk: disk, ready: ready}, a.w.latency.Detach,
-		func() (provisioner.Operation, error) { return a.Cloud.Attachments().Detach(ctx, vm, disk) })
+	return operate(ctx, a.azureClient, request{method: fake.AttachmentsDetach, vm: vm, disk: disk, ready: ready}, a.w.latency.Detach, func() (provisioner.Operation, error) {
+		a.w.takenFrom(vm, disk)
+		return a.Cloud.Attachments().Detach(ctx, vm, disk)
+	})
 }
 
 func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {

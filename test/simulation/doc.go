@@ -6,7 +6,8 @@
 // Kernels, kubelets, the network and power are models.
 //
 // In a quarter of the histories the driver has no VolumeAttachments: pods come and go instead of calls to publish and unpublish, and the
-// reconciler attachdetach makes the calls. In a third there are disks to be retained, and people who delete PersistentVolumes and records.
+// reconciler attachdetach makes the calls. In a third there are disks to be retained, and people who delete PersistentVolumes and records. In a fifth, disks with
+// several shares are raw block volumes that several nodes use at once.
 //
 // # One seed, one history
 //
@@ -20,6 +21,9 @@
 //   - one writer: no two nodes have a volume mounted over a device that takes writes (world.writers);
 //   - no mount without the epoch: a kernel mounts only for the node of the claim (kernel.Mount);
 //   - no hand-over without proof: a claim ends as Released, after Releasing, with a proof, and when it does its node cannot write (world.claimChanged);
+//   - for volumes of several nodes the attachment is what the claim is for others: nobody uses the device without one (world.mayUse), and when a proof is
+//     recorded in it, its node cannot write (world.proved);
+//   - no disk is detached from a node that writes to it, but by force (world.takenFrom);
 //   - nothing leaks: no object goes before its disk is off, and at the end nothing is left at Azure or in the API;
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
 //   - no disk is deleted but by DeleteVolume, whoever deletes PersistentVolumes and AzVolumes, and whenever;

@@ -51,6 +51,9 @@ type volumeModel struct {
 	creation  *call
 	published map[string]bool
 	want      string
+	// several says that it is a volume of several nodes at once, and wants which of them want it.
+	several bool
+	wants   []string
 	// retained says that the disk is to be kept; made, that there is a disk, and mayGo, that CSI was asked to delete it.
 	retained, made, mayGo bool
 	// grown and classes are how often more, or something else, was asked for.
@@ -108,6 +111,9 @@ func newWorld(seed uint64, options Options) *world {
 		v := &volumeModel{name: fmt.Sprintf("vol-%d", i), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
 		v.replicas = w.random.IntN(v.shares)
 		v.retained = w.people && w.random.IntN(2) == 0
+		if v.several = seed%5 == 0 && v.shares > 1; v.several {
+			v.replicas = 0
+		}
 		w.volumes = append(w.volumes, v)
 	}
 	for _, id := range []string{"a", "b"} {
@@ -174,7 +180,7 @@ func (w *world) create(v *volumeModel) {
 	p := w.processes[0]
 	v.creation = w.begin(p.owner, "CreateVolume "+v.name, time.Minute, func(ctx context.Context) error {
 		_, err := p.csi.CreateVolume(ctx, &csi.CreateVolumeRequest{
-			Name: v.name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{mounted()},
+			Name: v.name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{v.capability()},
 			Parameters: map[string]string{"skuName": "Premium_LRS", "maxShares": fmt.Sprint(v.shares), "maxMountReplicaCount": fmt.Sprint(v.replicas)},
 			AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
 				{Segments: map[string]string{"topology." + driverName + "/zone": location + "-1"}},
@@ -184,7 +190,14 @@ func (w *world) create(v *volumeModel) {
 	})
 }
 
-func mounted() *csi.VolumeCapability {
+// capability is a filesystem for one node, or raw block for several.
+func (v *volumeModel) capability() *csi.VolumeCapability {
+	if v.several {
+		return &csi.VolumeCapability{
+			AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+		}
+	}
 	return &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4"}},
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
@@ -217,7 +230,7 @@ var errKilled = fmt.Errorf("the process was killed")
 func (w *world) publish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
 	v.published[node] = true // whatever comes of it: somebody has to unpublish it
 	return w.begin(p.owner, "Publish "+v.name+" "+node, timeout, func(ctx context.Context) error {
-		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node, VolumeCapability: mounted()})
+		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node, VolumeCapability: v.capability()})
 		return err
 	})
 }
@@ -232,7 +245,12 @@ func (w *world) unpublish(p *process, v *volumeModel, node string, timeout time.
 func (w *world) stage(m *machine, v *volumeModel, timeout time.Duration) *call {
 	server := m.server
 	return w.begin(m.plugin, "Stage "+v.name, timeout, func(ctx context.Context) error {
-		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name), VolumeCapability: mounted()})
+		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name), VolumeCapability: v.capability()})
+		if err == nil && v.several {
+			_, err = server.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+				VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name), TargetPath: rawTarget(v.name), VolumeCapability: v.capability(),
+			})
+		}
 		return err
 	})
 }
@@ -240,6 +258,11 @@ func (w *world) stage(m *machine, v *volumeModel, timeout time.Duration) *call {
 func (w *world) unstage(m *machine, v *volumeModel, timeout time.Duration) *call {
 	server := m.server
 	return w.begin(m.plugin, "Unstage "+v.name, timeout, func(ctx context.Context) error {
+		if v.several {
+			if _, err := server.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: diskOf(v.name), TargetPath: rawTarget(v.name)}); err != nil {
+				return err
+			}
+		}
 		_, err := server.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name)})
 		return err
 	})
@@ -307,8 +330,12 @@ func (w *world) leader() *process {
 // act does one thing that users, hardware or bad luck do.
 func (w *world) act() {
 	v, m, p := pick(w.random, w.volumes), pick(w.random, w.machines), w.alive()
+	// Where something can happen.
 	if object := w.volume(v.name); object != nil && object.Status.Primary != nil && object.Status.Primary.NodeName != "" && w.random.IntN(2) == 0 {
-		m = w.machine(object.Status.Primary.NodeName) // where something can happen
+		m = w.machine(object.Status.Primary.NodeName)
+	}
+	if shares := w.attachments(v.name); v.several && len(shares) > 0 && w.random.IntN(4) > 0 {
+		m = w.machine(pick(w.random, shares).Spec.NodeName)
 	}
 	timeout := time.Duration(1+w.random.IntN(15)) * time.Second
 	switch n := w.random.IntN(100); {

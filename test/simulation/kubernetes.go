@@ -25,6 +25,10 @@ func (w *world) addPersistentVolume(v *volumeModel) {
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: podNamespace, Name: v.name}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+	if v.several {
+		block := corev1.PersistentVolumeBlock
+		pv.Spec.AccessModes, pv.Spec.VolumeMode = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, &block
+	}
 	if v.retained {
 		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	}

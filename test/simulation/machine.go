@@ -133,9 +133,12 @@ func (m *machine) setCutOff(off bool) {
 
 func staging(volume string) string { return "/staging/" + volume }
 
-// using says whether anything of the volume is left on the node: a mount or an entry in the report.
+// mounted returns the device that a volume is mounted from, or that a pod has of it.
 func (m *machine) mounted(volume string) (device *device, found bool) {
 	mount, ok := m.mounts[staging(volume)]
+	if !ok {
+		mount, ok = m.mounts[rawTarget(volume)]
+	}
 	if !ok {
 		return nil, false
 	}
@@ -398,8 +401,19 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 	return nil
 }
 
-// Bind implements provisioner.Mounts; pods are not simulated.
-func (k mounts) Bind(context.Context, string, string, bool, []string) error { return nil }
+// Bind implements provisioner.Mounts: a pod gets the device of a raw block volume. What filesystems pods see is not simulated.
+func (k mounts) Bind(ctx context.Context, path, target string, _ bool, _ []string) error {
+	if err := k.enter(ctx, "give "+path+" to a pod", nil); err != nil {
+		return err
+	}
+	d, err := k.device(path)
+	if err != nil {
+		return err
+	}
+	k.m.w.mayUse(k.m, lastOf(d.disk))
+	k.m.mounts[target] = provisioner.MountPoint{Source: path, Target: target}
+	return nil
+}
 
 // Unmount implements provisioner.Mounts.
 func (k mounts) Unmount(ctx context.Context, target string) error {

@@ -18,7 +18,7 @@ type Mutant string
 const (
 	// NoCompareAndSwap: a claim is written whatever has been written since it was read (law 1).
 	NoCompareAndSwap Mutant = "no compare-and-swap"
-	// NoEpochCheck: a node stages whatever is attached (law 2).
+	// NoEpochCheck: a node stages whatever is attached, also if it is being taken away (law 2).
 	NoEpochCheck Mutant = "no epoch check"
 	// NoProof: a node's report is taken for a proof whatever it says (law 3).
 	NoProof Mutant = "no proof"
@@ -68,7 +68,7 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 		}
 	case *apiv1.AzVolumeAttachment:
 		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
-			o.Spec.Role, o.Spec.Epoch, o.Status.Proof = apiv1.RolePrimary, 1, nil
+			o.Spec.Role, o.Spec.Epoch, o.Status.Proof, o.DeletionTimestamp = apiv1.RolePrimary, 1, nil, nil
 		}
 	case *apiv1.AzDriverNode:
 		if t.w.options.Mutant == NoProof && t.node == "" {

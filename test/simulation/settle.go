@@ -43,14 +43,17 @@ func (w *world) settle() {
 		if m := pick(w.random, w.machines); m.on {
 			v.want = m.name
 		}
-		w.note("%s is wanted on %q", v.name, v.want)
+		if v.several {
+			v.want, v.wants = "", w.someNodes(v)
+		}
+		w.note("%s is wanted on %q %q", v.name, v.want, v.wants)
 	}
 	cluster := &cluster{w: w, calls: map[string]*call{}, next: map[string]time.Time{}}
 	w.until("every volume is where it is wanted", patience, cluster.place)
 	w.until("replicas and Azure are as they should be", patience, w.unsettled)
 	w.until("disks are as they were asked for", patience, w.asAsked)
 	for _, v := range w.volumes {
-		v.want = ""
+		v.want, v.wants = "", nil
 	}
 	w.note("nothing is wanted any more")
 	w.until("every volume is released", patience, cluster.place)
@@ -115,6 +118,9 @@ func (c *cluster) place() string {
 }
 
 func (c *cluster) placeVolume(v *volumeModel) string {
+	if v.several {
+		return c.placeSeveral(v)
+	}
 	for _, m := range c.w.machines {
 		if why := c.takeFrom(v, m); why != "" {
 			return why
@@ -245,6 +251,9 @@ func (w *world) room(v *volumeModel) int {
 }
 
 func (w *world) primaryAmiss(v *volumeModel) string {
+	if v.several {
+		return w.sharesAmiss(v)
+	}
 	object := w.volume(v.name)
 	claim := object.Status.Primary
 	for _, a := range w.attachments(v.name) {
