@@ -54,8 +54,9 @@ type volumeModel struct {
 	// several says that it is a volume of several nodes at once, and wants which of them want it.
 	several bool
 	wants   []string
-	// retained says that the disk is to be kept; made, that there is a disk, and mayGo, that CSI was asked to delete it.
-	retained, made, mayGo bool
+	// retained says that the disk is to be kept; made, that there is a disk; mayGo, that CSI was asked to delete it; forgettable, that the driver can know that
+	// Kubernetes has given it up.
+	retained, made, mayGo, forgettable bool
 	// grown and classes are how often more, or something else, was asked for.
 	grown, classes int
 }

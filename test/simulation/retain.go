@@ -41,6 +41,9 @@ func (w *world) giveUp() {
 			w.deleteRecord(v)
 		}
 		if v.retained {
+			// One that went before the driver had written down that it was there is like one that never was: the record waits for people.
+			object := w.volume(v.name)
+			v.forgettable = object != nil && object.Status.PersistentVolume != ""
 			w.note("somebody deletes the PersistentVolume of %s", v.name)
 			w.must(w.store.Delete(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}}, client.DeleteOptions{}))
 		}
@@ -73,7 +76,7 @@ func (w *world) replaceLeader() {
 func (w *world) unforgotten() string {
 	var left []string
 	for _, v := range w.volumes {
-		if v.retained && w.volume(v.name) != nil {
+		if v.forgettable && w.volume(v.name) != nil {
 			left = append(left, v.name)
 		}
 	}
