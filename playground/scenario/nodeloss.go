@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -148,7 +149,8 @@ func (e *Environment) recordBack(ctx context.Context, f Failover, on time.Time) 
 		return err
 	}
 	e.metric("back_seconds", milli(back.Sub(on)))
-	e.check(name, true, "Ready, reachable, and the disk has its replica again %s after the fault was over", timeline.Round(back.Sub(on)))
+	e.check(name, true, "Ready, reachable, and the disk has its replica again (on %s) %s after the fault was over",
+		strings.Join(e.view.replicasOf(f.Volume.Name), ", "), timeline.Round(back.Sub(on)))
 	return nil
 }
 

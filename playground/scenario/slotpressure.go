@@ -163,7 +163,7 @@ func (e *Environment) recordLanding(node string, slots, replicas int, l landing,
 	e.metric("landing_seconds_slowest", milli(slowest))
 	left := 0
 	for _, a := range e.view.allAttachments() {
-		if a.Node == node && a.Role == "Replica" && a.State == "Attached" && !a.Deleting {
+		if a.Node == node && a.isReplica() {
 			left++
 		}
 	}

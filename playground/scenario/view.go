@@ -191,6 +191,23 @@ func (v *view) attachments(volume string) map[string]attachment {
 	return found
 }
 
+// replicasOf are the nodes that have a replica of the volume, sorted.
+func (v *view) replicasOf(volume string) []string {
+	var nodes []string
+	for node, a := range v.attachments(volume) {
+		if a.isReplica() {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// isReplica reports whether the attachment is a replica that a pod could move to.
+func (a attachment) isReplica() bool {
+	return a.Role == "Replica" && a.State == "Attached" && !a.Deleting
+}
+
 func readAttachment(u *unstructured.Unstructured) attachment {
 	return attachment{
 		Name:     u.GetName(),
