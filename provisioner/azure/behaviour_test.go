@@ -73,6 +73,13 @@ func (b *bed) attach(i int) (provisioner.Operation, error) {
 	return b.cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: b.vm, DiskID: b.disks[i], CachingMode: "None"})
 }
 
+// travelTogether has requests that are made at once go in one call. The VM is read before a call is made up, and whoever has come by then is in it: all, if
+// that read takes its time.
+func (b *bed) travelTogether() {
+	b.Helper()
+	b.fault(b.T, map[string]any{"method": "GET", "kind": "virtualMachines", "times": 1, "delay": "500ms"})
+}
+
 func (b *bed) attached() map[string]bool {
 	b.Helper()
 	list, err := b.cloud.Attachments().List(b.Context(), b.vm)
@@ -163,6 +170,7 @@ func TestAnAnswerThatWasLostIsAskedForAgain(t *testing.T) {
 
 func TestAnOperationThatFailsForOneDiskDoesNotFailItsNeighbours(t *testing.T) {
 	b := newBed(t, 4)
+	b.travelTogether()
 	// The first operation fails after it was accepted; nobody can tell for whose sake.
 	b.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "status": 400, "code": "BadRequest", "times": 1})
 	b.together(4, func(i int) error { return b.outcome(b.attach(i)) })
@@ -173,8 +181,7 @@ func TestAnOperationThatFailsForOneDiskDoesNotFailItsNeighbours(t *testing.T) {
 
 func TestACallThatIsRefusedWithoutAReasonGoesInHalves(t *testing.T) {
 	b := newBed(t, 4)
-	// The VM is read before a call is made up, and whoever has come by then is in it: all four, if that read takes its time.
-	b.fault(t, map[string]any{"method": "GET", "kind": "virtualMachines", "times": 1, "delay": "500ms"})
+	b.travelTogether()
 	b.fault(t, map[string]any{"action": "attachDetachDataDisks", "status": 400, "code": "BadRequest", "times": 1})
 	b.together(4, func(i int) error { return b.outcome(b.attach(i)) })
 	if n := len(b.attached()); n != 4 {
