@@ -24,17 +24,18 @@ func (s *Server) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVo
 }
 
 func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	name, mount, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
+	disk, mount, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
 	mounted := err == nil
-	if err != nil && (name == "" || !errors.Is(err, provisioner.NotFound)) {
+	if err != nil && (disk.DiskName == "" || !errors.Is(err, provisioner.NotFound)) {
 		return nil, err
 	}
+	name := disk.VolumeName()
 	unlock, lockErr := s.lock(name)
 	if lockErr != nil {
 		return nil, lockErr
 	}
 	defer unlock()
-	record, recorded, recordErr := s.options.Records.Get(name)
+	record, recorded, recordErr := s.record(disk)
 	switch {
 	case recordErr != nil:
 		return nil, recordErr

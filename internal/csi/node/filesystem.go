@@ -53,7 +53,7 @@ func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.A
 // checkLabel refuses a volume under another SELinux label than the one that it is mounted with on this node: every
 // file on it carries that one.
 func (s *Server) checkLabel(use usage) error {
-	record, recorded, err := s.options.Records.Get(use.volume)
+	record, recorded, err := s.record(use.disk)
 	if err != nil || !recorded || record.SELinuxLabel == nil || *record.SELinuxLabel == use.label() {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *Server) clearStale(ctx context.Context, record nodereport.Record) (moun
 // prepare makes sure that the device carries the volume's filesystem (law 4). On its way it writes the record, before the
 // first effect on the device.
 func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record, mounted bool) (provisioner.Filesystem, error) {
-	before, recorded, err := s.options.Records.Get(use.volume)
+	before, recorded, err := s.record(use.disk)
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -19,15 +20,19 @@ import (
 // not watched, and a watch may end silently.
 const rereadInterval = 5 * time.Second
 
-// read reads a volume and this node's attachment at the API server. Errors: NotFound for a volume that does not exist.
-func (s *Server) read(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
-	volume := &apiv1.AzVolume{}
+// read reads the volume of a disk and this node's attachment at the API server. Errors: NotFound for a volume that does not exist, errOtherDisk for one
+// that is another disk's.
+func (s *Server) read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
+	name, volume := disk.VolumeName(), &apiv1.AzVolume{}
 	err := s.options.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: name}, volume)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, provisioner.Errorf(provisioner.NotFound, "volume %s does not exist", name)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read volume: %w", err)
+	}
+	if err := checkVolume(volume, disk); err != nil {
+		return nil, nil, err
 	}
 	s.options.Report.Observe(volume)
 	attachment := &apiv1.AzVolumeAttachment{}
@@ -46,8 +51,9 @@ const publishPatience = time.Minute
 
 // look reads the volume and this node's attachment. Where a stage may come before the publish, it does so until the node may stage the volume, or will be
 // allowed to; nothing has been announced yet, so that another node's hand-over does not wait for this one. Errors: NotFound for a volume that does not exist.
-func (s *Server) look(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
-	volume, attachment, err := s.read(ctx, name)
+func (s *Server) look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
+	name := disk.VolumeName()
+	volume, attachment, err := s.read(ctx, disk)
 	if !s.options.AwaitPublish || !s.unpublished(volume, attachment, err) {
 		return volume, attachment, err
 	}
@@ -55,7 +61,7 @@ func (s *Server) look(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1
 	ctx, cancel := context.WithTimeout(ctx, publishPatience)
 	defer cancel()
 	err = s.await(ctx, name, func() (bool, error) {
-		volume, attachment, err = s.read(ctx, name)
+		volume, attachment, err = s.read(ctx, disk)
 		if s.unpublished(volume, attachment, err) {
 			return false, nil
 		}
@@ -92,11 +98,12 @@ func (s *Server) attachmentKey(volume string) client.ObjectKey {
 
 // awaitGrant reads until the node may stage the volume, or may not, or ctx ends. Each verdict comes from
 // objects that were read by this call, so the caller must have announced the volume before.
-func (s *Server) awaitGrant(ctx context.Context, name string) (*apiv1.AzVolume, Decision, error) {
+func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, Decision, error) {
+	name := disk.VolumeName()
 	var volume *apiv1.AzVolume
 	var decision Decision
 	err := s.await(ctx, name, func() (bool, error) {
-		current, attachment, err := s.read(ctx, name)
+		current, attachment, err := s.read(ctx, disk)
 		if err != nil {
 			return false, err
 		}

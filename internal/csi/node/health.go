@@ -40,23 +40,23 @@ func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.Volu
 	if volumeID == "" {
 		return nil, invalid("volume_id is missing")
 	}
-	name, err := volumeName(volumeID)
+	disk, err := parseID(volumeID)
 	if err != nil {
 		return nil, err
 	}
-	record, recorded, err := s.options.Records.Get(name)
+	record, recorded, err := s.record(disk)
 	if err != nil {
 		return nil, err
 	}
 	if recorded && record.BootID == s.options.BootID {
 		return s.faults(ctx, record)
 	}
-	_, attachment, err := s.read(ctx, name)
+	_, attachment, err := s.read(ctx, disk)
 	if err != nil {
 		return nil, err
 	}
 	if attachment == nil {
-		return nil, provisioner.Errorf(provisioner.NotFound, "volume %s is not published to node %s", name, s.options.NodeName)
+		return nil, provisioner.Errorf(provisioner.NotFound, "volume %s is not published to node %s", disk.VolumeName(), s.options.NodeName)
 	}
 	if failure := attachment.Status.Error; failure != nil {
 		return []*csi.VolumeHealth_VolumeHealthEntry{unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, reasonAttachment, failure.Message)}, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -65,7 +66,7 @@ func (s *Server) publish(ctx context.Context, use usage, staging, target string)
 // publishSource returns what is bound to the target, and the device behind it.
 func (s *Server) publishSource(ctx context.Context, use usage, staging string) (source, device string, err error) {
 	if use.block {
-		device, err := s.stagedBlockDevice(ctx, use.volume)
+		device, err := s.stagedBlockDevice(ctx, use.disk)
 		return device, device, err
 	}
 	mount, mounted, err := s.mountAt(ctx, staging)
@@ -83,15 +84,16 @@ func (s *Server) publishSource(ctx context.Context, use usage, staging string) (
 
 // stagedBlockDevice returns the device of a volume that is staged as raw block. Nothing mounted holds the
 // device in its place, and its path may mean another disk after a detach; so it is found anew.
-func (s *Server) stagedBlockDevice(ctx context.Context, name string) (string, error) {
-	record, recorded, err := s.options.Records.Get(name)
+func (s *Server) stagedBlockDevice(ctx context.Context, disk volumehandle.Handle) (string, error) {
+	name := disk.VolumeName()
+	record, recorded, err := s.record(disk)
 	if err != nil {
 		return "", err
 	}
 	if !recorded || !record.Block || record.BootID != s.options.BootID {
 		return "", refuse("volume %s is not staged as a raw block device", name)
 	}
-	volume, attachment, err := s.read(ctx, name)
+	volume, attachment, err := s.read(ctx, disk)
 	if err != nil {
 		return "", err
 	}
@@ -157,8 +159,8 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 
 // lockKey is the volume's name, or the ID itself where that names none.
 func lockKey(volumeID string) string {
-	if name, err := volumeName(volumeID); err == nil {
-		return name
+	if disk, err := parseID(volumeID); err == nil {
+		return disk.VolumeName()
 	}
 	return volumeID
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
@@ -19,8 +20,9 @@ const partitionKey = "partition"
 
 // usage is how a caller wants to use a volume.
 type usage struct {
-	volume, volumeID string
-	block            bool
+	disk   volumehandle.Handle
+	volume string // name of the disk's AzVolume
+	block  bool
 	// fsType that was asked for; "" if nobody did.
 	fsType string
 	flags  []string
@@ -37,7 +39,7 @@ type usage struct {
 }
 
 func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext map[string]string) (usage, error) {
-	u := usage{volumeID: volumeID}
+	var u usage
 	if capability == nil {
 		return u, invalid("the volume capability is missing")
 	}
@@ -67,7 +69,8 @@ func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext 
 		return u, err
 	}
 	var err error
-	u.volume, err = volumeName(volumeID)
+	u.disk, err = parseID(volumeID)
+	u.volume = u.disk.VolumeName()
 	return u, err
 }
 

@@ -14,7 +14,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -117,16 +116,6 @@ func (s *Server) lock(volume string) (unlock func(), err error) {
 		defer s.mu.Unlock()
 		delete(s.busy, volume)
 	}, nil
-}
-
-// volumeName returns the AzVolume's name for a volume ID. An ID that is not a disk's names a
-// volume that does not exist.
-func volumeName(id string) (string, error) {
-	handle, err := volumehandle.Parse(id)
-	if err != nil {
-		return "", provisioner.Errorf(provisioner.NotFound, "%w", err)
-	}
-	return handle.VolumeName(), nil
 }
 
 // mountAt returns what is mounted at a path, seen from above.

@@ -13,6 +13,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -48,7 +49,13 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 }
 
 func (s *Server) stage(ctx context.Context, use usage, path string) error {
-	volume, attachment, err := s.look(ctx, use.volume)
+	if _, _, err := s.record(use.disk); err != nil {
+		return err
+	}
+	volume, attachment, err := s.look(ctx, use.disk)
+	if errors.Is(err, errOtherDisk) {
+		return err // what the report says under this name is not about this disk
+	}
 	if errors.Is(err, provisioner.NotFound) || errors.Is(err, provisioner.FailedPrecondition) {
 		return s.settle(ctx, use.volume, path, err)
 	}
@@ -81,7 +88,7 @@ func (s *Server) announce(ctx context.Context, use usage, path string, epoch int
 		if err := s.options.Report.Announce(ctx, use.volume, epoch, path); err != nil {
 			return nil, Decision{}, err
 		}
-		volume, grant, err := s.awaitGrant(ctx, use.volume)
+		volume, grant, err := s.awaitGrant(ctx, use.disk)
 		if err != nil || grant.Epoch == epoch {
 			return volume, grant, err
 		}
@@ -146,7 +153,7 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 	}
 	label := use.label()
 	record := nodereport.Record{
-		VolumeName: use.volume, VolumeID: use.volumeID, Epoch: grant.Epoch, BootID: s.options.BootID,
+		VolumeName: use.volume, VolumeID: use.disk.String(), Epoch: grant.Epoch, BootID: s.options.BootID,
 		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.partition, SizeBytes: device.SizeBytes, Block: use.block,
 		ReadOnly: use.sealed || slices.Contains(use.flags, "ro"), SELinuxLabel: &label,
 	}
@@ -196,7 +203,7 @@ func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int
 		return device, nil
 	}
 	// The disk may have been asked to grow, and have grown, since the volume was read.
-	if current, _, err := s.read(ctx, volume.Name); err != nil {
+	if current, _, err := s.read(ctx, volumehandle.Of(volume.Spec.Disk)); err != nil {
 		return provisioner.Device{}, err
 	} else if current.UID == volume.UID && hasSize(current, device.SizeBytes) {
 		return device, nil
@@ -227,7 +234,11 @@ func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.
 	if record.Formatting == nil {
 		return nil
 	}
-	volume, attachment, err := s.read(ctx, name)
+	disk, err := volumehandle.Parse(record.VolumeID)
+	if err != nil {
+		return fmt.Errorf("read record of volume %s: %w", name, err)
+	}
+	volume, attachment, err := s.read(ctx, disk)
 	if errors.Is(err, provisioner.NotFound) {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -21,11 +22,11 @@ func (s *Server) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVol
 }
 
 func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	name, _, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
+	disk, _, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
-	record, recorded, err := s.options.Records.Get(name)
+	record, recorded, err := s.record(disk)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 	}
 	stats, err := s.options.Host.Filesystems().Stats(ctx, request.GetVolumePath())
 	if err != nil {
-		return nil, fmt.Errorf("read use of volume %s: %w", name, err)
+		return nil, fmt.Errorf("read use of volume %s: %w", disk.VolumeName(), err)
 	}
 	response.Usage = []*csi.VolumeUsage{
 		{Unit: csi.VolumeUsage_BYTES, Total: stats.TotalBytes, Used: stats.UsedBytes, Available: stats.AvailableBytes},
@@ -52,24 +53,20 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 	return response, nil
 }
 
-// inUseAt returns the volume's name and what is mounted at the path. Errors: NotFound where nothing is, with the name nevertheless.
-func (s *Server) inUseAt(ctx context.Context, volumeID, path string) (string, provisioner.MountPoint, error) {
+// inUseAt returns the volume's disk and what is mounted at the path. Errors: NotFound where nothing is, with the disk nevertheless.
+func (s *Server) inUseAt(ctx context.Context, volumeID, path string) (disk volumehandle.Handle, mount provisioner.MountPoint, err error) {
 	if volumeID == "" {
-		return "", provisioner.MountPoint{}, invalid("volume_id is missing")
+		return disk, mount, invalid("volume_id is missing")
 	}
 	if path == "" {
-		return "", provisioner.MountPoint{}, invalid("volume_path is missing")
+		return disk, mount, invalid("volume_path is missing")
 	}
-	name, err := volumeName(volumeID)
-	if err != nil {
-		return "", provisioner.MountPoint{}, err
+	if disk, err = parseID(volumeID); err != nil {
+		return disk, mount, err
 	}
 	mount, mounted, err := s.mountAt(ctx, path)
-	if err != nil {
-		return "", provisioner.MountPoint{}, err
+	if err == nil && !mounted {
+		err = provisioner.Errorf(provisioner.NotFound, "volume %s is not mounted at %s", disk.VolumeName(), path)
 	}
-	if !mounted {
-		return name, provisioner.MountPoint{}, provisioner.Errorf(provisioner.NotFound, "volume %s is not mounted at %s", name, path)
-	}
-	return name, mount, nil
+	return disk, mount, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,21 +29,25 @@ func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageV
 	if err := checkPath("staging_target_path", path); err != nil {
 		return err
 	}
-	volume, err := volumeName(request.GetVolumeId())
+	disk, err := parseID(request.GetVolumeId())
 	if err != nil {
 		// No such volume was ever staged here; what remains to be done is to remove the path.
 		return s.options.Host.Mounts().Unmount(ctx, path)
 	}
-	unlock, err := s.lock(volume)
+	unlock, err := s.lock(disk.VolumeName())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return s.unstage(ctx, volume, path)
+	return s.unstage(ctx, disk, path)
 }
 
-func (s *Server) unstage(ctx context.Context, volume, path string) error {
-	record, recorded, err := s.options.Records.Get(volume)
+func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path string) error {
+	volume := disk.VolumeName()
+	record, recorded, err := s.record(disk)
+	if errors.Is(err, errOtherDisk) {
+		return s.unmountOther(ctx, path, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -74,6 +79,28 @@ func (s *Server) unstage(ctx context.Context, volume, path string) error {
 		return err
 	}
 	return s.options.Report.Forget(ctx, volume)
+}
+
+// unmountOther unmounts a disk that cannot have been staged by this plug-in, because the record and the report's entry under its name are another disk's, and
+// leaves those alone. Only a staging of the V1 driver can be there.
+func (s *Server) unmountOther(ctx context.Context, path string, refusal error) error {
+	records, err := s.options.Records.List()
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		if record.StagingPath == path {
+			return refusal
+		}
+	}
+	mount, mounted, err := s.mountAt(ctx, path)
+	if err != nil || !mounted {
+		return err
+	}
+	if err := s.options.Host.Mounts().Unmount(ctx, path); err != nil {
+		return fmt.Errorf("unmount volume: %w", err)
+	}
+	return s.release(ctx, "", mount.Source)
 }
 
 // release makes sure that nothing on this node uses the device any more, and flushes it.

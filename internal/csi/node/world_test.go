@@ -20,6 +20,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -31,6 +32,15 @@ const (
 	volumeID   = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 	lun        = int32(3)
 )
+
+// diskOf returns the disk parameters that make up a volume ID.
+func diskOf(id string) apiv1.DiskParameters {
+	handle, err := volumehandle.Parse(id)
+	if err != nil {
+		panic(err)
+	}
+	return apiv1.DiskParameters{SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName}
+}
 
 // machine is a node with its API server. The node plug-in on it can be started again and again; the rest stays.
 type machine struct {
@@ -97,7 +107,7 @@ func (m *machine) publish(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment))
 	m.t.Helper()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
-		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode},
+		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(volumeID)},
 		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
 	}
 	a := &apiv1.AzVolumeAttachment{

@@ -1,0 +1,164 @@
+package node_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// otherID is a disk with the name of the machine's volume, in another resource group.
+const otherID = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-1"
+
+// callsFor are the calls of the kubelet for a volume ID that need the volume itself. The volume is in use at the path inUse.
+func callsFor(t *testing.T, s *node.Server, id, staging, target, inUse string, capability *csi.VolumeCapability) map[string]func() error {
+	ctx := t.Context()
+	return map[string]func() error{
+		"NodeStageVolume": func() error {
+			_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging, VolumeCapability: capability})
+			return err
+		},
+		"NodePublishVolume": func() error {
+			_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: id, StagingTargetPath: staging, TargetPath: target, VolumeCapability: capability})
+			return err
+		},
+		"NodeExpandVolume": func() error {
+			_, err := s.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: id, VolumePath: inUse})
+			return err
+		},
+		"NodeGetVolumeStats": func() error {
+			_, err := s.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: inUse})
+			return err
+		},
+		"NodeGetVolumeHealth": func() error {
+			_, err := s.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: id})
+			return err
+		},
+	}
+}
+
+func TestAVolumeIsNotStagedForAnotherDiskOfItsName(t *testing.T) {
+	for kind, capability := range capabilities() {
+		for mode, awaitPublish := range map[string]bool{"with VolumeAttachments": false, "without VolumeAttachments": true} {
+			t.Run(kind+", "+mode, func(t *testing.T) {
+				host := newMemoryHost()
+				m := newMachine(t, host, t.TempDir(), quiet)
+				m.edit = func(o *node.Options) { o.AwaitPublish = awaitPublish }
+				m.publish(nil)
+				s := m.start()
+				other := filepath.Join(m.dir, "other", "globalmount")
+				err := callsFor(t, s, otherID, other, m.target(), other, capability)["NodeStageVolume"]()
+				assertRefused(t, "NodeStageVolume", err)
+				if len(host.mounts) > 0 || host.formats > 0 || m.entry() != nil {
+					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.mounts, host.formats, m.entry())
+				}
+			})
+		}
+	}
+}
+
+func TestCallsForAnotherDiskOfTheNameLeaveAStagedVolumeAlone(t *testing.T) {
+	for kind, capability := range capabilities() {
+		t.Run(kind, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			if err := m.stage(s, capability); err != nil {
+				t.Fatal(err)
+			}
+			entry, record := *m.entry(), m.record()
+			// The V1 driver has staged the other disk.
+			other := filepath.Join(m.dir, "other", "globalmount")
+			host.mounts[other] = provisioner.MountPoint{Source: "/dev/sdd", Target: other, FSType: "ext4"}
+			for name, call := range callsFor(t, s, otherID, other, m.target(), other, capability) {
+				assertRefused(t, name, call())
+			}
+			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: otherID, StagingTargetPath: m.stagingPath()}); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("unstage of the other disk at the staging path of this one: %v, want FailedPrecondition", err)
+			}
+			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: otherID, StagingTargetPath: filepath.Join(m.dir, "never")}); err != nil {
+				t.Errorf("unstage of the other disk where nothing is mounted: %v", err)
+			}
+			if got := m.entry(); got == nil || got.Phase != entry.Phase || got.StagingPath != entry.StagingPath {
+				t.Errorf("entry %+v, want %+v", got, entry)
+			}
+			if got := m.record(); got.VolumeID != record.VolumeID || got.StagingPath != record.StagingPath {
+				t.Errorf("record %+v, want %+v", got, record)
+			}
+			if _, mounted := host.mounts[m.stagingPath()]; mounted != !record.Block {
+				t.Errorf("mounted at the staging path: %t, want %t", mounted, !record.Block)
+			}
+		})
+	}
+}
+
+func TestTheOtherDiskOfANameThatTheV1DriverStagedCanBeUnstaged(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(nil)
+	s := m.start()
+	if err := m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(m.dir, "other", "globalmount")
+	host.mounts[other] = provisioner.MountPoint{Source: "/dev/sdd", Target: other, FSType: "ext4"}
+	if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: otherID, StagingTargetPath: other}); err != nil {
+		t.Fatal(err)
+	}
+	if _, mounted := host.mounts[other]; mounted || m.entry() == nil || m.entry().Phase != "Staged" {
+		t.Errorf("mounted %t, entry %+v; want false and this volume's entry as it was", mounted, m.entry())
+	}
+}
+
+func TestAVolumeIDIsComparedWithoutRegardToCase(t *testing.T) {
+	for kind, capability := range capabilities() {
+		t.Run(kind, func(t *testing.T) {
+			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			if err := m.stage(s, capability); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.publishVolume(s, capability, false); err != nil {
+				t.Fatal(err)
+			}
+			for name, call := range callsFor(t, s, strings.ToUpper(volumeID), m.stagingPath(), m.target(), m.target(), capability) {
+				if err := call(); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+func capabilities() map[string]*csi.VolumeCapability {
+	return map[string]*csi.VolumeCapability{
+		"filesystem": mountCapability("ext4"), "raw block": blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+	}
+}
+
+// assertRefused fails unless a call was refused with a message that names both disks.
+func assertRefused(t *testing.T, call string, err error) {
+	t.Helper()
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), volumeID) || !strings.Contains(err.Error(), otherID) {
+		t.Errorf("%s: %v, want FailedPrecondition and both disks in the message", call, err)
+	}
+}
+
+// record returns the node's record of the volume.
+func (m *machine) record() nodereport.Record {
+	m.t.Helper()
+	record, found, err := m.records.Get(volume)
+	if err != nil || !found {
+		m.t.Fatalf("record of the volume: found %t, %v", found, err)
+	}
+	return record
+}
