@@ -14,7 +14,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // observe reads a node and what there is on it from the cache.
@@ -123,7 +122,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolume
 
 // inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim.
 func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
-	pv, err := view.PersistentVolume(ctx, r.Client, v.Name)
+	pv, err := view.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
 		return "", err
 	}
@@ -180,15 +179,15 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	found.Volume = view.VolumeOf(pv, r.DriverName)
 	found.ReadOnly = found.ReadOnly || (pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly)
 	if found.Volume != "" {
-		found.Untaken, err = r.untaken(ctx, o, found.Volume, pv.Spec.CSI.VolumeHandle)
+		found.Untaken, err = r.untaken(ctx, o, found.Volume, pv)
 	}
 	return found, err
 }
 
 // untaken says whether the node may use a volume of the driver's that it does not hold; see plan.Untaken. An AzVolume of that name that is another disk's says
 // nothing of this one.
-func (r *Reconciler) untaken(ctx context.Context, o *observed, name, handle string) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v plan.FailoverVolume) bool { return v.Volume.Name == name && isOf(v.Volume, handle) }) {
+func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
+	if slices.ContainsFunc(o.Volumes, func(v plan.FailoverVolume) bool { return v.Volume.Name == name && view.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}
 	v := &apiv1.AzVolume{}
@@ -196,15 +195,10 @@ func (r *Reconciler) untaken(ctx context.Context, o *observed, name, handle stri
 	if err != nil {
 		return false, err
 	}
-	if !there || !isOf(v, handle) {
+	if !there || !view.IsOf(v, pv) {
 		v = nil
 	}
 	return plan.Untaken(v), nil
-}
-
-func isOf(v *apiv1.AzVolume, handle string) bool {
-	parsed, err := volumehandle.Parse(handle)
-	return err == nil && volumehandle.Of(v.Spec.Disk).Same(parsed)
 }
 
 // inlineReadOnly says whether a pod cannot write to a volume that it names without a claim. Where that cannot be told it can.

@@ -81,11 +81,18 @@ func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]c
 	}
 	var names []corev1.UniqueVolumeName
 	for i := range here {
-		volume := here[i].Spec.VolumeName
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		pv, err := view.PersistentVolume(ctx, r.Client, volume)
+		v := &apiv1.AzVolume{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: report.Namespace, Name: here[i].Spec.VolumeName}, v)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get AzVolume: %w", err)
+		}
+		pv, err := view.PersistentVolume(ctx, r.Client, v)
 		if err != nil {
 			return nil, err
 		}
@@ -93,7 +100,7 @@ func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]c
 		if err != nil {
 			return nil, err
 		}
-		if pv != nil && plan.LetGo(volume, report.Name, report, pods) {
+		if pv != nil && plan.LetGo(v.Name, report.Name, report, pods) {
 			names = append(names, plan.InUseName(r.DriverName, pv.Spec.CSI.VolumeHandle))
 		}
 	}

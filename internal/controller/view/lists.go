@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // ConflictRetry is how soon to look again at an object that somebody else changed meanwhile.
@@ -42,15 +43,25 @@ func PersistentVolumes(ctx context.Context, reader client.Reader, volume string)
 	return pvs, nil
 }
 
-// PersistentVolume returns the PersistentVolume of an AzVolume, nil if there is none: of several the first that is bound to a claim, or else the first by
-// name. It is the cache's own, and only to be read.
-func PersistentVolume(ctx context.Context, reader client.Reader, volume string) (*corev1.PersistentVolume, error) {
-	pvs, err := PersistentVolumes(ctx, reader, volume)
-	if err != nil || len(pvs) == 0 {
+// PersistentVolume returns the PersistentVolume of the disk of an AzVolume, nil if there is none: of several the first that is bound to a claim, or else the
+// first by name. It is the cache's own, and only to be read.
+func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolume) (*corev1.PersistentVolume, error) {
+	pvs, err := PersistentVolumes(ctx, reader, v.Name)
+	if err != nil {
 		return nil, err
+	}
+	pvs = slices.DeleteFunc(pvs, func(pv *corev1.PersistentVolume) bool { return !IsOf(v, pv) })
+	if len(pvs) == 0 {
+		return nil, nil
 	}
 	bound := slices.IndexFunc(pvs, func(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeBound })
 	return pvs[max(bound, 0)], nil
+}
+
+// IsOf says whether an AzVolume is that of the disk of a PersistentVolume of the driver.
+func IsOf(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
+	disk, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
+	return err == nil && volumehandle.Of(v.Spec.Disk).Same(disk)
 }
 
 // PodsOf returns the pods that use the claim to which a PersistentVolume is bound. They are the cache's own, and only to be read.

@@ -14,17 +14,24 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testing.T) {
 	const driver = "disk.csi.azure.com"
-	pv := func(name string, phase corev1.PersistentVolumePhase) client.Object {
+	const group = "/subscriptions/s/resourceGroups/rg"
+	of := func(group, name string, phase corev1.PersistentVolumePhase) client.Object {
 		return &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PersistentVolumeStatus{Phase: phase},
 			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: driver, VolumeHandle: "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol",
+				Driver: driver, VolumeHandle: group + "/providers/Microsoft.Compute/disks/vol",
 			}}},
 		}
+	}
+	pv := func(name string, phase corev1.PersistentVolumePhase) client.Object { return of(group, name, phase) }
+	volume := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: volumehandle.Handle{SubscriptionID: "s", ResourceGroup: "rg", DiskName: "vol"}.VolumeName()},
+		Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "S", ResourceGroup: "RG", Name: "Vol"}},
 	}
 	for name, test := range map[string]struct {
 		pvs  []client.Object
@@ -34,7 +41,13 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 		"one was released and is kept":     {[]client.Object{pv("a", corev1.VolumeReleased), pv("b", corev1.VolumeBound)}, "b"},
 		"and so it is with the other name": {[]client.Object{pv("a", corev1.VolumeBound), pv("b", corev1.VolumeReleased)}, "a"},
 		"both are bound":                   {[]client.Object{pv("b", corev1.VolumeBound), pv("a", corev1.VolumeBound)}, "a"},
-		"none is":                          {[]client.Object{pv("b", corev1.VolumeReleased), pv("a", corev1.VolumeReleased)}, "a"},
+		"one is bound to a disk of that name in another resource group": {
+			[]client.Object{of("/subscriptions/s/resourceGroups/another", "a", corev1.VolumeBound), pv("b", corev1.VolumeReleased)}, "b",
+		},
+		"the only one is of a disk of that name in another subscription": {
+			[]client.Object{of("/subscriptions/another/resourceGroups/rg", "a", corev1.VolumeBound)}, "",
+		},
+		"none is": {[]client.Object{pv("b", corev1.VolumeReleased), pv("a", corev1.VolumeReleased)}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -43,9 +56,9 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.pvs...).
 				WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys(driver)).Build()
-			got, err := view.PersistentVolume(t.Context(), c, "vol")
+			got, err := view.PersistentVolume(t.Context(), c, volume)
 			if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
-				t.Errorf("%v, %v", got, err)
+				t.Errorf("got %v, %v, want %q", got, err, test.want)
 			}
 		})
 	}

@@ -127,7 +127,7 @@ func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, 
 		o.attachments = append(o.attachments, &attachments.Items[i])
 	}
 	var err error
-	o.pv, err = view.PersistentVolume(ctx, r.Client, v.Name)
+	o.pv, err = view.PersistentVolume(ctx, r.Client, v)
 	return o, err
 }
 
