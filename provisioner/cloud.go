@@ -87,7 +87,8 @@ type Attachments interface {
 	Detach(ctx context.Context, vmID, diskID string) (Operation, error)
 	// ForceDetach cuts the disk off a VM that may not answer any more; writes that
 	// the VM has not flushed are lost. It takes the place of other operations of
-	// that VM. Only for a node that is lost.
+	// that VM. A disk that is not attached is a success; also then an attach of it
+	// to that VM, asked for before, has ended when the forced detach has. Only for a node that is lost.
 	ForceDetach(ctx context.Context, vmID, diskID string) (Operation, error)
 	// List reads the data disks of a VM from the platform, not from a cache.
 	// Errors: NotFound for a VM that does not exist.

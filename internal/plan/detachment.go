@@ -19,13 +19,13 @@ func (s *AttachmentStep) leave(in AttachmentInput) {
 	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
 		// There is neither a claim that could pass on nor anything to ask Azure about.
 		s.detach(in)
+	case !Proven(in.Volume, a) && !held(in) && (in.NodeLost || Fencing(in.Volume, a.Spec.NodeName) || Fenced(a)):
+		s.fence(in)
 	case in.Job.Work == WorkAttach && in.Job.running():
 		// The detach waits for the attach: the other way round, the attach would win.
 		s.attachRunning(in)
 	case !Proven(in.Volume, a) && held(in):
 		s.condition(in, conditionNow(a), ReasonPrimaryHeld, "the node is primary; the attachment goes when the volume has been released")
-	case !Proven(in.Volume, a) && (in.NodeLost || Fencing(in.Volume, a.Spec.NodeName) || Fenced(a)):
-		s.fence(in)
 	case !Proven(in.Volume, a):
 		s.condition(in, conditionNow(a), ReasonWaitingForProof, "no proof yet that the node let go of the volume")
 	default:
@@ -94,8 +94,8 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 	switch {
 	case in.Job.ended(WorkFence):
 		s.fenceEnded(in)
-	case in.Job.running():
-		if op := in.Job.operation(); op != nil && in.Job.Work == WorkFence {
+	case in.Job.running() && in.Job.Work == WorkFence:
+		if op := in.Job.operation(); op != nil {
 			s.Status.Operation = keep(s.Status.Operation, op)
 		}
 	case fenceAgainIn(in) > 0:

@@ -35,6 +35,60 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	}
 }
 
+// Issue 11.11: the fence of a lost node began only when the attach in flight had ended, some 13 seconds later.
+func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
+	t.Parallel()
+	recorded := &apiv1.Operation{Kind: string(plan.WorkAttach), ResumeToken: "attach"}
+	for name, job := range map[string]plan.Job{
+		"an attach that is being sent":           {Work: plan.WorkAttach, Phase: plan.PhaseBegun},
+		"an attach that Azure has accepted":      {Work: plan.WorkAttach, Phase: plan.PhaseAccepted, Token: "attach", Accepted: now},
+		"an attach that has ended":               {Work: plan.WorkAttach, Phase: plan.PhaseEnded, Ended: now},
+		"an attach of an earlier process":        {},
+		"a detach that Azure has accepted":       {Work: plan.WorkDetach, Phase: plan.PhaseAccepted, Token: "detach", Accepted: now},
+		"a detach of an earlier object, sending": {Work: plan.WorkDetach, Phase: plan.PhaseBegun},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := plan.AttachmentInput{
+				Now: now, Attachment: newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)),
+				HasFinalizer: true, NodeLost: true, Job: job,
+			}
+			in.Attachment.Status.Operation = recorded
+			for _, a := range list(in.Attachment, deleted(in.Attachment.DeepCopy())) {
+				in.Attachment = a
+				step := plan.Attachment(in)
+				if step.Start != plan.WorkFence || step.Resume != "" || step.Status.State != apiv1.AttachmentDetaching || step.Status.Proof != nil {
+					t.Errorf("deleted %v: got start %q, resume %q, state %s, proof %v; want %q without a token, %s and no proof",
+						a.DeletionTimestamp != nil, step.Start, step.Resume, step.Status.State, step.Status.Proof, plan.WorkFence, apiv1.AttachmentDetaching)
+				}
+			}
+		})
+	}
+}
+
+func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	in := plan.AttachmentInput{
+		Now: now, Attachment: newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)),
+		HasFinalizer: true, NodeLost: true, Job: plan.Job{Work: plan.WorkFence, Phase: plan.PhaseAccepted, Token: "fence", Accepted: now},
+	}
+	step := plan.Attachment(in)
+	if op := step.Status.Operation; step.Start != plan.WorkNone || op == nil || op.ResumeToken != "fence" {
+		t.Errorf("got start %q, operation %+v; want no start and the recorded token", step.Start, op)
+	}
+}
+
+func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
+	t.Parallel()
+	in := plan.AttachmentInput{
+		Now: now, Attachment: deleted(newAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), Volume: newVolume(), HasFinalizer: true, NodeLost: true,
+		Job: plan.Job{Work: plan.WorkAttach, Phase: plan.PhaseAccepted, Token: "attach", Accepted: now},
+	}
+	if step := plan.Attachment(in); step.Start != plan.WorkNone || step.Status.Operation == nil {
+		t.Errorf("got start %q, operation %+v; want no start and the attach recorded", step.Start, step.Status.Operation)
+	}
+}
+
 func TestAnAttachmentOfWhichNothingIsKnownGoes(t *testing.T) {
 	t.Parallel()
 	in := plan.AttachmentInput{Now: now, Attachment: deleted(newAttachment("a", apiv1.RolePrimary, 2, "")), HasFinalizer: true, NodeLost: true}

@@ -311,14 +311,28 @@ func (e *engine) accepted(r *request, token string) {
 func (e *engine) putBack(requests []*request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.dispatcher.putBack(entriesOf(requests)...)
+	e.dispatcher.putBack(entriesOf(e.notSuperseded(requests))...)
 }
 
 // split returns requests to the queue, to travel in two calls.
 func (e *engine) split(requests []*request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.dispatcher.split(entriesOf(requests)...)
+	e.dispatcher.split(entriesOf(e.notSuperseded(requests))...)
+}
+
+// notSuperseded ends the requests whose place a forced detach takes, and returns the others. The forced detach waits for the end of the first ones, and the queue for
+// the end of the forced detach. The caller holds mu.
+func (e *engine) notSuperseded(requests []*request) []*request {
+	var rest []*request
+	for _, r := range requests {
+		if r.superseded {
+			e.finishLocked(r, superseded(r))
+			continue
+		}
+		rest = append(rest, r)
+	}
+	return rest
 }
 
 func entriesOf(requests []*request) []*entry {

@@ -187,3 +187,75 @@ func TestAFenceOutlivesABrownoutAndEndsSoonAfter(t *testing.T) {
 		})
 	}
 }
+
+func TestAFenceSupersedesAnAttachInFlight(t *testing.T) {
+	for name, test := range map[string]struct {
+		sending time.Duration // how long the platform takes to answer the attach
+		before  time.Duration // how long before the fence the attach is asked for
+		limit   time.Duration
+	}{
+		"accepted a moment ago":             {before: time.Second, limit: 16 * time.Second},
+		"accepted long ago":                 {before: 8 * time.Second, limit: 16 * time.Second},
+		"being sent":                        {before: time.Second, sending: 3 * time.Second, limit: 19 * time.Second},
+		"asked for at the moment of fence":  {limit: 16 * time.Second},
+		"of another disk, in the same call": {before: time.Second, limit: 16 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, calm(), 3, func(l *lab) {
+				vm, disks := l.newVM(), l.newDisks(2)
+				lost, other := disks[0], disks[1]
+				if test.sending > 0 {
+					l.rule(faults.Rule{Method: http.MethodPost, Kind: "virtualMachines", Delay: latency.Duration(test.sending), Times: 1})
+				}
+				ctx, cancel := context.WithCancel(l.Context())
+				var all sync.WaitGroup
+				all.Go(func() { _, _ = l.attachUntil(ctx, vm, lost) })
+				all.Go(func() { l.must(l.attach(vm, other)) })
+				time.Sleep(test.before)
+				cancel() // the runner of jobs cancels the attach
+				began := time.Now()
+				l.must(l.cloud.Attachments().ForceDetach(l.Context(), vm, lost))
+				if took := time.Since(began); took > test.limit {
+					l.Errorf("the fence took %v, want at most %v", took, test.limit)
+				}
+				for _, later := range []time.Duration{0, time.Minute} {
+					time.Sleep(later)
+					list, err := l.cloud.Attachments().List(l.Context(), vm)
+					if err != nil || holds(list, lost) {
+						l.Errorf("%v after the fence the VM has %v (%v), want it without %s", later, list, err, lost)
+					}
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+// attachUntil attaches a disk, for a caller who leaves when ctx ends.
+func (l *lab) attachUntil(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
+	return l.cloud.Attachments().Attach(ctx, provisioner.AttachRequest{VMID: vm, DiskID: disk, CachingMode: "None", Shared: true})
+}
+
+// The forced detach waited for the answer to the attach, and the attach, back in the queue, for the end of the forced detach.
+func TestAFenceDoesNotWaitForAnAttachThatIsPutBackInTheQueue(t *testing.T) {
+	for name, code := range map[string]string{"refused for no known disk": "BadRequest", "refused for want of room": "OperationNotAllowed"} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, calm(), 3, func(l *lab) {
+				vm, disks := l.newVM(), l.newDisks(2)
+				l.rule(faults.Rule{Method: http.MethodGet, Kind: "virtualMachines", Delay: latency.Duration(500 * time.Millisecond), Times: 1}) // one call for both
+				l.rule(faults.Rule{Method: http.MethodPost, Kind: "virtualMachines", Delay: latency.Duration(5 * time.Second), Status: 400, Code: code, Times: 1})
+				var all sync.WaitGroup
+				for _, disk := range disks {
+					all.Go(func() { _, _ = l.attach(vm, disk) })
+				}
+				time.Sleep(2 * time.Second)
+				began := time.Now()
+				l.must(l.cloud.Attachments().ForceDetach(l.Context(), vm, disks[0]))
+				if took := time.Since(began); took > 6*time.Second {
+					l.Errorf("the fence of a disk that is not attached took %v, want at most 6s", took)
+				}
+				all.Wait()
+			})
+		})
+	}
+}

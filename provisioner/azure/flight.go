@@ -229,8 +229,6 @@ func (f *flight) goOn(requests []*request, seen view, err error) {
 	var again []*request
 	for _, r := range requests {
 		switch {
-		case r.superseded:
-			e.finishLocked(r, superseded(r))
 		case ours || r.verb == verbForce && f.onTheirWay([]*request{r}, seen):
 			again = append(again, r)
 		default:

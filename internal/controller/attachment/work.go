@@ -69,7 +69,8 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 }
 
 // fence finds out whether a VM can write to the disk, and cuts the disk off if it may. A forced detach that an earlier process
-// began is gone on with by its token: another one would take its place and begin its time anew.
+// began is gone on with by its token: another one would take its place and begin its time anew. If the VM does not list the disk, the disk is detached by
+// force nevertheless: a superseded attach may still be on its way to the platform, and the forced detach ends after it.
 func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
@@ -85,8 +86,8 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 		if diskID == "" {
 			diskID = named(vm.DataDisks, volumeName)
 		}
-		if truth := find(vm.DataDisks, diskID); !truth.Attached {
-			return truth, nil
+		if listed := find(vm.DataDisks, diskID).Attached; diskID == "" || !listed && token != "" {
+			return plan.Truth{}, nil
 		}
 		return d.cutOff(ctx, diskID, vmID, token, accepted)
 	}

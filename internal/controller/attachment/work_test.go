@@ -7,6 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	runner "github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -95,6 +100,41 @@ func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
 			t.Errorf("%d reads of the VM", reads)
 		}
 	})
+}
+
+// The attach was asked for and Azure's list of disks did not show it yet. That list was taken for a proof, and then the disk was attached.
+func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
+	for name, sendingFor := range map[string]time.Duration{"an attach that the platform has accepted": 0, "an attach that is being sent": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cloud := fake.New(fake.Options{Latency: fake.Latency{Attach: 12 * time.Second, ForceDetach: 8 * time.Second}})
+				disk := compute + "disks/pvc-0"
+				cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
+				cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
+				if sendingFor > 0 {
+					cloud.Inject(fake.Fault{Method: fake.AttachmentsAttach, Delay: sendingFor})
+				}
+				work, jobs := newDiskWork(cloud), runner.New(t.Context(), clock.RealClock{}, 1)
+				volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
+				object := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "pvc-0-a"}}
+				jobs.Start(object, plan.WorkAttach, work.attach(volume, lostVM, ""))
+				time.Sleep(time.Second)
+				began := time.Now()
+				jobs.Start(object, plan.WorkFence, work.fence("pvc-0", disk, lostVM, ""))
+				for jobs.Job(object).Phase != plan.PhaseEnded {
+					time.Sleep(100 * time.Millisecond)
+				}
+				job, took := jobs.Job(object), time.Since(began)
+				if job.Work != plan.WorkFence || job.Err != nil || job.Truth.Attached || took > 9*time.Second {
+					t.Errorf("got %+v after %v, want a fence that finds the disk detached within 9s", job, took)
+				}
+				time.Sleep(time.Minute)
+				if got := cloud.State().Instances[0].DataDisks; len(got) != 0 {
+					t.Errorf("the VM has %v a minute after the proof, want no disk", got)
+				}
+			})
+		})
+	}
 }
 
 func TestWhatAFenceFindsOut(t *testing.T) {

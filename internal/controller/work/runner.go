@@ -23,7 +23,7 @@ import (
 )
 
 // Func does a piece of work. It calls accepted once the platform has accepted the operation, and returns when it
-// has ended and the truth has been read.
+// has ended and the truth has been read, or at once when ctx ends.
 type Func func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error)
 
 // Runner runs at most one job for each object.
@@ -41,6 +41,9 @@ type job struct {
 	uid  types.UID
 	work plan.Work
 	plan plan.Job // guarded by the Runner's mu
+	// cancel ends the job's context; returned is closed when the job calls the platform no more.
+	cancel   context.CancelFunc
+	returned chan struct{}
 }
 
 // New makes a Runner whose jobs end with ctx, and of which at most limit are at
@@ -84,34 +87,48 @@ func (r *Runner) Forget(name types.NamespacedName) {
 	}
 }
 
-// Start starts a job for an object, unless one runs already.
+// Start starts a job for an object, unless one runs already. A fence supersedes a job of another kind: that job is cancelled, and the fence begins when the job
+// has returned, so that the platform gets no request of it after those of the fence.
 func (r *Runner) Start(object client.Object, w plan.Work, do Func) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := client.ObjectKeyFromObject(object)
-	if j, ok := r.jobs[name]; ok && j.plan.Phase != plan.PhaseEnded {
+	before, ok := r.jobs[name]
+	if ok && before.plan.Phase == plan.PhaseEnded {
+		before = nil
+	}
+	if before != nil && (w != plan.WorkFence || before.work == plan.WorkFence) {
 		return
 	}
-	j := &job{uid: object.GetUID(), work: w, plan: plan.Job{Work: w, Phase: plan.PhaseBegun}}
+	ctx, cancel := context.WithCancel(r.ctx)
+	j := &job{uid: object.GetUID(), work: w, plan: plan.Job{Work: w, Phase: plan.PhaseBegun}, cancel: cancel, returned: make(chan struct{})}
 	r.jobs[name] = j
-	go r.run(j, object, do)
+	go func() {
+		defer cancel()
+		if before != nil {
+			before.cancel()
+			<-before.returned
+		}
+		r.run(ctx, j, object, do)
+	}()
 }
 
-func (r *Runner) run(j *job, object client.Object, do Func) {
+func (r *Runner) run(ctx context.Context, j *job, object client.Object, do Func) {
+	defer close(j.returned)
 	if j.work != plan.WorkFence {
 		select {
 		case r.limit <- struct{}{}:
 			defer func() { <-r.limit }()
-		case <-r.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
-	truth, err := do(r.ctx, func(op provisioner.Operation) {
+	truth, err := do(ctx, func(op provisioner.Operation) {
 		r.update(j, object, func(p *plan.Job) {
 			p.Phase, p.Token, p.Accepted = plan.PhaseAccepted, op.Token(), r.now()
 		})
 	})
-	if r.ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
 	r.update(j, object, func(p *plan.Job) {

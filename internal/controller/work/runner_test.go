@@ -45,3 +45,62 @@ func TestAFenceDoesNotWaitForAttachesButOtherJobsDo(t *testing.T) {
 		}
 	})
 }
+
+func TestAFenceSupersedesTheJobInFlight(t *testing.T) {
+	for name, waits := range map[string]bool{"at the platform": false, "waiting for its turn": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")
+				if waits {
+					r.Start(attachment("b"), plan.WorkAttach, untilCancelled(nil))
+					synctest.Wait()
+				}
+				returned, fenced := make(chan struct{}, 1), make(chan struct{})
+				r.Start(a, plan.WorkAttach, untilCancelled(returned))
+				synctest.Wait()
+				r.Start(a, plan.WorkFence, func(context.Context, func(provisioner.Operation)) (plan.Truth, error) {
+					if len(returned) == 0 && !waits {
+						t.Error("the fence calls the platform before the attach has returned")
+					}
+					close(fenced)
+					return plan.Truth{VMGone: true}, nil
+				})
+				<-fenced
+				synctest.Wait()
+				if len(returned) != 0 && waits {
+					t.Error("the attach reached the platform although the fence superseded it")
+				}
+				if got := r.Job(a); got.Work != plan.WorkFence || got.Phase != plan.PhaseEnded || !got.Truth.VMGone {
+					t.Errorf("got job %+v, want the fence that has ended", got)
+				}
+			})
+		})
+	}
+}
+
+func TestOnlyAFenceSupersedesAJobAndNoneSupersedesAFence(t *testing.T) {
+	for _, works := range [][2]plan.Work{
+		{plan.WorkAttach, plan.WorkDetach}, {plan.WorkDetach, plan.WorkAttach}, {plan.WorkFence, plan.WorkFence}, {plan.WorkFence, plan.WorkAttach},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")
+			r.Start(a, works[0], untilCancelled(nil))
+			synctest.Wait()
+			r.Start(a, works[1], untilCancelled(nil))
+			if got := r.Job(a); got.Work != works[0] || got.Phase != plan.PhaseBegun {
+				t.Errorf("after a %s was started during a %s: got %+v, want the first one", works[1], works[0], got)
+			}
+		})
+	}
+}
+
+// untilCancelled is a job that ends with its context; it then sends to returned unless that is nil.
+func untilCancelled(returned chan<- struct{}) Func {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
+		<-ctx.Done()
+		if returned != nil {
+			returned <- struct{}{}
+		}
+		return plan.Truth{}, ctx.Err()
+	}
+}
