@@ -98,8 +98,8 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 		if op := in.Job.operation(); op != nil {
 			s.Status.Operation = keep(s.Status.Operation, op)
 		}
-	case fenceAgainIn(in) > 0:
-		s.RequeueAfter = fenceAgainIn(in)
+	case fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now) > 0:
+		s.RequeueAfter = fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now)
 	default:
 		s.Start = WorkFence
 		if op := s.Status.Operation; op != nil && op.Kind == string(WorkFence) {
@@ -117,25 +117,37 @@ func (s *AttachmentStep) unsure() {
 	s.Status.LUN = nil
 }
 
-// fenceRetry is how long a fence that failed waits for its next try. It does not grow: somebody waits for the disk, and what Azure asks for
-// when it has too much to do is kept to by those who call it.
-const fenceRetry = 4 * time.Second
+const (
+	// fenceRetry is the period of the tries of a fence that fails. A pod waits for the disk, so the period does not grow as that of other work does.
+	fenceRetry = 4 * time.Second
+	// fenceRetryLater is the period after fenceUrgentFor. Together with the monitors of nodes in two controllers it stays below
+	// the 12 reads of a VM that Azure allows in a minute, so that the quota is not used up when Azure answers again.
+	fenceRetryLater = 8 * time.Second
+	fenceUrgentFor  = 2 * fenceRetry
+)
 
-// fenceAgainIn returns how long to wait until the next try; 0 if the time has come.
-func fenceAgainIn(in AttachmentInput) time.Duration {
-	if in.Attachment.Status.Error == nil {
+// fenceAgainIn returns how long a fence that failed waits until its next try; 0 if the time has come. The tries of all fences fall on the same instants, the
+// multiples of the period: the fences of one VM then share the read of the VM and the forced detach.
+func fenceAgainIn(a *apiv1.AzVolumeAttachment, failed *apiv1.Error, now time.Time) time.Duration {
+	if failed == nil || failed.Time.Sub(now) > aheadAtMost {
 		return 0
 	}
-	return leftOf(fenceRetry, in.Attachment.Status.Error.Time.Time, in.Now)
+	period := fenceRetry
+	if failed.Time.Sub(failingSince(a)) > fenceUrgentFor {
+		period = fenceRetryLater
+	}
+	left := failed.Time.Truncate(period).Add(period).Sub(now)
+	if left <= 0 {
+		return 0
+	}
+	return max(left, notBeforeIn)
 }
 
 func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 	truth := in.Job.Truth
 	switch {
 	case in.Job.Err != nil:
-		s.Status.Error = failure(in.Job.Err, in.Job.Ended)
-		s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
-		s.RequeueAfter = fenceRetry
+		s.fenceFailed(in, in.Job.Err)
 		if in.Job.Token != "" {
 			s.Status.Operation = nil // it has ended, and failed
 		}
@@ -148,11 +160,15 @@ func (s *AttachmentStep) fenceEnded(in AttachmentInput) {
 		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofDetached, notAttached(in.Attachment))
 	default:
-		s.Status.Error = failure(provisioner.Errorf(provisioner.Conflict, "the disk is still attached after a forced detach"), in.Job.Ended)
+		s.fenceFailed(in, provisioner.Errorf(provisioner.Conflict, "the disk is still attached after a forced detach"))
 		s.Status.Operation = nil
-		s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
-		s.RequeueAfter = fenceRetry
 	}
+}
+
+func (s *AttachmentStep) fenceFailed(in AttachmentInput, err error) {
+	s.Status.Error = failure(err, in.Job.Ended)
+	s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
+	s.RequeueAfter = max(fenceAgainIn(in.Attachment, s.Status.Error, in.Now), notBeforeIn)
 }
 
 func notAttached(a *apiv1.AzVolumeAttachment) string {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -180,11 +181,53 @@ func TestATimeOfAClockThatWasAheadPutsNothingOff(t *testing.T) {
 			a := newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
 			a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(failed)}
 			step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true})
-			if due := step.Start == plan.WorkFence; due != test.due || step.RequeueAfter > 5*time.Second {
+			if due := step.Start == plan.WorkFence; due != test.due || step.RequeueAfter > 8*time.Second {
 				t.Errorf("the fence starts %q, again in %s", step.Start, step.RequeueAfter)
 			}
 		})
 	}
+}
+
+// Two disks of one VM were detached by two updates, one after the other, because their fences tried again at different times.
+func TestTheFencesOfAVMTryAgainTogether(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		start := now.Add(time.Duration(rapid.IntRange(0, 100_000).Draw(rt, "start ms")) * time.Millisecond)
+		since := start.Add(-time.Duration(rapid.IntRange(10, 600).Draw(rt, "failing for s")) * time.Second)
+		var next []time.Time
+		for i := range 2 {
+			ended := start.Add(time.Duration(rapid.IntRange(0, 7000).Draw(rt, "ended after ms")) * time.Millisecond)
+			next = append(next, nextFence(rt, since, ended))
+			if wait := next[i].Sub(ended.Truncate(time.Second)); wait > 8*time.Second {
+				rt.Errorf("a fence that failed at %s tries again after %s, want at most 8s", ended, wait)
+			}
+		}
+		if d := next[1].Sub(next[0]).Abs() + 50*time.Millisecond; d%(8*time.Second) > 100*time.Millisecond {
+			rt.Errorf("got tries at %s and %s, want the same instant or one whole period apart", next[0], next[1])
+		}
+	})
+}
+
+// nextFence returns when a fence that failed at ended, and has failed since, starts again.
+func nextFence(t *rapid.T, since, ended time.Time) time.Time {
+	in := plan.AttachmentInput{
+		Now: ended, Attachment: newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)),
+		HasFinalizer: true, NodeLost: true,
+		Job: plan.Job{Work: plan.WorkFence, Phase: plan.PhaseEnded, Ended: ended.Truncate(time.Second), Err: provisioner.Errorf(provisioner.Unavailable, "503")},
+	}
+	in.Attachment.Status.Conditions = []metav1.Condition{{Type: plan.ConditionAttached, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(since)}}
+	for range 5 {
+		step := plan.Attachment(in)
+		if step.Start == plan.WorkFence {
+			return in.Now
+		}
+		if step.RequeueAfter <= 0 {
+			t.Fatalf("the fence that failed does not look again: %+v", step)
+		}
+		in.Attachment.Status, in.Job, in.Now = step.Status, plan.Job{}, in.Now.Add(step.RequeueAfter)
+	}
+	t.Fatal("the fence does not start again")
+	return time.Time{}
 }
 
 func TestContradicted(t *testing.T) {

@@ -3,11 +3,13 @@ package azure_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
 	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -27,7 +29,8 @@ func (l *lab) lostNode(n int) (vm string, disks []string) {
 	return vm, disks
 }
 
-// fence is what the controller does: it reads the VM, cuts the disk off, and comes back four seconds after a failure. It returns how long it took.
+// fence is what the controller does: it reads the VM, detaches the disk by force, and after a failure tries again at the next multiple of four, and later of
+// eight, seconds. It returns how long it took.
 func (l *lab) fence(ctx context.Context, cloud *azure.Cloud, vm, disk, token string) time.Duration {
 	began := time.Now()
 	for {
@@ -38,7 +41,11 @@ func (l *lab) fence(ctx context.Context, cloud *azure.Cloud, vm, disk, token str
 		if provisioner.KindOf(err) == "" {
 			l.Errorf("fence: %v", err)
 		}
-		time.Sleep(4 * time.Second)
+		period := 4 * time.Second
+		if time.Since(began) > 8*time.Second {
+			period = 8 * time.Second
+		}
+		time.Sleep(time.Until(time.Now().Truncate(period).Add(period)))
 	}
 }
 
@@ -257,5 +264,77 @@ func TestAFenceDoesNotWaitForAnAttachThatIsPutBackInTheQueue(t *testing.T) {
 				all.Wait()
 			})
 		})
+	}
+}
+
+// The reads of the VM that failed had used up its quota: the forced detach began 37 seconds after Azure answered again, and that of a second disk 12 seconds later.
+func TestAfterALongBrownoutTheDisksOfALostNodeAreCutOffSoonAndTogether(t *testing.T) {
+	const brownout = 2 * time.Minute
+	for name, fault := range map[string]faults.Rule{
+		"every call is answered 503":             {Status: 503, Code: "ServerBusy"},
+		"only updates of the VM are so answered": {Method: http.MethodPost, Status: 503, Code: "ServerBusy"},
+		"503 with Retry-After":                   {Status: 503, Code: "ServerBusy", RetryAfter: latency.Duration(5 * time.Second)},
+		"429 with Retry-After":                   {Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(5 * time.Second)},
+		"no answer":                              {Disconnect: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for offset := range 8 {
+				inLab(t, calm(), 3, func(l *lab) {
+					vm, disks := l.lostNode(2)
+					if fault.Method == http.MethodPost {
+						disks = disks[:1] // here each fence reads the VM for itself; the controller joins these reads
+					}
+					time.Sleep(time.Duration(offset) * time.Second)
+					fault.For = latency.Duration(brownout)
+					began := time.Now()
+					l.rule(fault)
+					ctx, stop := context.WithCancel(l.Context())
+					var monitors, fences sync.WaitGroup
+					for _, cloud := range []*azure.Cloud{l.cloud, l.open(ctx)} { // the leader's and the standby's
+						monitors.Go(func() { l.watch(ctx, cloud, vm) })
+					}
+					ends := make([]time.Duration, len(disks))
+					for i, disk := range disks {
+						fences.Go(func() {
+							time.Sleep(time.Duration(i) * 3 * time.Second)
+							l.fence(l.Context(), l.cloud, vm, disk, "")
+							ends[i] = time.Since(began) - brownout
+						})
+					}
+					fences.Wait()
+					stop()
+					monitors.Wait()
+					calls := l.since(began.Add(brownout))
+					updated := slices.IndexFunc(calls, func(r audit.Record) bool { return r.Method == http.MethodPost && r.Status < 300 })
+					if updated < 0 {
+						l.Fatalf("no update of the VM was accepted: %+v", calls)
+					}
+					begun, apart := calls[updated].Time.Sub(began.Add(brownout).UTC()), slices.Max(ends)-slices.Min(ends)
+					l.Logf("the first forced detach began %v after the brownout, and the disks were off after %v", begun, ends)
+					limit := 10 * time.Second
+					if fault.Method == http.MethodPost {
+						limit = 16 * time.Second // Azure allows one update of a VM in 15 seconds
+					}
+					if begun > limit || apart > time.Second {
+						l.Errorf("the first forced detach began %v after the brownout, and the disks were off %v apart; want at most %v and 1s", begun, apart, limit)
+					}
+				})
+			}
+		})
+	}
+}
+
+// watch reads a VM as a monitor of nodes does.
+func (l *lab) watch(ctx context.Context, cloud *azure.Cloud, vm string) {
+	for began := time.Now(); ctx.Err() == nil; {
+		_, _ = cloud.Instances().Get(ctx, vm)
+		pause := 15 * time.Second
+		if time.Since(began) > time.Minute {
+			pause = 30 * time.Second
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
 	}
 }

@@ -83,6 +83,9 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	began := c.clock.Now()
 	resp, err := req.Next()
 	c.metrics.request(req.Raw().Method, own.policy, resp, c.clock.Since(began))
+	if own.policy != policyNone {
+		c.pacer.answered(own, err == nil && resp.StatusCode < http.StatusInternalServerError || ctx.Err() != nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +103,14 @@ func (p quotaPolicy) learn(resp *http.Response, own, all scope) {
 	}
 	c.pacer.learn(now, own, left)
 	c.metrics.remaining(left, resp.Header)
-	if resp.StatusCode != http.StatusTooManyRequests {
-		return
-	}
 	wait := retryAfter(resp.Header, now)
-	if wait <= 0 {
+	switch {
+	case resp.StatusCode == http.StatusServiceUnavailable && wait > 0:
+		c.pacer.block(now.Add(wait), own)
+		return
+	case resp.StatusCode != http.StatusTooManyRequests:
+		return
+	case wait <= 0:
 		wait = 15 * time.Second // what a token takes at the slowest documented rate
 	}
 	silent := own

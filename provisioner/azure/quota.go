@@ -83,10 +83,11 @@ type pacer struct {
 	mu      sync.Mutex
 	buckets map[scope]*bucket
 	blocked map[scope]time.Time // until when the platform asked for silence
+	failed  map[scope]bool      // the platform did not answer the latest request, or answered that it failed
 }
 
 func newPacer() *pacer {
-	return &pacer{buckets: map[scope]*bucket{}, blocked: map[scope]time.Time{}}
+	return &pacer{buckets: map[scope]*bucket{}, blocked: map[scope]time.Time{}, failed: map[scope]bool{}}
 }
 
 // silence returns how long the platform asked not to be asked, in any of the scopes.
@@ -164,6 +165,25 @@ func (p *pacer) unmetered(s scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.buckets, s)
+	delete(p.failed, s)
+}
+
+// answered records whether the platform answered a request in the scope; an answer that it failed is none.
+func (p *pacer) answered(s scope, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ok {
+		delete(p.failed, s)
+		return
+	}
+	p.failed[s] = true
+}
+
+// failing says whether the platform did not answer the latest request in the scope.
+func (p *pacer) failing(s scope) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed[s]
 }
 
 // scarcePolls is from how few polls on they are saved for when the operation is likely to have ended.

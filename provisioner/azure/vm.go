@@ -42,7 +42,7 @@ func (v vmClient) get(ctx context.Context, withPower bool) (view, error) {
 	if v.inScaleSet() {
 		read = v.getScaleSetVM
 	}
-	seen, err := read(retries(ctx, 1), withPower) // who reads comes again
+	seen, err := read(v.persistent(ctx, policyGetVM), withPower)
 	err = translate(err, v.cloud.clock.Now(), "read VM %s", v.Name)
 	switch {
 	case errors.Is(err, provisioner.NotFound) && saysGone(err):
@@ -125,8 +125,18 @@ func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (view, erro
 	return seen, nil
 }
 
+// persistent sets how often the SDK retries a request about the VM: once, and not at all after a request that the platform failed to answer. The callers come
+// again, and while the platform is down each further request takes from the quota that they need when it is back.
+func (v vmClient) persistent(ctx context.Context, p policyName) context.Context {
+	if v.cloud.pacer.failing(scope{policy: p, resource: key(v.String())}) {
+		return retries(ctx, 0)
+	}
+	return retries(ctx, 1)
+}
+
 // attachDetach sends the call.
 func (v vmClient) attachDetach(ctx context.Context, body armcompute.AttachDetachDataDisksRequest) (poller, error) {
+	ctx = v.persistent(ctx, policyUpdateVM)
 	if v.inScaleSet() {
 		return wrap(v.scaleSets.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Parent.Name, v.Name, body, nil))
 	}
