@@ -113,7 +113,7 @@ func followCredentials(credentials *azure.Credentials) func(ctrl.Manager) error 
 				if change.Refused {
 					kind, reason = corev1.EventTypeWarning, reasonCredentialsRefused
 				}
-				recorder.Eventf(pod, nil, kind, reason, "SignIn", "%s", short(change.Message))
+				recorder.Eventf(pod, nil, kind, reason, "SignIn", "%s", change.Message)
 			})
 		}
 		if err := mgr.Add(credentials); err != nil {
@@ -121,14 +121,4 @@ func followCredentials(credentials *azure.Credentials) func(ctrl.Manager) error 
 		}
 		return nil
 	}
-}
-
-// maxNote is how long an event's note may be.
-const maxNote = 1000
-
-func short(text string) string {
-	if len(text) <= maxNote {
-		return text
-	}
-	return text[:maxNote] + "..."
 }

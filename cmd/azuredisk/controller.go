@@ -34,6 +34,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -72,7 +73,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
+func newControllerManager(ctx context.Context, settings *config.Controller) (ctrl.Manager, error) {
 	kube, err := restConfig(&settings.Common)
 	if err != nil {
 		return nil, err
@@ -97,12 +98,12 @@ func newControllerManager(settings *config.Controller) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
-	return mgr, nil
+	return kubeevents.With(ctx, mgr)
 }
 
 // runController wires the controller plug-in, with what else is to run in it, and runs it until ctx ends.
 func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud, besides ...func(ctrl.Manager) error) error {
-	mgr, err := newControllerManager(settings)
+	mgr, err := newControllerManager(ctx, settings)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -128,6 +129,8 @@ func (p *ControlPlane) Start() {
 		Scheme: apiserver.Scheme(p.t), Cache: view.CacheOptions(p.Namespace), Controller: controllers, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
+	p.must(err)
+	mgr, err = kubeevents.With(ctx, mgr)
 	p.must(err)
 	p.must(p.wire(ctx, mgr))
 	p.cancel, p.stopped = cancel, make(chan error, 1)
