@@ -44,6 +44,7 @@
     - --extra-create-metadata
     - --default-fstype=ext4
     - --worker-threads={{ $sidecars.provisioner.workerThreads }}
+    - --retry-interval-max={{ $sidecars.provisioner.retryIntervalMax }}
     {{- if .Values.csiDriver.storageCapacity }}
     - --enable-capacity
     - --capacity-ownerref-level=2
@@ -68,6 +69,7 @@
 {{- if .Values.controller.expand }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "resizer" "values" $sidecars.resizer) }}
     - --workers={{ $sidecars.resizer.workers }}
+    - --retry-interval-max={{ $sidecars.resizer.retryIntervalMax }}
     - --handle-volume-inuse-error=false
     {{- with $sidecars.resizer.extraArgs }}
     {{- toYaml . | nindent 4 }}
