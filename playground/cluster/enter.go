@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/playground/machine"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 )
 
@@ -30,7 +31,7 @@ func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, nil
+		return enterMachine(pid), nil
 	}
 	supervisor, err := c.HostPID(status.SupervisorPID)
 	if err != nil {
@@ -41,6 +42,11 @@ func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
 		return nil, fmt.Errorf("%q is neither a node nor one of cp, azure and net", name)
 	}
 	return []string{"nsenter", "--target", strconv.Itoa(supervisor), "--mount", "--pid", "--net=" + ns, "--"}, nil
+}
+
+// enterMachine runs what follows with the environment of the machine's own programs, and the terminal of the caller.
+func enterMachine(pid int) []string {
+	return append([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--", "env"}, machine.Environment()...)
 }
 
 // HostPID turns a process number of the playground's PID namespace, as in a status,

@@ -46,10 +46,17 @@ func Init(disk string, runArgs ...string) (int, error) {
 		return 1, fmt.Errorf("mount the root of %s: %w", spec.Name, err)
 	}
 	os.Clearenv()
-	os.Setenv("PATH", strings.Join([]string{kubernetesBin, containerdBin, "/usr/local/sbin", "/usr/local/bin",
-		"/usr/sbin", "/usr/bin", "/sbin", "/bin"}, ":"))
-	os.Setenv("HOME", "/root")
+	for _, variable := range Environment() {
+		name, value, _ := strings.Cut(variable, "=")
+		os.Setenv(name, value)
+	}
 	return pid1.Run("/proc/self/exe", runArgs...)
+}
+
+// Environment is the environment of the programs of a machine. PATH leads to those of Kubernetes and containerd.
+func Environment() []string {
+	path := []string{kubernetesBin, containerdBin, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+	return []string{"PATH=" + strings.Join(path, ":"), "HOME=/root"}
 }
 
 // root collects mounts and keeps the first error.
