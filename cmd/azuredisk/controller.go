@@ -157,19 +157,17 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 			DriverName: settings.DriverName, Workers: settings.NodeWorkers,
 		}))
 	}
+	pods := attachdetach.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-attachdetach"), Clock: now, DriverName: settings.DriverName,
+	}
 	if settings.AttachRequired {
 		reconcilers = append(reconcilers, inuse.New(inuse.Options{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers,
 		}))
-	} else {
-		self, err := dialSelf(ctx, settings.Endpoint)
-		if err != nil {
-			return err
-		}
-		reconcilers = append(reconcilers, attachdetach.New(attachdetach.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Publisher: self, Events: mgr.GetEventRecorder("azuredisk-attachdetach"), DriverName: settings.DriverName,
-		}))
+	} else if pods.Publisher, err = dialSelf(ctx, settings.Endpoint); err != nil {
+		return err
 	}
+	reconcilers = append(reconcilers, attachdetach.New(pods))
 	for _, r := range reconcilers {
 		if err := r.SetUp(mgr, settings.Namespace); err != nil {
 			return err

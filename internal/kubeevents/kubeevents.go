@@ -45,7 +45,9 @@ type recording struct {
 }
 
 // GetEventRecorder returns a recorder whose events name source as the part that wrote them. It does not block.
-func (m recording) GetEventRecorder(source string) events.EventRecorder { return m.recorders.of(source) }
+func (m recording) GetEventRecorder(source string) events.EventRecorder {
+	return m.recorders.of(source)
+}
 
 // recorders share a queue.
 type recorders struct {

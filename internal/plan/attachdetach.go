@@ -31,9 +31,6 @@ type AttachDetachStep struct {
 	Unpublish []string
 	// Publish are the nodes to which it is to be published.
 	Publish []string
-	// Contended are the nodes whose pods wait because the pods of another node, the Holder, keep the volume.
-	Contended []string
-	Holder    string
 }
 
 // AttachDetach decides to which nodes a volume is to be published, as Kubernetes' attach/detach controller decides which VolumeAttachments there
@@ -83,24 +80,10 @@ func (in AttachDetachInput) oneNode(wanted []string, step *AttachDetachStep) {
 	switch {
 	case claim == nil || claim.State == apiv1.ClaimReleased || slices.Contains(step.Unpublish, claim.NodeName):
 		step.Publish = in.firstThatSpeaks(wanted)
-		if len(step.Publish) > 0 {
-			step.contend(wanted, step.Publish[0])
-		}
 	case !slices.Contains(wanted, claim.NodeName):
 		// Its node is not done with it yet.
-	default:
-		step.contend(wanted, claim.NodeName)
-		if !Fencing(in.Volume, claim.NodeName) && !in.published(claim.NodeName) && !in.Silent(claim.NodeName) {
-			step.Publish = []string{claim.NodeName}
-		}
-	}
-}
-
-func (s *AttachDetachStep) contend(wanted []string, holder string) {
-	for _, node := range wanted {
-		if node != holder {
-			s.Contended, s.Holder = append(s.Contended, node), holder
-		}
+	case !Fencing(in.Volume, claim.NodeName) && !in.published(claim.NodeName) && !in.Silent(claim.NodeName):
+		step.Publish = []string{claim.NodeName}
 	}
 }
 

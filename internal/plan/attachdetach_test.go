@@ -80,7 +80,7 @@ func TestAttachDetach(t *testing.T) {
 			volume: newVolume(going), pods: pods{user("a", 0)}},
 		"nothing goes to a node that Kubernetes has lost": {
 			volume: newVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
-			want: plan.AttachDetachStep{Publish: []string{"b"}, Contended: []string{"a"}, Holder: "b"}},
+			want: plan.AttachDetachStep{Publish: []string{"b"}}},
 		"a volume that is where it is wanted stays": {
 			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a", "vol")}},
@@ -105,8 +105,7 @@ func TestAttachDetach(t *testing.T) {
 			pods: pods{user("a", time.Minute, ending), user("a", 0)}, reports: []*apiv1.AzDriverNode{report("a")}},
 		"pods of two nodes do not take the volume from each other": {
 			volume: newVolume(claimed("b", 1, held)), attachments: all{attached("b", primary, 1)},
-			pods: pods{user("a", time.Hour), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("b", "vol")},
-			want: plan.AttachDetachStep{Contended: []string{"a"}, Holder: "b"}},
+			pods: pods{user("a", time.Hour), user("b", 0)}, reports: []*apiv1.AzDriverNode{report("b", "vol")}},
 		"a volume that nobody wants any more is taken back": {
 			volume: newVolume(claimed("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			reports: []*apiv1.AzDriverNode{report("a")}, want: plan.AttachDetachStep{Unpublish: []string{"a"}}},
@@ -201,8 +200,7 @@ func TestAttachDetach(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := plan.AttachDetach(input(test.volume, test.attachments, test.pods, test.reports, test.silent))
-			if !slices.Equal(got.Publish, test.want.Publish) || !slices.Equal(got.Unpublish, test.want.Unpublish) ||
-				!slices.Equal(got.Contended, test.want.Contended) || got.Holder != test.want.Holder {
+			if !slices.Equal(got.Publish, test.want.Publish) || !slices.Equal(got.Unpublish, test.want.Unpublish) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})

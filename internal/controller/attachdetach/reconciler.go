@@ -3,7 +3,10 @@
 // attachRequired: false (ADR 0011).
 //
 // It decides nothing about who may have a volume. It calls the CSI controller server as the sidecar would, so claims and proofs are made in one
-// place; which calls to make is decided by plan.AttachDetach from what is there. It keeps nothing in memory.
+// place; which calls to make is decided by plan.AttachDetach from what is there.
+//
+// In both modes it tells pods by events why they wait for a volume that another node holds. What it keeps in memory are the events that it has
+// written, so that each is written once.
 package attachdetach
 
 import (
@@ -17,8 +20,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -33,10 +36,12 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// Reasons of events on pods: those of Kubernetes' attach/detach controller, which people and tools know.
+// Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which people and tools know.
 const (
 	ReasonAttached = "SuccessfulAttachVolume"
 	ReasonFailed   = "FailedAttachVolume"
+	// ReasonWaiting: the volume is on its way from another node.
+	ReasonWaiting = "WaitingForVolume"
 )
 
 // callTimeout bounds one call; what was not reached then is asked for again.
@@ -51,16 +56,21 @@ type Publisher interface {
 // Options of a Reconciler.
 type Options struct {
 	// Client reads from the cache; Reader from the API server.
-	Client    client.Client
-	Reader    client.Reader
+	Client client.Client
+	Reader client.Reader
+	// Publisher is nil where Kubernetes makes the calls. Then the reconciler only tells pods why they wait.
 	Publisher Publisher
 	Events    events.EventRecorder
+	Clock     clock.PassiveClock
 	// DriverName is the CSI driver's, by which its PersistentVolumes are known.
 	DriverName string
 }
 
 // Reconciler reconciles the nodes to which a volume is published with the pods that use it.
-type Reconciler struct{ Options }
+type Reconciler struct {
+	Options
+	told told
+}
 
 // New makes a Reconciler.
 func New(options Options) *Reconciler { return &Reconciler{Options: options} }
@@ -68,6 +78,8 @@ func New(options Options) *Reconciler { return &Reconciler{Options: options} }
 // observed is a volume and what speaks for and against its being somewhere.
 type observed struct {
 	plan.AttachDetachInput
+	// name of the AzVolume, whether or not there is one.
+	name string
 	// sources say of each of the pods by what it uses the volume.
 	sources map[client.ObjectKey]source
 }
@@ -79,13 +91,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	r.told.keep(request.Name, o.Pods)
 	step := plan.AttachDetach(o.AttachDetachInput)
-	err = r.act(ctx, o, step)
-	for _, node := range step.Contended {
-		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,
-			"volume %s is used by pods on node %s, which have not been asked to end, and can be used on one node at a time", request.Name, step.Holder)
+	after := r.explain(o, step)
+	if r.Publisher == nil {
+		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: after}, r.act(ctx, o, step)
 }
 
 // act makes the calls of a step.
@@ -132,7 +144,7 @@ func together(calls []call) error {
 
 // observe reads the volume, and what its being somewhere depends on, from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
-	o := observed{sources: map[client.ObjectKey]source{}}
+	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	o.Volume = &apiv1.AzVolume{}
 	if err := r.Client.Get(ctx, request.NamespacedName, o.Volume); apierrors.IsNotFound(err) {
 		o.Volume = nil
@@ -212,23 +224,10 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
 	if err != nil {
-		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, "volume %s cannot be attached to node %s: %s", name, node, describe(err))
+		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
 		return fmt.Errorf("publish volume to node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was published", "node", node)
-	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached, "volume %s is attached to node %s, or about to be", name, node)
+	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached, fmt.Sprintf("volume %s is attached to node %s, or about to be", name, node))
 	return nil
-}
-
-// tell writes an event on each pod on the node that uses the volume and is not to end.
-func (r *Reconciler) tell(o observed, node, kind, reason, format string, args ...any) {
-	for _, p := range o.Pods {
-		if p.Spec.NodeName == node && p.DeletionTimestamp == nil {
-			about := &corev1.Pod{
-				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-				ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
-			}
-			r.Events.Eventf(about, nil, kind, reason, "AttachVolume", format, args...)
-		}
-	}
 }

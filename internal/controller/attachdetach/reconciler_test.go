@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -77,7 +78,7 @@ func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconcil
 		WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys).
 		Build()
 	p := &publisher{}
-	return New(Options{Client: c, Reader: c, Publisher: p, Events: events.NewFakeRecorder(100), DriverName: driverName}), p
+	return New(Options{Client: c, Reader: c, Publisher: p, Events: events.NewFakeRecorder(100), Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), DriverName: driverName}), p
 }
 
 func (p *publisher) expect(t *testing.T, want ...string) {
@@ -312,5 +313,92 @@ func TestAScanOfANodeIsAnEventForAllThatItHas(t *testing.T) {
 	slices.Sort(names)
 	if err != nil || !slices.Equal(names, []string{"attached", "claimed", "wanted"}) {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// recorded returns the events since the last call.
+func recorded(t *testing.T, r *Reconciler) []string {
+	t.Helper()
+	recorder, ok := r.Events.(*events.FakeRecorder)
+	if !ok {
+		t.Fatalf("got a recorder of type %T, want a *events.FakeRecorder", r.Events)
+	}
+	var all []string
+	for len(recorder.Events) > 0 {
+		all = append(all, <-recorder.Events)
+	}
+	return all
+}
+
+// fencedVolume is a volume that is taken from the lost node a, and that a pod on node b waits for.
+func fencedVolume(failure string) []client.Object {
+	objects := append(volume("rg", "vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+		readyNode("b"), report("a", "vol"), report("b"), pod("apps", "p", "b", claimed("data")))
+	v, a := objects[0].(*apiv1.AzVolume), objects[1].(*apiv1.AzVolumeAttachment)
+	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.ClaimReleasing, apiv1.CauseNodeLost
+	if failure != "" {
+		a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: failure}
+	}
+	return objects
+}
+
+func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswersOnce(t *testing.T) {
+	for name, publisherGone := range map[string]bool{"without VolumeAttachments": false, "with VolumeAttachments": true} {
+		t.Run(name, func(t *testing.T) {
+			r, calls := setUp(t, driver, fencedVolume("503 Service Unavailable")...)
+			if publisherGone {
+				r.Publisher = nil
+			}
+			reconcileOf(t, r, "vol")
+			reconcileOf(t, r, "vol")
+			got := recorded(t, r)
+			if len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+ReasonFailed) || !strings.Contains(got[0], "node a (epoch 1)") || !strings.Contains(got[0], "503") {
+				t.Errorf("got events %q, want one Warning %s that names node a, epoch 1 and Azure's answer", got, ReasonFailed)
+			}
+			calls.expect(t)
+		})
+	}
+}
+
+func TestAPodThatHasJustComeIsNotToldThatItWaits(t *testing.T) {
+	objects := fencedVolume("")
+	young := objects[len(objects)-1]
+	young.SetCreationTimestamp(metav1.NewTime(time.Unix(999, 0)))
+	r, _ := setUp(t, driver, objects...)
+	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vol"}})
+	if got := recorded(t, r); err != nil || len(got) != 0 || result.RequeueAfter != 2*time.Second {
+		t.Fatalf("a pod that is 1 s old: got events %q, requeue after %s, %v; want none, 2s, no error", got, result.RequeueAfter, err)
+	}
+	r.Clock = clocktesting.NewFakePassiveClock(time.Unix(1002, 0))
+	reconcileOf(t, r, "vol")
+	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+ReasonWaiting) {
+		t.Errorf("a pod that is 3 s old: got events %q, want one Normal %s", got, ReasonWaiting)
+	}
+}
+
+// The cache may not show the first publish yet when the second is made.
+func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
+	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+		readyNode("a"), report("a"), pod("apps", "p", "a", claimed("data")))
+	reconcileOf(t, r, "vol")
+	reconcileOf(t, r, "vol")
+	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+ReasonAttached) {
+		t.Errorf("got events %q after %d publishes, want one Normal %s", got, len(calls.calls), ReasonAttached)
+	}
+}
+
+func TestWhatWasToldIsForgottenWithThePod(t *testing.T) {
+	objects := fencedVolume("")
+	r, _ := setUp(t, driver, objects...)
+	reconcileOf(t, r, "vol")
+	if len(r.told.volumes) != 1 {
+		t.Fatalf("got %d volumes remembered, want 1", len(r.told.volumes))
+	}
+	if err := r.Client.Delete(t.Context(), objects[len(objects)-1]); err != nil {
+		t.Fatal(err)
+	}
+	reconcileOf(t, r, "vol")
+	if len(r.told.volumes) != 0 {
+		t.Errorf("got %d volumes remembered after the pod is gone, want none", len(r.told.volumes))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -58,17 +59,20 @@ func (s *Server) look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 		return volume, attachment, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("waiting for the volume to be published to this node", "volumeName", name)
-	ctx, cancel := context.WithTimeout(ctx, publishPatience)
+	waiting, cancel := context.WithTimeout(ctx, publishPatience)
 	defer cancel()
-	err = s.await(ctx, name, func() (bool, error) {
-		volume, attachment, err = s.read(ctx, disk)
-		if s.unpublished(volume, attachment, err) {
+	err = s.await(waiting, name, func() (bool, error) {
+		v, a, err := s.read(waiting, disk)
+		if err == nil || errors.Is(err, provisioner.NotFound) {
+			volume, attachment = v, a // a read that the end of the wait has cut off says nothing about the volume
+		}
+		if s.unpublished(v, a, err) {
 			return false, nil
 		}
 		return true, err
 	})
-	if ctx.Err() != nil && s.unpublished(volume, attachment, nil) {
-		return nil, nil, provisioner.Errorf(provisioner.FailedPrecondition, "%s", s.whyUnpublished(name, volume, attachment))
+	if waiting.Err() != nil && s.unpublished(volume, attachment, nil) {
+		return nil, nil, provisioner.Errorf(provisioner.FailedPrecondition, "%s", s.whyUnpublished(ctx, name, volume, attachment))
 	}
 	return volume, attachment, err
 }
@@ -81,11 +85,30 @@ func (s *Server) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeA
 	return volume == nil || s.mayStage(volume, attachment).Verdict == Refuse
 }
 
-func (s *Server) whyUnpublished(name string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
+// whyUnpublished says why the wait for a publish was in vain: who holds the volume, and what is being done about it.
+func (s *Server) whyUnpublished(ctx context.Context, name string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
 	if volume == nil {
 		return fmt.Sprintf("volume %s is not published to node %s: there is no AzVolume of it", name, s.options.NodeName)
 	}
-	return s.mayStage(volume, attachment).Reason
+	reason := s.mayStage(volume, attachment).Reason
+	claim := volume.Status.Primary
+	if claim == nil || claim.NodeName == "" || claim.NodeName == s.options.NodeName {
+		return reason
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	holder := &apiv1.AzVolumeAttachment{}
+	err := s.options.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: apiv1.AttachmentName(name, claim.NodeName)}, holder)
+	switch {
+	case apierrors.IsNotFound(err):
+		holder = nil
+	case err != nil:
+		return reason
+	}
+	if wait := plan.Holder(volume, holder); wait.Message != "" {
+		return wait.Message
+	}
+	return reason
 }
 
 func (s *Server) mayStage(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Decision {

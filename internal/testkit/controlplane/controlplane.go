@@ -195,13 +195,13 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		volumes, attachments,
 		drivernode.New(drivernode.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: 2}),
 	}
+	pods := attachdetach.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("attachdetach"), Clock: now, DriverName: DriverName}
 	if p.options.PublishedByPods {
-		reconcilers = append(reconcilers, attachdetach.New(attachdetach.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Publisher: p.CSI, Events: mgr.GetEventRecorder("attachdetach"), DriverName: DriverName,
-		}))
+		pods.Publisher = p.CSI
 	} else {
 		reconcilers = append(reconcilers, inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: DriverName, Workers: 2}))
 	}
+	reconcilers = append(reconcilers, attachdetach.New(pods))
 	for _, r := range reconcilers {
 		if err := r.SetUp(mgr, p.Namespace); err != nil {
 			return err

@@ -1,0 +1,123 @@
+package attachdetach
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// explain tells the pods that wait for the volume why. It returns when to look again, because a pod is not told at once; 0 for never.
+func (r *Reconciler) explain(o observed, step plan.AttachDetachStep) time.Duration {
+	after := time.Duration(0)
+	for _, p := range o.Pods {
+		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil || slices.Contains(step.Publish, p.Spec.NodeName) {
+			continue
+		}
+		wait := plan.Waiting(o.AttachDetachInput, p.Spec.NodeName)
+		if wait.Key == "" {
+			continue
+		}
+		if in := plan.TellsIn(p, r.Clock.Now()); in > 0 {
+			if after == 0 || in < after {
+				after = in
+			}
+			continue
+		}
+		if !r.told.first(o.name, p.UID, wait.Key) {
+			continue
+		}
+		if wait.Failing {
+			r.event(p, corev1.EventTypeWarning, ReasonFailed, wait.Message)
+		} else {
+			r.event(p, corev1.EventTypeNormal, ReasonWaiting, wait.Message)
+		}
+	}
+	return after
+}
+
+// tell writes an event about a call on each pod on the node that uses the volume and is not to end, unless it was the last one about a call.
+func (r *Reconciler) tell(o observed, node, kind, reason, note string) {
+	for _, p := range o.Pods {
+		if p.Spec.NodeName == node && p.DeletionTimestamp == nil && r.told.anew(o.name, p.UID, note) {
+			r.event(p, kind, reason, note)
+		}
+	}
+}
+
+func (r *Reconciler) event(p *corev1.Pod, kind, reason, note string) {
+	about := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+	}
+	r.Events.Eventf(about, nil, kind, reason, "AttachVolume", "%s", note)
+}
+
+// told is what pods were told, by the name of the AzVolume. A new process tells it once more; nothing else depends on it.
+type told struct {
+	mu      sync.Mutex
+	volumes map[string]map[types.UID]*toldPod
+}
+
+type toldPod struct {
+	// waits are the keys of all waits. They may alternate.
+	waits map[string]bool
+	// call is the note about the last call.
+	call string
+}
+
+func (t *told) pod(volume string, uid types.UID) *toldPod {
+	if t.volumes == nil {
+		t.volumes = map[string]map[types.UID]*toldPod{}
+	}
+	if t.volumes[volume] == nil {
+		t.volumes[volume] = map[types.UID]*toldPod{}
+	}
+	if t.volumes[volume][uid] == nil {
+		t.volumes[volume][uid] = &toldPod{waits: map[string]bool{}}
+	}
+	return t.volumes[volume][uid]
+}
+
+// first says whether a pod is told of a wait for the first time.
+func (t *told) first(volume string, uid types.UID, wait string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.pod(volume, uid)
+	if p.waits[wait] {
+		return false
+	}
+	p.waits[wait], p.call = true, ""
+	return true
+}
+
+// anew says whether the note about a call differs from that about the last one.
+func (t *told) anew(volume string, uid types.UID, note string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.pod(volume, uid)
+	if p.call == note {
+		return false
+	}
+	p.call = note
+	return true
+}
+
+// keep forgets what was told to pods that use the volume no longer.
+func (t *told) keep(volume string, pods []*corev1.Pod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for uid := range t.volumes[volume] {
+		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == uid }) {
+			delete(t.volumes[volume], uid)
+		}
+	}
+	if len(t.volumes[volume]) == 0 {
+		delete(t.volumes, volume)
+	}
+}
