@@ -188,8 +188,11 @@ const maxTries = 10
 func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (apiv1.PrimaryClaim, error) {
 	for range maxTries {
 		claim, changed, err := plan.Claim(v.Status.Primary, node, s.Clock.Now())
-		if err != nil || !changed {
-			return claim, err
+		if err != nil {
+			return claim, s.refused(ctx, v, err)
+		}
+		if !changed {
+			return claim, nil
 		}
 		err = s.writeClaim(ctx, v, claim, nil)
 		if !apierrors.IsConflict(err) {
@@ -203,6 +206,16 @@ func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1
 		}
 	}
 	return apiv1.PrimaryClaim{}, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", v.Name)
+}
+
+// refused returns the refusal of a claim with what is being done to release the volume. The cache is good enough for that.
+func (s *Server) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
+	a, err := s.attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
+	wait := plan.Holder(v, a)
+	if err != nil || wait.Message == "" || !errors.Is(refusal, provisioner.FailedPrecondition) {
+		return refusal
+	}
+	return provisioner.Errorf(provisioner.FailedPrecondition, "%s", wait.Message)
 }
 
 // writeClaim writes a claim if nothing of the AzVolume has changed since v was read, and updates v.

@@ -194,7 +194,7 @@ func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, 
 // claim was written, or what the attachment reconciler got from Azure.
 func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
 	var proof *apiv1.ReleaseProof
-	why := ""
+	why, holder := "", plan.Wait{}
 	name := apiv1.AttachmentName(v.Name, node)
 	err := s.Watch.until(ctx, func() (bool, error) {
 		d := &apiv1.AzDriverNode{}
@@ -221,10 +221,14 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 		if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
 			proof = a.Status.Proof
 		}
+		holder = plan.Holder(v, a)
 		return proof != nil, nil
 	}, watched{kindNode, node}, watched{kindAttachment, name})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s let go of the volume: %s", node, why)
+		if holder.Failing {
+			why = holder.Message
+		}
+		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released the volume: %s", node, why)
 	}
 	return proof, err
 }
