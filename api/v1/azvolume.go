@@ -15,7 +15,8 @@ import (
 // +kubebuilder:printcolumn:name="SKU",type=string,JSONPath=`.spec.disk.skuName`
 // +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary.nodeName`
 // +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.status.primary.epoch`
-// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.maxMountReplicaCount`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas.ready`
+// +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.replicas.wanted`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.claim.name`,priority=1
 // +kubebuilder:printcolumn:name="PersistentVolume",type=string,JSONPath=`.status.persistentVolume`,priority=1
@@ -306,13 +307,16 @@ type AzVolumeStatus struct {
 	// LastRelease says who let go last, and by what proof.
 	// +optional
 	LastRelease *ReleaseRecord `json:"lastRelease,omitempty"`
+	// Replicas says how many attachment replicas there are. Unset for a volume that is to have none.
+	// +optional
+	Replicas *ReplicaCount `json:"replicas,omitempty"`
 	// Operation is the Azure operation in flight, if any.
 	// +optional
 	Operation *Operation `json:"operation,omitempty"`
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached, Updated.
+	// Conditions of the volume: Ready, ReplicasAttached, Updated. The message of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -320,6 +324,14 @@ type AzVolumeStatus struct {
 	// ObservedGeneration is the generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// ReplicaCount counts the attachment replicas of a volume.
+type ReplicaCount struct {
+	// Ready is how many of the wanted replicas are attached.
+	Ready int32 `json:"ready"`
+	// Wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume is in use and for a while after, else 0.
+	Wanted int32 `json:"wanted"`
 }
 
 // FilesystemRecord identifies a filesystem that was made on a disk.

@@ -109,8 +109,8 @@ type candidate struct {
 	preference int64
 }
 
-// candidates returns the nodes that may take a new replica, in the order of their names.
-func candidates(in ReplicasInput, taken map[string]bool) []candidate {
+// candidates returns the nodes that may take a new replica, in the order of their names, and the others, by the reason why they may not.
+func candidates(in ReplicasInput, taken map[string]bool) ([]candidate, exclusions) {
 	around := look(in)
 	others := map[string]bool{}
 	for _, p := range in.Pods {
@@ -119,9 +119,14 @@ func candidates(in ReplicasInput, taken map[string]bool) []candidate {
 		}
 	}
 	var found []candidate
+	excluded := exclusions{}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
-		if taken[n.Node.Name] || why(in, around, n) != "" {
+		if taken[n.Node.Name] {
+			continue
+		}
+		if reason := why(in, around, n); reason != "" {
+			excluded.add(reason, n.Node.Name)
 			continue
 		}
 		c := candidate{NodeView: n}
@@ -137,14 +142,14 @@ func candidates(in ReplicasInput, taken map[string]bool) []candidate {
 	for i, p := range preferences(around, found) {
 		found[i].preference = p
 	}
-	return found
+	return found, excluded
 }
 
 // why says why a node takes no new replica, or "".
 func why(in ReplicasInput, around *surroundings, n *NodeView) string {
 	switch {
 	case n.Health != Healthy:
-		return fmt.Sprintf("node is %s", n.Health)
+		return fmt.Sprintf("the node is %s", n.Health)
 	case !reachable(in, n):
 		return "the disk cannot be attached in the node's zone"
 	case !n.Capacity.Takes(in.Volume.Spec.Disk.SKUName):
@@ -156,13 +161,16 @@ func why(in ReplicasInput, around *surroundings, n *NodeView) string {
 	}
 	if len(in.Pods) == 0 {
 		if !tolerates(&corev1.Pod{}, n.Node) {
-			return "node is tainted"
+			return "the node is tainted"
 		}
 		return ""
 	}
 	for _, p := range in.Pods {
-		if !p.belongs(n.Node) || !tolerates(p.Pod, n.Node) {
-			return "pod " + p.Pod.Name + " could not run there"
+		if !p.belongs(n.Node) {
+			return "the selectors of pod " + p.Pod.Name + " or of its volumes exclude the node"
+		}
+		if !tolerates(p.Pod, n.Node) {
+			return "pod " + p.Pod.Name + " does not tolerate the node's taints"
 		}
 	}
 	return around.forbids(n.Node)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,9 @@ const (
 type ReplicasStep struct {
 	// Decisions in the order in which they are to be carried out.
 	Decisions []Decision
-	// Short says that fewer replicas are there or on their way than there should be, and no place was found.
+	// Short says that fewer replicas are there or on their way than there should be, and no place was found. Why says why each node takes none.
 	Short bool
+	Why   string
 	// ChangesIn is when the step changes though nothing happens; 0 for never.
 	ChangesIn time.Duration
 }
@@ -75,11 +77,14 @@ func Replicas(in ReplicasInput) ReplicasStep {
 	}
 	if wait := detour(in, s); wait > 0 {
 		step.Short, step.ChangesIn = true, sooner(step.ChangesIn, wait)
+		step.Why = s.failures().String()
 		return step
 	}
-	decisions, made := s.place(in, missing)
+	decisions, made, excluded := s.place(in, missing)
 	step.Decisions = append(step.Decisions, decisions...)
-	step.Short = made < missing
+	if step.Short = made < missing; step.Short {
+		step.Why = excluded.String()
+	}
 	return step
 }
 
@@ -260,7 +265,7 @@ func detour(in ReplicasInput, s standing) time.Duration {
 
 // place chooses nodes for what is missing and makes replicas there as far as shares allow. Where none is left, what is leaving
 // gives up its share, and the replica is made when that is gone.
-func (s *standing) place(in ReplicasInput, missing int) (decisions []Decision, made int) {
+func (s *standing) place(in ReplicasInput, missing int) (decisions []Decision, made int, excluded exclusions) {
 	taken, shares, going := map[string]bool{}, int(in.Volume.Spec.Disk.MaxShares), 0
 	for _, a := range in.Attachments {
 		taken[a.Spec.NodeName] = true
@@ -281,8 +286,13 @@ func (s *standing) place(in ReplicasInput, missing int) (decisions []Decision, m
 			zones[n.Zone]++
 		}
 	}
-	chosen := pick(candidates(in, taken), missing, zones, zoneRedundant(in.Volume.Spec.Disk.SKUName))
+	found, excluded := candidates(in, taken)
+	maps.Copy(excluded, s.failures())
+	chosen := pick(found, missing, zones, zoneRedundant(in.Volume.Spec.Disk.SKUName))
 	made = min(len(chosen), max(shares, 0))
+	for _, c := range chosen[made:] {
+		excluded.add("the disk has no free share", c.Node.Name)
+	}
 	for _, c := range chosen[:made] {
 		decisions = append(decisions, Decision{Verb: Create, Node: c.Node.Name, Reason: ReasonReplicaPlaced})
 	}
@@ -294,7 +304,16 @@ func (s *standing) place(in ReplicasInput, missing int) (decisions []Decision, m
 	if without := len(chosen) - made - going; without > 0 {
 		decisions = append(decisions, deleteAll(s.leaving[:min(without, len(s.leaving))], ReasonReplicaDrained)...)
 	}
-	return decisions, made
+	return decisions, made, excluded
+}
+
+// failures are the nodes to which the disk could not be attached.
+func (s *standing) failures() exclusions {
+	excluded := exclusions{}
+	for _, a := range s.failed {
+		excluded.add("the disk could not be attached there", a.Spec.NodeName)
+	}
+	return excluded
 }
 
 func (s *standing) occupies(in ReplicasInput, node string) bool {

@@ -146,7 +146,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if err := r.record(ctx, o, &step); err != nil {
 		return 0, err
 	}
-	replicas.condition(o, &step.Status)
+	replicas.status(o, &step.Status)
 	written, err := r.writeStatus(ctx, o, step)
 	if err != nil {
 		return 0, err

@@ -49,21 +49,25 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 	return p, nil
 }
 
-// condition sets the condition ReplicasAttached.
-func (p replicaPlan) condition(o observed, status *apiv1.AzVolumeStatus) {
+// status sets the number of replicas and the condition ReplicasAttached.
+func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
+	status.Replicas = nil
+	if o.volume.Spec.MaxMountReplicaCount == 0 {
+		return
+	}
+	// For some seconds of each move there is one more than wanted. Two writes more for that would slow the move down.
+	status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
 	c := metav1.Condition{
 		Type: plan.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: plan.ReasonReplicasAttached,
 		ObservedGeneration: o.volume.Generation, LastTransitionTime: metav1.NewTime(o.now),
 	}
 	switch {
-	case o.volume.Spec.MaxMountReplicaCount == 0:
-		return
 	case p.target.Floor == 0:
 		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
 		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasMissing
 		if p.Short {
-			c.Message = "no node can take another replica now"
+			c.Message = p.Why
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
