@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -81,6 +84,46 @@ func TestMassGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if held, why := plan.MassGuard(c.lost, c.total, c.threshold); held != c.held || held == (why == "") {
 				t.Errorf("%v: %q", held, why)
+			}
+		})
+	}
+}
+
+func TestFailedOver(t *testing.T) {
+	tainted := func(keys ...string) *corev1.Node {
+		n := &corev1.Node{}
+		for _, key := range keys {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+		}
+		return n
+	}
+	primary := func() *apiv1.AzVolumeAttachment {
+		return newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+	}
+	stale := proven(primary(), apiv1.ProofDetached)
+	stale.Spec.Epoch++
+	lost := tainted(apiv1.TaintNodeLost)
+	for name, test := range map[string]struct {
+		node        *corev1.Node
+		attachments []*apiv1.AzVolumeAttachment
+		want        bool
+	}{
+		"nothing is left on it":                                  {lost, nil, true},
+		"every volume has a proof":                               {lost, list(proven(primary(), apiv1.ProofDetached), proven(deleted(primary()), apiv1.ProofVMDown)), true},
+		"replicas are not used":                                  {lost, list(newAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)), true},
+		"one volume has no proof":                                {lost, list(proven(primary(), apiv1.ProofDetached), primary()), false},
+		"one that is being deleted has none":                     {lost, list(deleted(primary())), false},
+		"the proof is of an earlier epoch":                       {lost, list(stale), false},
+		"no failover began, so that the guard has not judged it": {tainted(corev1.TaintNodeUnreachable), nil, false},
+		"there is no Node":                                       {nil, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var here []apiv1.AzVolumeAttachment
+			for _, a := range test.attachments {
+				here = append(here, *a)
+			}
+			if got := plan.FailedOver(test.node, here); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
 	}

@@ -28,24 +28,28 @@ type guard struct {
 // judge brings all verdicts up to date and tells the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
 	states := make(map[*node]Verdict, len(m.nodes))
-	lost, down, silent := 0, 0, 0
+	// gone are the nodes that are lost or down; over those of which everything was taken, which do not count for the guard.
+	gone, lost, silent, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
 		v := Verdict{SilentFrom: signs.SilentFrom}
 		v.State, v.Evidence = plan.JudgeNode(signs)
-		switch v.State {
-		case plan.NodeLost:
+		if v.State == plan.NodeLost || v.State == plan.Down {
+			gone++
+		}
+		switch {
+		case n.over(v):
+			over++
+		case v.State == plan.NodeLost:
 			lost++
-		case plan.Down:
-			down++
-		case plan.Silent:
+		case v.State == plan.Silent:
 			silent++
-		case plan.Alive:
 		}
 		states[n] = v
 	}
-	guarded := m.guarded(states, lost, now)
-	massSilence, _ := plan.MassGuard(lost+silent, len(m.nodes), m.MassLossThreshold)
+	total := len(m.nodes) - over
+	guarded := m.guarded(states, lost, total, now)
+	massSilence, _ := plan.MassGuard(lost+silent, total, m.MassLossThreshold)
 	for n, v := range states {
 		switch {
 		case v.State == plan.Silent:
@@ -53,19 +57,22 @@ func (m *Monitor) judge(now time.Time) {
 		case v.State == plan.Alive:
 		case !m.Enabled:
 			v.HeldBack = heldSwitchedOff
-		case v.State == plan.NodeLost && guarded:
+		case v.State == plan.NodeLost && guarded && !n.over(v):
 			v.HeldBack, v.MassLoss = m.guard.why, true
 		}
 		m.set(n, v, now)
 	}
-	m.metrics.show(lost+down, guarded)
+	m.metrics.show(gone, guarded)
 }
 
 // guarded says whether the guard holds fencing back. Counted are the lost nodes, those that may turn out to be lost, and, as nobody
-// knows better, those that have not been looked at since the alarm.
-func (m *Monitor) guarded(states map[*node]Verdict, lost int, now time.Time) bool {
+// knows better, those that have not been looked at since the alarm. Those that are failed over are in none of the numbers.
+func (m *Monitor) guarded(states map[*node]Verdict, lost, total int, now time.Time) bool {
 	suspects, unseen, recent := 0, 0, false
 	for n, v := range states {
+		if n.over(v) {
+			continue
+		}
 		suspect := v.State == plan.NodeLost
 		if v.State == plan.Alive || v.State == plan.Silent {
 			suspect = n.suspect(m.contact, m.StaleAfter)
@@ -86,14 +93,14 @@ func (m *Monitor) guarded(states map[*node]Verdict, lost int, now time.Time) boo
 	if lost == 0 {
 		return false
 	}
-	if held, why := plan.MassGuard(lost+suspects, len(m.nodes), m.MassLossThreshold); held {
+	if held, why := plan.MassGuard(lost+suspects, total, m.MassLossThreshold); held {
 		m.guard.until, m.guard.why = now.Add(guardLinger), why
 		return true
 	}
 	if now.Before(m.guard.until) {
 		return true
 	}
-	held, why := plan.MassGuard(lost+suspects+unseen, len(m.nodes), m.MassLossThreshold)
+	held, why := plan.MassGuard(lost+suspects+unseen, total, m.MassLossThreshold)
 	m.guard.why = why
 	return held
 }

@@ -89,6 +89,22 @@ func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
 	return slices.ContainsFunc(here, func(a apiv1.AzVolumeAttachment) bool { return a.Spec.Role == apiv1.RolePrimary }), nil
 }
 
+// readStake finds out whether a silent or lost node still has something to lose. What it cannot find out is left as it was.
+func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
+	k8sNode := &corev1.Node{}
+	err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode)
+	var here []apiv1.AzVolumeAttachment
+	if err == nil {
+		here, err = view.AttachmentsOfNode(ctx, m.Reader, m.Namespace, n.name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.stake.busy = false
+	if err == nil && beats == n.beats {
+		n.stake.none = plan.FailedOver(k8sNode, here)
+	}
+}
+
 // readLease reads the kubelet's lease. Whether it is renewed is judged by this process's clock.
 func (m *Monitor) readLease(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -128,6 +129,56 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 				if w.state(n) != plan.Alive {
 					t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
 				}
+			}
+		})
+	}
+}
+
+// One of four nodes was lost and everything was taken from it. When a second one lost its power a minute later, the guard counted both, and nothing moved.
+func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
+	for name, test := range map[string]struct {
+		taint, proof bool
+		restart      bool
+		fenced       bool
+	}{
+		"its failover is over":                                       {taint: true, proof: true, fenced: true},
+		"its failover is over, and another process leads":            {taint: true, proof: true, restart: true, fenced: true},
+		"a volume of it still has no proof":                          {taint: true, fenced: false},
+		"its volume was released by other means, without a failover": {proof: true, fenced: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			nodes := w.add(4, fast)
+			w.sleep(40 * time.Second)
+			w.cut(nodes[0])
+			w.pass(20*time.Second, w.is(nodes[0], plan.NodeLost))
+			w.failOver(nodes[0], test.taint, test.proof)
+			w.sleep(time.Minute)
+			w.cut(nodes[1])
+			if test.restart {
+				for _, name := range w.names { // as the ConditionWriter has it written
+					w.drivers[name].Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
+				}
+				w.restart()
+			}
+			took, got := w.pass(20*time.Second, func() bool { return w.monitor.Verdict(nodes[1]).Fence() })
+			if got != test.fenced {
+				t.Errorf("the second node may be fenced: got %t, want %t; after %s: %+v", got, test.fenced, took, w.monitor.Verdict(nodes[1]))
+			}
+			if v := w.monitor.Verdict(nodes[1]); v.Guarded() == test.fenced {
+				t.Errorf("the guard holds the second node back: got %t, want %t: %+v", v.Guarded(), !test.fenced, v)
+			}
+			if !test.fenced {
+				return
+			}
+			// Two of the three that are left: now the guard is right to doubt.
+			w.cut(nodes[2])
+			w.pass(20*time.Second, w.is(nodes[2], plan.NodeLost))
+			if v := w.monitor.Verdict(nodes[2]); !v.Guarded() || !strings.Contains(v.HeldBack, "2 of 3 nodes") {
+				t.Errorf("the third node: got %+v, want it held back because 2 of 3 nodes seem lost", v)
+			}
+			if v := w.monitor.Verdict(nodes[0]); v.HeldBack != "" {
+				t.Errorf("the node that is failed over: got held back (%s), want not", v.HeldBack)
 			}
 		})
 	}

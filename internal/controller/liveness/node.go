@@ -26,6 +26,7 @@ type node struct {
 	azure   azure
 	lease   lease
 	confirm attempt
+	stake   stake
 
 	verdict plan.Verdict
 	// graceTold says that the subscribers know that the time of grace for its replicas is over.
@@ -49,6 +50,12 @@ type probe struct {
 	contradictions int
 }
 
+// stake is what the cache says of a lost node's volumes; none says that everything was taken from it.
+type stake struct {
+	attempt
+	none bool
+}
+
 type azure struct {
 	attempt
 	power provisioner.PowerState
@@ -64,7 +71,7 @@ type lease struct {
 
 // beat takes in a sign of life.
 func (n *node) beat(now time.Time) {
-	n.changed, n.confirmed = now, false
+	n.changed, n.confirmed, n.stake.none = now, false, false
 	n.beats++
 	n.azure.power, n.azure.gone, n.azure.at = "", false, time.Time{}
 	n.lease = lease{attempt: attempt{busy: n.lease.busy}}
@@ -102,6 +109,11 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 		s.LeaseDuration = n.lease.duration
 	}
 	return s
+}
+
+// over says that a verdict is on a node that is failed over; see plan.FailedOver.
+func (n *node) over(v Verdict) bool {
+	return n.stake.none && (v.State == plan.Silent || v.State == plan.NodeLost)
 }
 
 // suspect says that the node may turn out to be lost: something is missing that should be there.

@@ -22,6 +22,8 @@ const (
 	askLost = 15 * time.Second
 	// confirmEvery is how often a confirmation that failed is tried again.
 	confirmEvery = time.Second
+	// stakeEvery is how often the cache is asked what a silent or lost node has left to lose.
+	stakeEvery = time.Second
 	// long is when a node has been silent for long, and nothing is urgent any more.
 	long = time.Minute
 )
@@ -35,11 +37,12 @@ const (
 	questions
 	leases
 	confirmations
+	stakes
 	kinds
 )
 
 // bounds are how many pieces of work of each kind are in flight at once.
-var bounds = [kinds]int{pings: 1, probes: 64, questions: 4, leases: 8, confirmations: 16}
+var bounds = [kinds]int{pings: 1, probes: 64, questions: 4, leases: 8, confirmations: 16, stakes: 4}
 
 type pools struct {
 	slots [kinds]chan struct{}
@@ -136,6 +139,7 @@ func (m *Monitor) dueLooks(ctx context.Context, now time.Time, r runner) []piece
 		{probes, func(n *node) *attempt { return &n.probe.attempt }, m.probeDue, m.doProbe},
 		{questions, func(n *node) *attempt { return &n.azure.attempt }, m.questionDue, m.askAzure},
 		{leases, func(n *node) *attempt { return &n.lease.attempt }, m.leaseDue, m.readLease},
+		{stakes, func(n *node) *attempt { return &n.stake.attempt }, m.stakeDue, m.readStake},
 	} {
 		due := func(n *node) bool { return !look.try(n).busy && look.due(n, now) }
 		for _, n := range m.sorted(due, look.try) {
@@ -200,6 +204,10 @@ func (m *Monitor) questionDue(n *node, now time.Time) bool {
 func (m *Monitor) leaseDue(n *node, now time.Time) bool {
 	_, silence := m.contact.silence(n.changed)
 	return (m.Prober == nil || !n.probe.works) && silence > plan.Patience(m.StaleAfter, n.promise) && now.Sub(n.lease.at) >= m.patient(n, silence)
+}
+
+func (m *Monitor) stakeDue(n *node, now time.Time) bool {
+	return n.verdict.State != plan.Alive && now.Sub(n.stake.at) >= stakeEvery
 }
 
 func (m *Monitor) patient(n *node, silence time.Duration) time.Duration {

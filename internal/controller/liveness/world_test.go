@@ -203,6 +203,23 @@ func (w *world) cut(names ...string) {
 	}
 }
 
+// failOver does to a node's only volume what the failover does: it puts the taint on the Node, and the proof on the attachment.
+func (w *world) failOver(name string, taint, proof bool) {
+	w.Helper()
+	if taint {
+		n := &corev1.Node{}
+		w.must(w.client.Get(w.Context(), client.ObjectKey{Name: name}, n))
+		n.Spec.Taints = []corev1.Taint{{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule}}
+		w.must(w.client.Update(w.Context(), n))
+	}
+	if proof {
+		a := &apiv1.AzVolumeAttachment{}
+		w.must(w.client.Get(w.Context(), client.ObjectKey{Namespace: namespace, Name: "vol-" + name}, a))
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1}
+		w.must(w.client.Update(w.Context(), a))
+	}
+}
+
 func (w *world) state(name string) plan.Liveness { return w.monitor.Verdict(name).State }
 
 func (w *world) is(name string, state plan.Liveness) func() bool {
