@@ -59,7 +59,20 @@ const (
 	HoldUnknownVolume HoldReason = "UnknownVolume"
 	// HoldSharedVolume: it uses a volume together with a pod that must be left alone.
 	HoldSharedVolume HoldReason = "SharedVolume"
+	// HoldMassLoss: so many nodes seem lost at once that the driver fences nothing.
+	HoldMassLoss HoldReason = "MassLoss"
 )
+
+// OptOutEnds says, for people, why a volume is taken from a node although its claim opts out of failover.
+const OptOutEnds = "the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + " of its claim keeps the driver from deleting a pod, and from taking the volume from a pod; " +
+	"no pod on that node uses the volume any more"
+
+// optOutAdvice ends the message about a pod that opted out.
+const optOutAdvice = "; to have its volumes moved, delete it by force (kubectl delete pod --force), after which the driver cuts them off from the node"
+
+// massLossAdvice ends the message about a pod that the guard holds back.
+const massLossAdvice = ", so that the fault may be the controller's network and nothing new is fenced; the driver goes on when enough nodes answer again, " +
+	"or for each node whose VM is stopped at Azure (az vm stop)"
 
 // LeftAlone is a pod that is left alone, and its volumes with it.
 type LeftAlone struct {
@@ -83,12 +96,12 @@ func (p FailoverPod) ours() []string {
 
 // hold says why a pod must be left alone for its own sake. down says that the VM is proved down: then nothing runs on it any more.
 func (p FailoverPod) hold(down bool) (HoldReason, string) {
-	if optedOut(p.Pod.Annotations) {
-		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled
+	if OptedOut(p.Pod.Annotations) {
+		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
 	for _, v := range p.Volumes {
 		if v.OptedOut {
-			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled
+			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 		}
 	}
 	if down {
@@ -117,7 +130,8 @@ func (p FailoverPod) hold(down bool) (HoldReason, string) {
 	return "", ""
 }
 
-func optedOut(annotations map[string]string) bool {
+// OptedOut says that the annotations of a pod or a claim opt out of failover.
+func OptedOut(annotations map[string]string) bool {
 	return annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
 }
 
@@ -165,10 +179,23 @@ func (f *failover) judgePods() {
 		}
 	}
 	for i, p := range f.in.Pods {
-		if f.leave[i] != "" && f.concerned(p) {
+		switch {
+		case f.leave[i] != "" && f.concerned(p):
 			f.step.LeftAlone = append(f.step.LeftAlone, LeftAlone{Pod: p.Pod, Reason: f.leave[i], Message: messages[i], Volumes: f.keptOf(p)})
+		case f.leave[i] == "" && f.in.Verdict.Guarded() && len(f.undecided(p)) > 0:
+			f.step.LeftAlone = append(f.step.LeftAlone, LeftAlone{
+				Pod: p.Pod, Reason: HoldMassLoss, Message: f.in.Verdict.HeldBack + massLossAdvice, Volumes: f.undecided(p),
+			})
 		}
 	}
+}
+
+// undecided returns the volumes of a pod that the node holds and that no decision was taken about.
+func (f *failover) undecided(p FailoverPod) []string {
+	return slices.DeleteFunc(p.ours(), func(name string) bool {
+		_, held := f.held[name]
+		return !held || f.decided[name] || f.proven[name]
+	})
 }
 
 // keep notes that the volumes of a pod stay with the node, but for those of which the contrary was decided before.

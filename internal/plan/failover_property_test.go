@@ -17,7 +17,7 @@ import (
 func randomFailover(t *rapid.T) plan.FailoverInput {
 	verdict := plan.Verdict{State: rapid.SampledFrom([]plan.Liveness{plan.Alive, plan.Silent, plan.NodeLost, plan.NodeLost, plan.Down}).Draw(t, "verdict")}
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
-		verdict.HeldBack = "guard"
+		verdict.HeldBack, verdict.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}
 	stages := [][]func(*plan.FailoverVolume){
 		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},

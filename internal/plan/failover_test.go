@@ -167,6 +167,33 @@ func told(s plan.FailoverStep) string {
 
 func volumes(list ...plan.FailoverVolume) []plan.FailoverVolume { return list }
 
+// The events about pods that are left alone carry these messages.
+func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
+	t.Parallel()
+	guarded := plan.Verdict{State: plan.NodeLost, HeldBack: "2 of 4 nodes seem lost at once, which is more than 45 %", MassLoss: true}
+	for name, test := range map[string]struct {
+		in   plan.FailoverInput
+		want []string
+	}{
+		"by the guard":               {aNode(guarded, volumes(held("v")), using("p", []string{"v"})), []string{"2 of 4 nodes", "more than 45 %", "az vm stop"}},
+		"by an opt-out of the pod":   {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, optsOut)), []string{apiv1.AnnotationFailover, "kubectl delete pod --force"}},
+		"by an opt-out of the claim": {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, claimOptsOut)), []string{"claim ns/v", apiv1.AnnotationFailover, "kubectl delete pod --force"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			left := plan.Failover(test.in).LeftAlone
+			if len(left) != 1 || !slices.Equal(left[0].Volumes, []string{"v"}) {
+				t.Fatalf("got %+v, want pod p left alone with volume v", left)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(left[0].Message, want) {
+					t.Errorf("got message %q, want %q in it", left[0].Message, want)
+				}
+			}
+		})
+	}
+}
+
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
@@ -184,7 +211,10 @@ func TestFailover(t *testing.T) {
 		"a release that has its proof is not fenced":          {aNode(isLost, volumes(held("v", isUnpublished, detached))), ""},
 		"nothing is done to a node that is alive":             {aNode(isAlive, volumes(held("v")), using("p", []string{"v"})), ""},
 		"nothing is done to a node that is silent":            {aNode(isSilent, volumes(held("v")), using("p", []string{"v"})), ""},
-		"nothing is begun while the guard holds back":         {aNode(isGuarded, volumes(held("v")), using("p", []string{"v"})), ""},
+		"nothing is begun while the guard holds back":         {aNode(isGuarded, volumes(held("v")), using("p", []string{"v"})), "leave p:MassLoss"},
+		"the guard holds back no pod without a held volume":   {aNode(isGuarded, volumes(held("v")), using("p", nil), using("q", []string{"elsewhere"})), ""},
+		"the guard holds back no pod whose volume is proven":  {aNode(isGuarded, volumes(held("v", isUnpublished, detached)), using("p", []string{"v"})), ""},
+		"switching failover off is not the guard":             {aNode(plan.Verdict{State: plan.NodeLost, HeldBack: "off"}, volumes(held("v")), using("p", []string{"v"})), ""},
 		"nothing is begun on a node that nobody judged":       {aNode(plan.Verdict{}, volumes(held("v")), using("p", []string{"v"})), ""},
 		// Who is left alone.
 		"a pod that opts out keeps its volume":                              {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, optsOut)), "leave p:OptedOut"},
@@ -227,7 +257,7 @@ func TestFailover(t *testing.T) {
 		"a claim without its attachment gets one, for there to be a proof":        {aNode(isLost, volumes(held("v", isDecided, func(f *plan.FailoverVolume) { f.Attachment = nil }))), "repair v; quarantine Add"},
 		"a claim whose attachment is a replica gets it promoted":                  {aNode(isLost, volumes(held("v", isDecided, func(f *plan.FailoverVolume) { f.Attachment.Spec.Role = apiv1.RoleReplica }))), "repair v; quarantine Add"},
 		// What was decided is carried through.
-		"what was decided goes on while the guard holds back":     {aNode(isGuarded, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v"}), using("q", []string{"w"})), "quarantine Add; force p"},
+		"what was decided goes on while the guard holds back":     {aNode(isGuarded, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v"}), using("q", []string{"w"})), "leave q:MassLoss; quarantine Add; force p"},
 		"what was decided goes on though the node is back":        {aNode(isAlive, volumes(held("v", isDecided, detached)), using("p", []string{"v"})), "force p"},
 		"a volume is pruned though the node is back":              {aNode(isAlive, volumes(held("v", isDecided, detached))), "prune v"},
 		"a node that came back ends a pod that lost some volumes": {aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"})), "delete p"},

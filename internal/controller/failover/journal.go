@@ -198,6 +198,9 @@ func (j *journal) decided(ctx context.Context, o observed, v plan.FailoverVolume
 	j.entry(o.NodeName).volumes[holdOf(v)] = m
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
 	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Verdict.Evidence)
+	if claim := o.claims[v.Volume.Name]; claim != nil && plan.OptedOut(claim.Annotations) {
+		message += "; " + plan.OptOutEnds
+	}
 	j.say(ctx, o, v, plan.ReasonFailoverStarted, message)
 	for _, p := range o.Pods {
 		for _, used := range p.Volumes {

@@ -45,7 +45,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 
 // concerned says whether the pods of the node matter: they do if it is lost, or if something is being taken from it.
 func concerned(o observed) bool {
-	if o.Verdict.Fence() {
+	if o.Verdict.Fence() || o.Verdict.Guarded() {
 		return true
 	}
 	for _, v := range o.Volumes {
@@ -120,7 +120,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolume
 	return found, nil
 }
 
-// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim.
+// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim with the annotation that opts out.
 func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
 	pv, err := view.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
@@ -130,7 +130,13 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 		return plan.InUseName(r.DriverName, v.Status.DiskURI), nil
 	}
 	if c := pv.Spec.ClaimRef; c != nil {
-		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}
+		claim := &corev1.PersistentVolumeClaim{}
+		if _, err := r.get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Name}, claim); err != nil {
+			return "", err
+		}
+		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: claim.Annotations,
+		}}
 	}
 	return plan.InUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
 }
@@ -166,7 +172,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	if err != nil {
 		return found, err
 	}
-	found.OptedOut = claim.Annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
+	found.OptedOut = plan.OptedOut(claim.Annotations)
 	if !there || claim.Spec.VolumeName == "" {
 		found.Unknown = true
 		return found, nil
