@@ -21,6 +21,10 @@ type AttachmentInput struct {
 	VMID string
 	// NodeLost says that the node's report will not come: two independent signals, or the node is gone.
 	NodeLost bool
+	// NotReadySince is since when the Node is not Ready; zero if it is Ready. See the function of that name.
+	NotReadySince time.Time
+	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but not one that has ended. It matters only where MayBeDeserted.
+	UsedByPod bool
 	// HasFinalizer says that our finalizer is on the attachment.
 	HasFinalizer bool
 	// Room on the node and the disk; used only before an attach.
@@ -40,6 +44,9 @@ type AttachmentStep struct {
 	// Start is the work to start or, with a token in Resume, to go on with.
 	Start  Work
 	Resume string
+	// Deserted says that Start is a fence that rests on what Kubernetes says of the Node and its pods. The caller asks again with what the API server itself
+	// says of them before it acts.
+	Deserted bool
 	// Status that is to be.
 	Status apiv1.AzVolumeAttachmentStatus
 	// RequeueAfter is when to look again though nothing happens; 0 for not.
@@ -68,6 +75,9 @@ func Attachment(in AttachmentInput) AttachmentStep {
 	default:
 		s.attach(in)
 	}
+	if _, wait := deserted(in); wait > 0 && (s.RequeueAfter == 0 || s.RequeueAfter > wait) {
+		s.RequeueAfter = wait
+	}
 	return s
 }
 
@@ -77,14 +87,21 @@ func fenced(in AttachmentInput) bool {
 	return a.Spec.Role == apiv1.RolePrimary && Fencing(in.Volume, a.Spec.NodeName) && Proven(in.Volume, a)
 }
 
-// wantsFence says that the claim is being taken from a node that will not answer, or that was found lost and may have come back since:
+// wantsFence says that the claim is being taken from a node that will not answer, or from one that a fence was begun for and that may have come back since:
 // that decision is carried through.
 func wantsFence(in AttachmentInput) bool {
 	a := in.Attachment
-	if a.Spec.Role != apiv1.RolePrimary || Proven(in.Volume, a) || !Holds(in.Volume, a.Spec.NodeName) {
+	if a.Spec.Role != apiv1.RolePrimary || !Holds(in.Volume, a.Spec.NodeName) {
 		return false
 	}
-	return Fencing(in.Volume, a.Spec.NodeName) || (in.NodeLost && in.Volume.Status.Primary.State == apiv1.ClaimReleasing)
+	_, leaving := leavingSince(in)
+	return leaving && unanswered(in)
+}
+
+// unanswered says of a volume that is being taken from a node that the node's report is not waited for.
+func unanswered(in AttachmentInput) bool {
+	is, _ := deserted(in)
+	return is || in.NodeLost || Fencing(in.Volume, in.Attachment.Spec.NodeName) || fenceBegun(in.Attachment)
 }
 
 func (s *AttachmentStep) attach(in AttachmentInput) {

@@ -165,8 +165,8 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 	if wanted == 0 || volume.DeletionTimestamp != nil || released.DeletionTimestamp != nil || volume.Spec.Access == apiv1.AccessMultiNode {
 		return Remove
 	}
-	if proof == nil || proof.Kind != apiv1.ProofUnstaged {
-		return Remove
+	if proof == nil || proof.Kind != apiv1.ProofUnstaged || released.Status.State == apiv1.AttachmentDetaching {
+		return Remove // also where the report came while a fence was cutting the disk off
 	}
 	if last := volume.Status.LastRelease; last != nil && last.Cause == apiv1.CauseNodeLost &&
 		last.NodeName == released.Spec.NodeName && last.Proof.Epoch >= released.Spec.Epoch {

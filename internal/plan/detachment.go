@@ -19,7 +19,7 @@ func (s *AttachmentStep) leave(in AttachmentInput) {
 	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
 		// There is neither a claim that could pass on nor anything to ask Azure about.
 		s.detach(in)
-	case !Proven(in.Volume, a) && !held(in) && (in.NodeLost || Fencing(in.Volume, a.Spec.NodeName) || Fenced(a)):
+	case !Proven(in.Volume, a) && !held(in) && (unanswered(in) || Fenced(a)):
 		s.fence(in)
 	case in.Job.Work == WorkAttach && in.Job.running():
 		// The detach waits for the attach: the other way round, the attach would win.
@@ -105,8 +105,9 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 		if op := s.Status.Operation; op != nil && op.Kind == string(WorkFence) {
 			s.Resume = op.ResumeToken
 		}
+		s.Deserted = MayBeDeserted(in) && !Fencing(in.Volume, in.Attachment.Spec.NodeName) && !Fenced(in.Attachment)
 		s.unsure()
-		s.Reason, s.Message = ReasonFencing, "the node does not answer; asking Azure for proof"
+		s.Reason, s.Message = ReasonFencing, fenceReason(in)
 	}
 }
 

@@ -34,7 +34,7 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=update;patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/finalizers,verbs=update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azdrivernodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
@@ -93,7 +93,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err := r.act(ctx, in, plan.Attachment(in))
+	step := plan.Attachment(in)
+	if step.Deserted {
+		if err := r.readTruth(ctx, &in); err != nil {
+			return reconcile.Result{}, err
+		}
+		step = plan.Attachment(in)
+	}
+	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. What is right follows from what is there by then.
 		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
@@ -116,7 +123,12 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		return in, err
 	}
 	in.VMID = facts.VMID
-	in.NodeLost = facts.Lost || plan.OfAnotherVM(a, facts.VMID)
+	in.NodeLost, in.NotReadySince = facts.Lost || plan.OfAnotherVM(a, facts.VMID), facts.NotReadySince
+	if plan.MayBeDeserted(in) {
+		if in.UsedByPod, err = view.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
+			return in, err
+		}
+	}
 	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
 	}
@@ -184,6 +196,9 @@ func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if written && step.Deserted {
+		r.tellDeserted(ctx, in, step.Message)
+	}
 	if !written && in.Job.Phase == plan.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(a))
 	}
@@ -202,7 +217,7 @@ func requeue(in plan.AttachmentInput, step plan.AttachmentStep) time.Duration {
 		(a.DeletionTimestamp != nil || (plan.Holds(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
 	// A job that has ended is forgotten by now, and no event comes of that.
 	quiet := in.Job.Phase == plan.PhaseIdle || in.Job.Phase == plan.PhaseEnded
-	if step.RequeueAfter == 0 && awaited && quiet {
+	if (step.RequeueAfter == 0 || step.RequeueAfter > silenceRetry) && awaited && quiet {
 		return silenceRetry
 	}
 	return step.RequeueAfter

@@ -28,7 +28,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzVolumeAttachment{}, roomMade{r}).
 		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, view.AttachmentVolume)).
 		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
-		Watches(&corev1.Node{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(nodeGone())).
+		Watches(&corev1.Node{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -117,10 +117,11 @@ func driverNodeChanged() predicate.Predicate {
 	}}
 }
 
-// nodeGone passes on deletions only: a Node that is not ready is no proof of anything.
-func nodeGone() predicate.Predicate {
+// nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see plan.DesertedGrace.
+func nodeChanged() predicate.Predicate {
+	changed := view.Changed(func(n *corev1.Node) any { return plan.NodeReady(n) })
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
+		UpdateFunc: changed.Update,
 	}
 }

@@ -79,6 +79,36 @@ func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*co
 	return podsBy(ctx, reader, client.MatchingFields{PodDisk: volume})
 }
 
+// UsedOn says whether a pod on a node uses a volume: also one that is being deleted, but not one that has ended. pods reads the pods, from the cache or from the API server, and
+// reader the PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume for long. A pod that names another disk of the
+// same name counts as well.
+func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string) (bool, error) {
+	pvs, err := PersistentVolumes(ctx, reader, volume)
+	if err != nil {
+		return false, err
+	}
+	claims := map[string]bool{}
+	for _, pv := range pvs {
+		for _, claim := range PersistentVolumeClaimKeys(pv) {
+			claims[claim] = true
+		}
+	}
+	here, err := podsBy(ctx, pods, client.MatchingFields{PodNode: node})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(here, func(p *corev1.Pod) bool {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			return false
+		}
+		return slices.ContainsFunc(PodClaimKeys(p), func(claim string) bool { return claims[claim] }) ||
+			slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+				disk, is := DiskOf(&v)
+				return is && disk.VolumeName() == volume
+			})
+	}), nil
+}
+
 func podsBy(ctx context.Context, reader client.Reader, by client.MatchingFields) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := reader.List(ctx, &list, by, client.UnsafeDisableDeepCopy); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +45,8 @@ type Facts struct {
 	// gone, or the node may be fenced, or the heartbeat is stale and the kubelet is not ready either. The last
 	// matters where failover is off: then Kubernetes decides when a volume is taken away, and this only how.
 	Lost bool
+	// NotReadySince is since when the Node is not Ready; zero if it is, or if there is none.
+	NotReadySince time.Time
 }
 
 // Facts reads the facts of a node from the cache.
@@ -57,7 +60,7 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	}
 	verdict := n.judge.Verdict(name)
 	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !plan.NodeReady(node))}
-	facts.MaxDataDisks = slots(d)
+	facts.MaxDataDisks, facts.NotReadySince = slots(d), plan.NotReadySince(node)
 	return facts, nil
 }
 

@@ -1,0 +1,73 @@
+package attachment
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// readTruth reads at the API server what the fence of a deserted volume rests on. The cache may be behind, and a pod that it does not show yet would lose its disk.
+func (r *Reconciler) readTruth(ctx context.Context, in *plan.AttachmentInput) error {
+	a, node := in.Attachment, &corev1.Node{}
+	err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node)
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("read Node %s before a fence: %w", a.Spec.NodeName, err)
+	}
+	in.NotReadySince = plan.NotReadySince(node)
+	in.UsedByPod, err = view.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
+	return err
+}
+
+// tellDeserted writes the events about a deserted volume whose fence has begun: on the volume, its claim and the Node.
+func (r *Reconciler) tellDeserted(ctx context.Context, in plan.AttachmentInput, message string) {
+	a := in.Attachment
+	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince", in.NotReadySince, "reason", plan.ReasonFailoverStarted)
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.Spec.NodeName, UID: types.UID(a.Spec.NodeName)}
+	r.Events.Eventf(about, nil, corev1.EventTypeNormal, plan.ReasonFailoverStarted, plan.ReasonFailoverStarted, "volume %s: %s", a.Spec.VolumeName, message)
+	if in.Volume != nil {
+		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, plan.ReasonFailoverStarted, plan.ReasonFailoverStarted, "%s", message)
+	}
+	claim, err := r.claim(ctx, in.Volume)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "no event on the claim of a deserted volume", "volume", a.Spec.VolumeName)
+	}
+	if err != nil || claim == nil {
+		return
+	}
+	if plan.OptedOut(claim.Annotations) {
+		message += "; " + plan.OptOutEnds
+	}
+	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, plan.ReasonFailoverStarted, plan.ReasonFailoverStarted, "%s", message)
+}
+
+// claim returns the PersistentVolumeClaim that a volume is bound to; nil if there is none.
+func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1.PersistentVolumeClaim, error) {
+	if volume == nil {
+		return nil, nil
+	}
+	pv, err := view.PersistentVolume(ctx, r.Client, volume)
+	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
+		return nil, err
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	err = r.Client.Get(ctx, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}, claim)
+	if apierrors.IsNotFound(err) || err == nil && claim.UID != pv.Spec.ClaimRef.UID {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get claim of volume %s: %w", volume.Name, err)
+	}
+	return claim, nil
+}

@@ -1,0 +1,208 @@
+package attachment
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeapi "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// healthy is a judge to whom the heartbeat of every node is fresh.
+type healthy struct{}
+
+func (healthy) Verdict(string) plan.Verdict { return plan.Verdict{State: plan.Alive} }
+
+// deserted is a volume that was unpublished long ago from a node whose kubelet is dead, as the cache and the API server show it.
+type deserted struct {
+	*Reconciler
+	cache, api client.WithWatch
+	events     *events.FakeRecorder
+}
+
+const desertedNode = "a"
+
+func longAgo() metav1.Time { return metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)) }
+
+func newDeserted(t *testing.T) *deserted {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, apiv1.AddToScheme(scheme))
+	since := longAgo()
+	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 2}
+	objects := []client.Object{
+		&apiv1.AzVolume{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pvc-0"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
+			Status: apiv1.AzVolumeStatus{
+				State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
+				Primary: &apiv1.PrimaryClaim{NodeName: desertedNode, Epoch: 1, State: apiv1.ClaimReleasing, Cause: apiv1.CauseUnpublished, Since: &since},
+			},
+		},
+		&apiv1.AzVolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("pvc-0", desertedNode), Finalizers: []string{apiv1.Finalizer}},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "pvc-0", NodeName: desertedNode, Role: apiv1.RolePrimary, Epoch: 1},
+			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM},
+		},
+		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode}, Spec: apiv1.AzDriverNodeSpec{VMID: lostVM}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: desertedNode}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
+		}}},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "cart"},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "disk.csi.azure.com", VolumeHandle: compute + "disks/pvc-0",
+			}},
+		}},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}},
+	}
+	server := func() client.WithWatch {
+		b := fakeapi.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&apiv1.AzVolumeAttachment{}).
+			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentVolume, view.AttachmentVolumeKeys).
+			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
+			WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys("disk.csi.azure.com")).
+			WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys)
+		for _, o := range objects {
+			b = b.WithObjects(o.DeepCopyObject().(client.Object))
+		}
+		return b.Build()
+	}
+	d := &deserted{cache: server(), api: server(), events: events.NewFakeRecorder(20)}
+	cloud := fake.New(fake.Options{})
+	cloud.AddDisk(provisioner.Disk{ID: compute + "disks/pvc-0", MaxShares: 2})
+	cloud.AddVM(provisioner.Instance{ID: lostVM, DataDisks: []provisioner.Attachment{{DiskID: compute + "disks/pvc-0"}}})
+	r, err := New(Options{
+		Client: d.cache, Reader: d.api, Cloud: cloud, Jobs: work.New(t.Context(), clock.RealClock{}, 1), Clock: clock.RealClock{},
+		Nodes: view.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}), Events: d.events,
+	})
+	must(t, err)
+	d.Reconciler = r
+	return d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reconcile takes a step, and says whether it began a fence, in the status and at the platform.
+func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName("pvc-0", desertedNode)}
+	_, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	must(t, err)
+	a := &apiv1.AzVolumeAttachment{}
+	must(t, d.cache.Get(t.Context(), key, a))
+	return a.Status.State == apiv1.AttachmentDetaching, d.Jobs.Job(a).Work == plan.WorkFence
+}
+
+func podOn(node string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{
+		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cart"}}},
+	}}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
+	t.Parallel()
+	ending := func(p *corev1.Pod) { now := longAgo(); p.DeletionTimestamp, p.Finalizers = &now, []string{"test/f"} }
+	readOnDisk := func(p *corev1.Pod) {
+		p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: compute + "disks/pvc-0"}}
+	}
+	of := func(phase corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = phase } }
+	anotherClaim := func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other" }
+	anotherNamespace := func(p *corev1.Pod) { p.Namespace = "elsewhere" }
+	for name, test := range map[string]struct {
+		pod    *corev1.Pod
+		cached bool // the cache shows the pod as well
+		ready  bool // the API server shows the Node as Ready
+		fenced bool
+	}{
+		"no pod is there":                            {fenced: true},
+		"a pod uses it":                              {pod: podOn(desertedNode), cached: true},
+		"a pod uses it, and the cache is behind":     {pod: podOn(desertedNode)},
+		"a pod that is being deleted uses it":        {pod: podOn(desertedNode, ending)},
+		"a pod uses the disk without a claim":        {pod: podOn(desertedNode, readOnDisk)},
+		"a pod that failed does not use it":          {pod: podOn(desertedNode, of(corev1.PodFailed)), fenced: true},
+		"a pod that succeeded does not use it":       {pod: podOn(desertedNode, of(corev1.PodSucceeded)), fenced: true},
+		"a pod with another claim does not":          {pod: podOn(desertedNode, anotherClaim), fenced: true},
+		"nor with a claim of another namespace":      {pod: podOn(desertedNode, anotherNamespace), fenced: true},
+		"nor a pod on another node":                  {pod: podOn("b"), fenced: true},
+		"the Node is Ready, and the cache is behind": {ready: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeserted(t)
+			if test.pod != nil && test.cached {
+				must(t, d.cache.Create(t.Context(), test.pod.DeepCopy()))
+			}
+			if test.pod != nil {
+				must(t, d.api.Create(t.Context(), test.pod.DeepCopy()))
+			}
+			if test.ready {
+				n := &corev1.Node{}
+				must(t, d.api.Get(t.Context(), client.ObjectKey{Name: desertedNode}, n))
+				n.Status.Conditions[0].Status = corev1.ConditionTrue
+				must(t, d.api.Status().Update(t.Context(), n))
+			}
+			if recorded, begun := d.reconcile(t); recorded != test.fenced || begun != test.fenced {
+				t.Errorf("got a fence recorded %t, begun %t; want %t", recorded, begun, test.fenced)
+			}
+		})
+	}
+}
+
+func TestTheClaimOfADesertedVolumeIsToldOnceWhyItIsFenced(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		optOut      bool
+	}{
+		"a claim":                {nil, false},
+		"a claim that opted out": {map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeserted(t)
+			claim := &corev1.PersistentVolumeClaim{}
+			must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "cart"}, claim))
+			claim.Annotations = test.annotations
+			must(t, d.cache.Update(t.Context(), claim))
+			d.reconcile(t)
+			d.reconcile(t)
+			var started []string
+			for len(d.events.Events) > 0 {
+				if e := <-d.events.Events; strings.Contains(e, plan.ReasonFailoverStarted) {
+					started = append(started, e)
+				}
+			}
+			if len(started) != 3 { // Node, AzVolume and claim
+				t.Fatalf("got %d events %q, want one each about Node, volume and claim", len(started), started)
+			}
+			last := started[2]
+			if !strings.Contains(last, "node a is not Ready since") || strings.Contains(last, plan.OptOutEnds) != test.optOut {
+				t.Errorf("got event on the claim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t", last, test.optOut)
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// The kubelet of a node was dead and its node plug-in lived: the heartbeat was fresh, the report said that the volume is staged, and the driver waited for ever.
+func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
+	t.Parallel()
+	grace := plan.DesertedGrace
+	claim := func(state apiv1.ClaimState, since time.Duration) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			v.Status.Primary = &apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: state, Cause: apiv1.CauseUnpublished, Since: ago(since)}
+		}
+	}
+	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	primary := func(change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	deletedFor := func(d time.Duration) func(*apiv1.AzVolumeAttachment) {
+		return func(a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ago(d) }
+	}
+	hasReported := func(a *apiv1.AzVolumeAttachment) { proven(a, apiv1.ProofUnstaged) }
+	for name, test := range map[string]struct {
+		attachment *apiv1.AzVolumeAttachment
+		volume     *apiv1.AzVolume
+		notReady   time.Duration // 0 for a Node that is Ready
+		used       bool
+		start      plan.Work
+		again      time.Duration
+	}{
+		"the grace is over": {primary(), newVolume(claim(apiv1.ClaimReleasing, grace)), grace, false, plan.WorkFence, 0},
+		"the claim has been released for too short a time": {primary(), newVolume(claim(apiv1.ClaimReleasing, 5*time.Second)), time.Hour, false, plan.WorkNone, grace - 5*time.Second},
+		"the Node has not been Ready for too short a time": {primary(), newVolume(claim(apiv1.ClaimReleasing, time.Hour)), 2 * time.Second, false, plan.WorkNone, grace - 2*time.Second},
+		"the Node is Ready":                                     {primary(), newVolume(claim(apiv1.ClaimReleasing, time.Hour)), 0, false, plan.WorkNone, 0},
+		"a pod there uses it":                                   {primary(), newVolume(claim(apiv1.ClaimReleasing, time.Hour)), time.Hour, true, plan.WorkNone, 0},
+		"law 3: the node holds its claim":                       {primary(), newVolume(claim(apiv1.ClaimHeld, time.Hour)), time.Hour, false, plan.WorkNone, 0},
+		"the node has reported":                                 {primary(hasReported), newVolume(claim(apiv1.ClaimReleasing, time.Hour)), time.Hour, false, plan.WorkNone, 0},
+		"an attachment that is deleted while the claim leaves":  {primary(deletedFor(time.Hour)), newVolume(claim(apiv1.ClaimReleasing, grace)), grace, false, plan.WorkFence, 0},
+		"an attachment that is deleted while the claim is held": {primary(deletedFor(time.Hour)), newVolume(claim(apiv1.ClaimHeld, time.Hour)), time.Hour, false, plan.WorkNone, 0},
+		"a node of a multi-node volume":                         {primary(deletedFor(grace)), newVolume(multiNode), grace, false, plan.WorkFence, 0},
+		"a node of a multi-node volume, within the grace":       {primary(deletedFor(5 * time.Second)), newVolume(multiNode), time.Hour, false, plan.WorkNone, grace - 5*time.Second},
+		"a node of a multi-node volume, with a pod":             {primary(deletedFor(time.Hour)), newVolume(multiNode), time.Hour, true, plan.WorkNone, 0},
+		"a node of a multi-node volume that keeps it":           {primary(), newVolume(multiNode), time.Hour, false, plan.WorkNone, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := plan.AttachmentInput{Now: now, Attachment: test.attachment, Volume: test.volume, VMID: "/vm/a", HasFinalizer: true, UsedByPod: test.used}
+			if test.notReady > 0 {
+				in.NotReadySince = now.Add(-test.notReady)
+			}
+			step := plan.Attachment(in)
+			if step.Start == plan.WorkDetach {
+				step.Start = plan.WorkNone // what follows a proof
+			}
+			if step.Start != test.start || step.RequeueAfter != test.again {
+				t.Errorf("got %q, again in %s; want %q, again in %s", step.Start, step.RequeueAfter, test.start, test.again)
+			}
+			if step.Deserted != (test.start == plan.WorkFence) {
+				t.Errorf("got Deserted %t; the API server has to be asked before a fence, and only then", step.Deserted)
+			}
+		})
+	}
+}
+
+// The kubelet came back while the disk was being cut off. Had the disk been attached again then, its user could have met either state.
+func TestAFenceThatBeganIsCarriedThroughAlthoughTheNodeIsReadyAgain(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]*apiv1.AzVolumeAttachment{
+		"an attachment":                       newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached),
+		"an attachment that is being deleted": deleted(newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := plan.AttachmentInput{
+				Now: now, Attachment: a, Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), VMID: "/vm/a", HasFinalizer: true, NotReadySince: now.Add(-time.Hour),
+			}
+			a.Status = plan.Attachment(in).Status
+			in.NotReadySince = time.Time{}
+			if step := plan.Attachment(in); step.Start != plan.WorkFence || step.Deserted {
+				t.Errorf("a new process: got %q (from the API server again: %t), want the fence, without a further look", step.Start, step.Deserted)
+			}
+			in.Job = plan.Job{Work: plan.WorkFence, Phase: plan.PhaseEnded, Ended: now}
+			if p := plan.Attachment(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+				t.Errorf("got proof %+v, want %s", p, apiv1.ProofDetached)
+			}
+			proven(a, apiv1.ProofUnstaged)
+			if got := plan.Demotion(newVolume(claimed("", 2, apiv1.ClaimReleased)), a, list(a)); got != plan.Remove {
+				t.Errorf("the node reported after all: got %s, want %s, because the disk may be off", got, plan.Remove)
+			}
+		})
+	}
+}
+
+func TestNotReadySince(t *testing.T) {
+	t.Parallel()
+	node := func(conditions ...corev1.NodeCondition) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *ago(time.Hour)}, Status: corev1.NodeStatus{Conditions: conditions}}
+	}
+	is := func(status corev1.ConditionStatus) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: *ago(time.Minute)}
+	}
+	for name, test := range map[string]struct {
+		node *corev1.Node
+		want time.Time
+	}{
+		"Ready":                           {node(is(corev1.ConditionTrue)), time.Time{}},
+		"the kubelet says that it is not": {node(is(corev1.ConditionFalse)), now.Add(-time.Minute)},
+		"Kubernetes has lost the kubelet": {node(is(corev1.ConditionUnknown)), now.Add(-time.Minute)},
+		"no kubelet has ever reported":    {node(), now.Add(-time.Hour)},
+		"there is no Node":                {nil, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan.NotReadySince(test.node); !got.Equal(test.want) {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
