@@ -109,6 +109,26 @@ func (l *lab) expectEvents(want ...string) {
 	})
 }
 
+// expectNote waits for an event about an object of the lab's namespace whose note contains a text.
+func (l *lab) expectNote(reason, kind, text string) {
+	l.Helper()
+	l.Eventually(reason+" about a "+kind, func() string {
+		var list eventsv1.EventList
+		l.must(l.Client.List(l.Context(), &list))
+		var notes []string
+		for _, e := range list.Items {
+			if e.Reason != reason || e.Regarding.Kind != kind || e.Regarding.Namespace != l.Namespace {
+				continue
+			}
+			if strings.Contains(e.Note, text) {
+				return ""
+			}
+			notes = append(notes, e.Note)
+		}
+		return fmt.Sprintf("got notes %q, want one with %q", notes, text)
+	})
+}
+
 func (l *lab) nodePrefix() string {
 	var list apiv1.AzDriverNodeList
 	l.must(l.Client.List(l.Context(), &list, client.InNamespace(l.Namespace)))

@@ -157,6 +157,44 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 	})
 }
 
+func TestPodsThatTheGuardHoldsBackAreToldAndCounted(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	_, a, _ := world(l, "gu")
+	l.pod("other", a, nil)
+	l.monitor.verdict(a, plan.Verdict{State: plan.NodeLost, HeldBack: "2 of 4 nodes seem lost at once", MassLoss: true})
+	l.expectEvents("FailoverHeldBack Pod", "FailoverHeldBack PersistentVolumeClaim")
+	l.expectNote("FailoverHeldBack", "Pod", "2 of 4 nodes seem lost at once")
+	l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total MassLoss": 1})
+	l.monitor.set(a, plan.NodeLost)
+	l.unblocked("web-0", a)
+}
+
+// An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a person's decision.
+func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	a := "oo-a"
+	l.AddNode(a, "1", size)
+	handle := l.Create("vol", replicated)
+	l.claim("vol", handle, func(c *corev1.PersistentVolumeClaim) {
+		c.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
+	})
+	l.stage(handle, "vol", a)
+	l.pod("web-0", a, []string{"vol"})
+	l.monitor.set(a, plan.NodeLost)
+	l.expectNote("FailoverHeldBack", "Pod", "delete it by force")
+	if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimHeld {
+		t.Fatalf("got claim %+v while the pod is there, want it held", *c)
+	}
+	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "web-0"}}, client.GracePeriodSeconds(0)))
+	l.expectNote("FailoverStarted", "PersistentVolumeClaim", plan.OptOutEnds)
+	l.must(l.Unpublish(t.Context(), handle, a))
+	if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
+		t.Errorf("got proof %+v, want %s", proof, apiv1.ProofDetached)
+	}
+}
+
 func TestMultiNodeVolumeIsTakenFromTheLostNodeOnly(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)

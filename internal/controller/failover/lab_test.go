@@ -65,9 +65,13 @@ func (m *monitor) Subscribe() source.Source {
 }
 
 func (m *monitor) set(node string, state plan.Liveness) {
+	m.verdict(node, plan.Verdict{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
+}
+
+func (m *monitor) verdict(node string, v plan.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.verdicts[node] = plan.Verdict{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"}
+	m.verdicts[node] = v
 	m.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.namespace, Name: node}})
 }
 
