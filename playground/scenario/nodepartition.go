@@ -162,6 +162,11 @@ func (e *Environment) healAndCleanUp(ctx context.Context, f Failover) error {
 	if err != nil {
 		return err
 	}
+	return e.cleanedUp(ctx, f, on)
+}
+
+// cleanedUp waits until a node whose fault was over at the time on has let go of the volume by itself, and is used again.
+func (e *Environment) cleanedUp(ctx context.Context, f Failover, on time.Time) error {
 	const name = "the node has cleaned up"
 	left, err := e.awaitCleanUp(ctx, f)
 	if err != nil {
@@ -169,7 +174,7 @@ func (e *Environment) healAndCleanUp(ctx context.Context, f Failover) error {
 		return err
 	}
 	e.metric("clean_up_seconds", milli(e.Clock.Now().Sub(on)))
-	e.check(name, true, "no mount, no staged volume, no pod %s after it was connected", timeline.Round(e.Clock.Now().Sub(on)))
+	e.check(name, true, "no mount, no staged volume, no pod %s after the fault was over", timeline.Round(e.Clock.Now().Sub(on)))
 	return e.recordBack(ctx, f, on)
 }
 

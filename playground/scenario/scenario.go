@@ -38,6 +38,9 @@ type Cluster interface {
 	// in again. Both are idempotent.
 	Partition(ctx context.Context, node string) error
 	Heal(ctx context.Context, node string) error
+	// StopKubelet halts a node's kubelet: its pods run on, and no one there mounts or unmounts. What it returns
+	// lets the kubelet go on.
+	StopKubelet(ctx context.Context, node string) (resume func() error, err error)
 	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it
 	// is done.
 	DeallocateVM(ctx context.Context, node string) error
@@ -114,6 +117,13 @@ var All = []Scenario{
 		Title:   "A node is cut off and goes on writing",
 		Latency: "realistic",
 		Run:     nodePartition,
+	},
+	{
+		Name:    "kubelet-dead",
+		Summary: "the kubelet of a node dies while its pod and the node plug-in live, and the pod is deleted by force",
+		Title:   "A kubelet dies and its pod goes on writing",
+		Latency: "realistic",
+		Run:     kubeletDead,
 	},
 	{
 		Name:    "node-reboot",

@@ -1,0 +1,131 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+const (
+	// notReadyTimeout bounds how long Kubernetes may take to call a node without a kubelet not Ready: 40 s and its own period.
+	notReadyTimeout = 2 * time.Minute
+	// podProtects is for how long the volume is watched while the pod object is on the node that is not Ready: longer than the driver's grace.
+	podProtects = 25 * time.Second
+	// maxKubeletDeadSeconds is the driver's grace of 15 s, a forced detach, and the start of the pod. Where there are VolumeAttachments, Kubernetes waits
+	// for six minutes before it takes the volume from the node.
+	maxKubeletDeadSeconds         = 45
+	maxKubeletDeadAttachedSeconds = 6*60 + 75
+	kubeletDeadTimeout            = 60 * time.Second
+	kubeletDeadAttachedTimeout    = 9 * time.Minute
+)
+
+// kubeletDead halts the kubelet of a node whose machine, pods and node plug-in are well. Nothing unmounts the volume there, the heartbeat is fresh, and the report
+// says truthfully that the volume is staged. Then the pod is deleted by force.
+func kubeletDead(ctx context.Context, e *Environment) error {
+	w := single
+	w.KeepTrying = true
+	f, err := e.beginLoss(ctx, w)
+	if err != nil {
+		return err
+	}
+	resume, err := e.loseKubelet(ctx, f)
+	if err != nil {
+		return err
+	}
+	if f.Fault, err = e.deleteByForce(ctx, f); err != nil {
+		return err
+	}
+	timeout, most := kubeletDeadTimeout, float64(maxKubeletDeadSeconds)
+	if e.Report.Metrics["attach_required"] == true {
+		e.Progress("with VolumeAttachments Kubernetes takes the volume back after six minutes")
+		timeout, most = kubeletDeadAttachedTimeout, maxKubeletDeadAttachedSeconds
+	}
+	if err := e.awaitFailover(ctx, &f, timeout); err != nil {
+		return err
+	}
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	e.recordFailover(f, proofDetached)
+	e.bound("the pod runs elsewhere, after its deletion, within", f.Took(), most)
+	if err := e.awaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
+		return err
+	}
+	// Before the kubelet goes on: it deletes its pod's log then.
+	outcomes, err := e.diary(ctx, f)
+	if err != nil {
+		return err
+	}
+	e.recordOldWriter(f, outcomes)
+	return e.reviveKubelet(ctx, f, resume)
+}
+
+func repairKubelet(node string) string { return "let the kubelet of " + node + " go on" }
+
+// loseKubelet halts the kubelet, waits until the Node is not Ready, and checks that the driver leaves the volume to the pod that is there. resume lets the kubelet go on.
+func (e *Environment) loseKubelet(ctx context.Context, f Failover) (resume func() error, err error) {
+	e.Progress("halting the kubelet of %s; its pods and the node plug-in run on", f.From)
+	resume, err = e.Cluster.StopKubelet(ctx, f.From)
+	if err != nil {
+		return nil, err
+	}
+	e.mendLater(repairKubelet(f.From), func(context.Context) error { return resume() })
+	stopped := e.say(timeline.Node(f.From), f.From, "the kubelet is halted", "containerd, the pods and the driver's node plug-in run on")
+	err = e.view.await(ctx, notReadyTimeout, f.From+" is not Ready", func() bool {
+		node, err := e.view.typed.Core().V1().Nodes().Lister().Get(f.From)
+		return err == nil && nodeReady(node) != corev1.ConditionTrue
+	})
+	if err != nil {
+		return nil, err
+	}
+	notReady := e.Clock.Now()
+	e.metric("not_ready_seconds", milli(notReady.Sub(stopped)))
+	e.Progress("%s is not Ready; watching for %s that the driver takes nothing from the pod there", f.From, podProtects)
+	if err := e.awaitTime(ctx, notReady.Add(podProtects)); err != nil {
+		return nil, err
+	}
+	taken := first(e.view.observer.marks(), stopped, milestone{Kind: releaseProven, Node: f.From, Volume: f.Volume.Name})
+	e.check("the volume stays with the pod while its object is there", taken.At.IsZero(), "the node was not Ready for %s", timeline.Round(podProtects))
+	driver := e.view.driverNode(f.From)
+	is := reachability(driver)
+	e.check("the node plug-in lives, and the driver does not take the node for lost", is.status == "True",
+		"reachable %s, %s; last heartbeat %s", is.status, is.reason, text(driver, "status", "heartbeatTime"))
+	return resume, nil
+}
+
+// deleteByForce deletes the pod's object alone, and returns when that was asked for.
+func (e *Environment) deleteByForce(ctx context.Context, f Failover) (time.Time, error) {
+	e.Progress("deleting %s by force", f.Workload.pod())
+	at := e.say(timeline.Kubernetes, f.Workload.Name, "the pod is deleted by force", "its object is gone; its process on "+f.From+" goes on writing")
+	err := e.kube.CoreV1().Pods(e.Namespace).Delete(ctx, f.Workload.pod(), metav1.DeleteOptions{
+		GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &f.Old},
+	})
+	if err != nil {
+		return at, fmt.Errorf("delete pod %s by force: %w", f.Workload.pod(), err)
+	}
+	return at, nil
+}
+
+// reviveKubelet lets the kubelet go on, waits until the node has let go of the volume by itself and is used again, and judges the records.
+func (e *Environment) reviveKubelet(ctx context.Context, f Failover, resume func() error) error {
+	e.Progress("letting the kubelet of %s go on", f.From)
+	on := e.say(timeline.Node(f.From), f.From, "the kubelet goes on", "it finds that its pod is gone")
+	if err := resume(); err != nil {
+		return fmt.Errorf("let the kubelet of %s go on: %w", f.From, err)
+	}
+	e.mended(repairKubelet(f.From))
+	if err := e.cleanedUp(ctx, f, on); err != nil {
+		return err
+	}
+	if err := e.endLoss(ctx, f); err != nil {
+		return err
+	}
+	metric := func(name string) any { return e.Report.Metrics[name] }
+	e.Report.Summary = fmt.Sprintf("The kubelet of %s was halted, and its pod deleted by force. The pod ran again on %s %s later, after Azure had detached the disk (proof: %s). Of %v acknowledged records %v are lost.",
+		f.From, f.To, timeline.Round(f.Took()), f.ProofKind, metric("acknowledged_records"), metric("lost_records"))
+	return nil
+}
