@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
@@ -31,15 +32,16 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 		Key:     fmt.Sprintf("%s %d %s %s", claim.NodeName, claim.Epoch, claim.State, claim.Cause),
 		Message: fmt.Sprintf("volume %s is held by node %s (epoch %d)", volume.Name, claim.NodeName, claim.Epoch),
 	}
+	const forced = "detached by force"
 	switch {
 	case Fencing(volume, claim.NodeName):
 		w.Message += ", which was lost"
 		if claim.Since != nil {
-			w.Message += " at " + claim.Since.UTC().Format(time.TimeOnly) + " UTC"
+			w.Message += " at " + clockTime(*claim.Since)
 		}
-		return w.fence(attachment)
+		return w.detach(attachment, forced)
 	case claim.State == apiv1.ClaimReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
-		return w.fence(attachment)
+		return w.detach(attachment, forced)
 	case claim.State == apiv1.ClaimReleasing:
 		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
 	default:
@@ -48,8 +50,11 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	return w
 }
 
-// fence adds how far the forced detach of the holder's disk is.
-func (w Wait) fence(a *apiv1.AzVolumeAttachment) Wait {
+// clockTime is a time of today.
+func clockTime(t metav1.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
+
+// detach adds how far the detach of the disk is.
+func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 	add := func(phase, text string, args ...any) Wait {
 		w.Key += " " + phase
 		w.Message += "; " + fmt.Sprintf(text, args...)
@@ -57,35 +62,40 @@ func (w Wait) fence(a *apiv1.AzVolumeAttachment) Wait {
 	}
 	switch {
 	case a == nil:
-		return add("unattached", "its disk is to be detached by force")
-	case Void(a):
+		return add("unattached", "its disk is to be %s", how)
+	case Void(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
 		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Kind)
 	case a.Status.Error != nil:
 		w.Failing = true
-		return add("failed "+a.Status.Error.Kind, "its disk is being detached by force, and the request is repeated; the last one failed: %s", a.Status.Error.Message)
+		return add("failed "+a.Status.Error.Kind, "its disk is being %s, and the request is repeated; the last one failed: %s", how, a.Status.Error.Message)
 	case a.Status.Operation != nil:
-		return add("accepted", "its disk is being detached by force; Azure accepted the request at %s UTC", a.Status.Operation.StartTime.UTC().Format(time.TimeOnly))
+		return add("accepted", "its disk is being %s; Azure accepted the request at %s", how, clockTime(a.Status.Operation.StartTime))
 	}
-	return add("asked", "its disk is being detached by force; Azure has not answered yet")
+	return add("asked", "its disk is being %s; Azure has not answered yet", how)
 }
 
-// Waiting says why a node with pods that want a volume does not have it yet.
+// Waiting says why a node with pods that want a volume does not have it yet. What is about to end by the next call is no reason.
 func Waiting(in AttachDetachInput, node string) Wait {
-	if in.Volume == nil {
+	if in.Volume == nil || in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
 		return Wait{}
 	}
 	claim := in.Volume.Status.Primary
-	if claim == nil || claim.NodeName == node && !Fencing(in.Volume, node) {
+	if claim.State == apiv1.ClaimReleased {
+		return in.leftOver(node)
+	}
+	if claim.NodeName == node && !Fencing(in.Volume, node) {
 		return Wait{}
 	}
 	w := Holder(in.Volume, in.attachment(claim.NodeName))
-	if w.Key == "" || claim.State == apiv1.ClaimReleasing {
+	switch {
+	case claim.State == apiv1.ClaimReleasing:
 		return w
-	}
-	if PublishedFor(in.Pods, claim.NodeName) != nil {
+	case PublishedFor(in.Pods, claim.NodeName) != nil:
 		w.Key, w.Failing = w.Key+" used", true
 		w.Message = fmt.Sprintf("volume %s can be used on one node at a time and is held by node %s (epoch %d), because pods there use it and have not been asked to end",
 			in.Volume.Name, claim.NodeName, claim.Epoch)
+	case in.done(claim.NodeName):
+		return Wait{}
 	}
 	if in.Silent(claim.NodeName) {
 		w.Key, w.Failing = w.Key+" silent", true
@@ -98,6 +108,20 @@ func Waiting(in AttachDetachInput, node string) Wait {
 		}
 	}
 	return w
+}
+
+// leftOver says what is left of a released volume elsewhere: a disk that only one VM can have has to be detached from the last one first.
+func (in AttachDetachInput) leftOver(node string) Wait {
+	for _, a := range in.Attachments {
+		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Spec.Disk.MaxShares <= 1 {
+			w := Wait{
+				Key:     a.Spec.NodeName + " released",
+				Message: fmt.Sprintf("volume %s was released by node %s", in.Volume.Name, a.Spec.NodeName),
+			}
+			return w.detach(a, "detached")
+		}
+	}
+	return Wait{}
 }
 
 // waitGrace is how long a pod waits before it is told why: a planned move takes about as long.

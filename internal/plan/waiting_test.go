@@ -37,6 +37,13 @@ func TestWaiting(t *testing.T) {
 	heldBack.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionReachable, Reason: apiv1.ReachableFencingHeldBack, Message: "2 of 4 nodes seem lost"}}
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	held, releasing := claimed("a", 4, apiv1.ClaimHeld), claimed("a", 4, apiv1.ClaimReleasing)
+	released := claimed("", 4, apiv1.ClaimReleased)
+	single := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
+	shared := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
+	unstaged := func(a *apiv1.AzVolumeAttachment) {
+		a.DeletionTimestamp = ago(0)
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
+	}
 	for name, test := range map[string]struct {
 		volume     *apiv1.AzVolume
 		attachment *apiv1.AzVolumeAttachment
@@ -48,23 +55,27 @@ func TestWaiting(t *testing.T) {
 		want    []string
 		failing bool
 	}{
-		"a volume without an AzVolume":                {},
-		"a released volume":                           {volume: newVolume(claimed("", 4, apiv1.ClaimReleased))},
-		"a volume that the node itself holds":         {volume: newVolume(held), attachment: attached(), node: "a"},
-		"a volume of several nodes":                   {volume: newVolume(multi), attachment: attached()},
-		"a volume that another node has to unstage":   {volume: newVolume(held), attachment: attached(), want: []string{"held by node a (epoch 4)", "unstage"}},
-		"a volume that another node is to release":    {volume: newVolume(releasing), attachment: attached(), want: []string{"held by node a (epoch 4)", "not reported yet"}},
-		"a fence that has not begun":                  {volume: newVolume(releasing, lost), want: []string{"which was lost at " + now.UTC().Format(time.TimeOnly), "by force"}},
-		"a fence that Azure has not answered":         {volume: newVolume(releasing, lost), attachment: attached(), want: []string{"which was lost", "has not answered"}},
-		"a fence that Azure has accepted":             {volume: newVolume(releasing, lost), attachment: attached(accepted), want: []string{"accepted the request at"}},
-		"a fence that Azure has refused":              {volume: newVolume(releasing, lost), attachment: attached(refused), want: []string{"503 Service Unavailable", "repeated"}, failing: true},
-		"a fence that is proven":                      {volume: newVolume(releasing, lost), attachment: attached(proven), want: []string{"no longer write", "Detached"}},
-		"a fence of the node that wants it back":      {volume: newVolume(releasing, lost), attachment: attached(refused), node: "a", want: []string{"503"}, failing: true},
-		"a release that became a forced detach":       {volume: newVolume(releasing), attachment: attached(refused), want: []string{"503"}, failing: true},
-		"a volume that pods of another node keep":     {volume: newVolume(held), attachment: attached(), others: []*corev1.Pod{user("a", 0)}, want: []string{"pods there use it"}, failing: true},
-		"a volume that an ending pod still uses":      {volume: newVolume(held), attachment: attached(), others: []*corev1.Pod{user("a", 0, ending)}, want: []string{"unstage"}},
-		"a holder that is not Ready":                  {volume: newVolume(held), attachment: attached(), silent: []string{"a"}, want: []string{"that node is not Ready"}, failing: true},
-		"a holder whose fencing the guard holds back": {volume: newVolume(held), attachment: attached(), silent: []string{"a"}, reports: []*apiv1.AzDriverNode{heldBack}, want: []string{"FencingHeldBack: 2 of 4 nodes seem lost"}, failing: true},
+		"a volume without an AzVolume":                   {},
+		"a released volume":                              {volume: newVolume(claimed("", 4, apiv1.ClaimReleased))},
+		"a volume that the node itself holds":            {volume: newVolume(held), attachment: attached(), node: "a"},
+		"a volume of several nodes":                      {volume: newVolume(multi), attachment: attached()},
+		"a volume that another node has to unstage":      {volume: newVolume(held), attachment: attached(), reports: []*apiv1.AzDriverNode{report("a", "vol")}, want: []string{"held by node a (epoch 4)", "unstage"}},
+		"a volume that another node is to release":       {volume: newVolume(releasing), attachment: attached(), want: []string{"held by node a (epoch 4)", "not reported yet"}},
+		"an unshared disk that is being detached":        {volume: newVolume(released, single), attachment: attached(unstaged), want: []string{"released by node a", "being detached"}},
+		"an unshared disk that Azure does not detach":    {volume: newVolume(released, single), attachment: attached(unstaged, refused), want: []string{"503"}, failing: true},
+		"a shared disk that is being detached":           {volume: newVolume(released, shared), attachment: attached(unstaged)},
+		"a volume that the other node has just unstaged": {volume: newVolume(held), attachment: attached(), reports: []*apiv1.AzDriverNode{report("a")}},
+		"a fence that has not begun":                     {volume: newVolume(releasing, lost), want: []string{"which was lost at " + now.UTC().Format(time.TimeOnly), "by force"}},
+		"a fence that Azure has not answered":            {volume: newVolume(releasing, lost), attachment: attached(), want: []string{"which was lost", "has not answered"}},
+		"a fence that Azure has accepted":                {volume: newVolume(releasing, lost), attachment: attached(accepted), want: []string{"accepted the request at"}},
+		"a fence that Azure has refused":                 {volume: newVolume(releasing, lost), attachment: attached(refused), want: []string{"503 Service Unavailable", "repeated"}, failing: true},
+		"a fence that is proven":                         {volume: newVolume(releasing, lost), attachment: attached(proven), want: []string{"no longer write", "Detached"}},
+		"a fence of the node that wants it back":         {volume: newVolume(releasing, lost), attachment: attached(refused), node: "a", want: []string{"503"}, failing: true},
+		"a release that became a forced detach":          {volume: newVolume(releasing), attachment: attached(refused), want: []string{"503"}, failing: true},
+		"a volume that pods of another node keep":        {volume: newVolume(held), attachment: attached(), others: []*corev1.Pod{user("a", 0)}, want: []string{"pods there use it"}, failing: true},
+		"a volume that an ending pod still uses":         {volume: newVolume(held), attachment: attached(), reports: []*apiv1.AzDriverNode{report("a", "vol")}, others: []*corev1.Pod{user("a", 0, ending)}, want: []string{"unstage"}},
+		"a holder that is not Ready":                     {volume: newVolume(held), attachment: attached(), silent: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{report("a", "vol")}, want: []string{"that node is not Ready"}, failing: true},
+		"a holder whose fencing the guard holds back":    {volume: newVolume(held), attachment: attached(), silent: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{heldBack}, want: []string{"FencingHeldBack: 2 of 4 nodes seem lost"}, failing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,10 +13,10 @@ import (
 )
 
 // explain tells the pods that wait for the volume why. It returns when to look again, because a pod is not told at once; 0 for never.
-func (r *Reconciler) explain(o observed, step plan.AttachDetachStep) time.Duration {
+func (r *Reconciler) explain(o observed) time.Duration {
 	after := time.Duration(0)
 	for _, p := range o.Pods {
-		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil || slices.Contains(step.Publish, p.Spec.NodeName) {
+		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
 			continue
 		}
 		wait := plan.Waiting(o.AttachDetachInput, p.Spec.NodeName)

@@ -92,12 +92,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	r.told.keep(request.Name, o.Pods)
-	step := plan.AttachDetach(o.AttachDetachInput)
-	after := r.explain(o, step)
-	if r.Publisher == nil {
-		return reconcile.Result{RequeueAfter: after}, nil
+	after := r.explain(o) // first, because a call may take some time
+	if r.Publisher != nil {
+		err = r.act(ctx, o, plan.AttachDetach(o.AttachDetachInput))
 	}
-	return reconcile.Result{RequeueAfter: after}, r.act(ctx, o, step)
+	return reconcile.Result{RequeueAfter: after}, err
 }
 
 // act makes the calls of a step.
