@@ -1,6 +1,7 @@
 package attachdetach
 
 import (
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +45,7 @@ func (r *Reconciler) explain(o observed) time.Duration {
 // tell writes an event about a call on each pod on the node that uses the volume and is not to end, unless it was the last one about a call.
 func (r *Reconciler) tell(o observed, node, kind, reason, note string) {
 	for _, p := range o.Pods {
-		if p.Spec.NodeName == node && p.DeletionTimestamp == nil && r.told.anew(o.name, p.UID, note) {
+		if p.Spec.NodeName == node && p.DeletionTimestamp == nil && r.told.changed(o.name, p.UID, note) {
 			r.event(p, kind, reason, note)
 		}
 	}
@@ -67,7 +68,7 @@ type told struct {
 type toldPod struct {
 	// waits are the keys of all waits. They may alternate.
 	waits map[string]bool
-	// call is the note about the last call.
+	// call is the note about the last call, without its numbers.
 	call string
 }
 
@@ -96,11 +97,14 @@ func (t *told) first(volume string, uid types.UID, wait string) bool {
 	return true
 }
 
-// anew says whether the note about a call differs from that about the last one.
-func (t *told) anew(volume string, uid types.UID, note string) bool {
+// numbers are what Azure's answers to one request repeated differ in: times, counts and the IDs of requests.
+var numbers = regexp.MustCompile(`[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*`)
+
+// changed says whether the note about a call differs from that about the last one in more than numbers.
+func (t *told) changed(volume string, uid types.UID, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.pod(volume, uid)
+	p, note := t.pod(volume, uid), numbers.ReplaceAllString(note, "#")
 	if p.call == note {
 		return false
 	}

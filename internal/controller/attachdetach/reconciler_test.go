@@ -402,3 +402,20 @@ func TestWhatWasToldIsForgottenWithThePod(t *testing.T) {
 		t.Errorf("got %d volumes remembered after the pod is gone, want none", len(r.told.volumes))
 	}
 }
+
+func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T) {
+	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+		readyNode("a"), report("a"), pod("apps", "p", "a", claimed("data")))
+	for _, failure := range []string{
+		"no free slot (request 1f7c0e2a-0001, 12:00:01)", "no free slot (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
+	} {
+		calls.before = func(context.Context, string) error { return errors.New(failure) }
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vol"}}); err == nil {
+			t.Fatalf("got no error of a publish that fails with %q", failure)
+		}
+	}
+	got := recorded(t, r)
+	if len(got) != 2 || !strings.Contains(got[0], "no free slot") || !strings.Contains(got[1], "disabled") {
+		t.Errorf("got events %q, want one about the slot and one about the subscription", got)
+	}
+}
