@@ -71,7 +71,9 @@ type Filesystem struct {
 	UUID string
 }
 
-// Filesystems reads, makes, checks and grows filesystems.
+// Filesystems reads, makes, checks and grows filesystems. Make, Renew, Check and Grow run commands that can take longer than
+// a caller waits. They return when the command has ended, also after the end of ctx: a command that was killed and started over
+// with each call would never finish. Errors of these four: Conflict while another command works on the device.
 type Filesystems interface {
 	// Probe returns what the device carries and whether it is blank. Blank means
 	// that no signature of anything is found on it and that its first and last
@@ -97,6 +99,12 @@ type Filesystems interface {
 	// Grow grows a filesystem to the size of its device; no change is a success. It is called before the
 	// mount, with mountPath "", and again after it: each host does the part that it can do then.
 	Grow(ctx context.Context, device, mountPath string) error
+	// Progress describes the command that Make, Renew, Check or Grow runs on the device now, with how long and how far; "" for
+	// none.
+	Progress(device string) string
+	// Stop ends a Check that runs on the device, and does not wait for the end. Other commands would leave a filesystem behind
+	// that cannot be used, so they continue.
+	Stop(device string)
 	// Stats returns the use of the filesystem mounted at path.
 	Stats(ctx context.Context, path string) (FilesystemStats, error)
 }

@@ -27,8 +27,7 @@ func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Fil
 	if !blank {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s is not blank; it is not formatted", device)
 	}
-	err = f.runOK(ctx, "mkfs."+fs.Type, append(append(args, options...), device)...)
-	return err
+	return f.runToEnd(ctx, device, "mkfs."+fs.Type, append(append(args, options...), device)...)
 }
 
 // makeArguments never holds -f of xfs and btrfs: without it these refuse a
@@ -109,7 +108,7 @@ func (f filesystems) Check(ctx context.Context, device string, fs provisioner.Fi
 }
 
 func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisioner.Filesystem, flags ...string) error {
-	ended, err := f.run(ctx, "e2fsck", append(flags, device)...)
+	ended, err := f.runCheck(ctx, device, flags...)
 	if err != nil {
 		return err
 	}

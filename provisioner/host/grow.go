@@ -33,9 +33,9 @@ func (f filesystems) Grow(ctx context.Context, device, mountPath string) error {
 	case isExt(mount.FsType):
 		err = f.growMountedExt(ctx, device)
 	case mount.FsType == "xfs":
-		err = f.runOK(ctx, "xfs_growfs", "-d", mountPath)
+		err = f.runToEnd(ctx, device, "xfs_growfs", "-d", mountPath)
 	case mount.FsType == "btrfs":
-		err = f.runOK(ctx, "btrfs", "filesystem", "resize", "max", mountPath)
+		err = f.runToEnd(ctx, device, "btrfs", "filesystem", "resize", "max", mountPath)
 	default:
 		return provisioner.Errorf(provisioner.InvalidArgument, "filesystem type %q cannot grow", mount.FsType)
 	}
@@ -54,8 +54,7 @@ func (f filesystems) growMountedExt(ctx context.Context, device string) error {
 		}
 		return nil
 	}
-	err := f.runOK(ctx, "resize2fs", device)
-	return err
+	return f.runToEnd(ctx, device, "resize2fs", device)
 }
 
 func (f filesystems) growUnmounted(ctx context.Context, device string) error {
@@ -76,11 +75,12 @@ func (f filesystems) growUnmounted(ctx context.Context, device string) error {
 	if !smaller {
 		return nil
 	}
+	// The resize must follow the check also when the caller has gone: the next call would start with the check again.
+	ctx = context.WithoutCancel(ctx)
 	if err := f.runE2fsck(ctx, device, found.fs, "-f", "-p"); err != nil {
 		return err
 	}
-	err = f.runOK(ctx, "resize2fs", device)
-	return err
+	return f.runToEnd(ctx, device, "resize2fs", device)
 }
 
 func canGrowMounted() bool {

@@ -38,6 +38,7 @@ type Options struct {
 // Host implements provisioner.Host.
 type Host struct {
 	options Options
+	works   works
 }
 
 var _ provisioner.Host = (*Host)(nil)

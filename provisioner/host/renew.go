@@ -36,7 +36,7 @@ func (f filesystems) Renew(ctx context.Context, device string, fs provisioner.Fi
 		err = f.renewXFS(ctx, device, uuid)
 	default:
 		// The other way to change it writes to every block of metadata. The log tree needs no replay for this one.
-		err = f.runOK(ctx, "btrfstune", "-f", "-M", uuid, device)
+		err = f.runToEnd(ctx, device, "btrfstune", "-f", "-M", uuid, device)
 	}
 	if err != nil {
 		return err
@@ -80,11 +80,11 @@ func (f filesystems) renewExt(ctx context.Context, device string, fs provisioner
 		return provisioner.Errorf(provisioner.Unavailable, "read superblock of %s: %w", device, err)
 	}
 	if seedless {
-		if err := f.runOK(ctx, "tune2fs", "-O", "metadata_csum_seed", device); err != nil {
+		if err := f.runToEnd(ctx, device, "tune2fs", "-O", "metadata_csum_seed", device); err != nil {
 			return err
 		}
 	}
-	return f.runOK(ctx, "tune2fs", "-U", uuid, device)
+	return f.runToEnd(ctx, device, "tune2fs", "-U", uuid, device)
 }
 
 // Further offsets in the ext superblock.
@@ -113,11 +113,11 @@ func extChecksumsFromUUID(device string) (bool, error) {
 // the device there, a directory that is always there. nouuid: the source of the copy may be mounted.
 func (f filesystems) renewXFS(ctx context.Context, device, uuid string) error {
 	const replay = `mount -t xfs -o nouuid,nosuid,nodev,noexec "$1" "$2" && umount "$2"`
-	if err := f.runOK(ctx, "unshare", "--mount", "--propagation", "private", "sh", "-c", replay, "sh", device, filepath.Dir(device)); err != nil {
+	if err := f.runToEnd(ctx, device, "unshare", "--mount", "--propagation", "private", "sh", "-c", replay, "sh", device, filepath.Dir(device)); err != nil {
 		return err
 	}
 	if err := f.mustBeFree(ctx, device); err != nil {
 		return err
 	}
-	return f.runOK(ctx, "xfs_admin", "-U", uuid, device)
+	return f.runToEnd(ctx, device, "xfs_admin", "-U", uuid, device)
 }

@@ -86,6 +86,8 @@ func (k kernelFilesystems) Make(_ context.Context, _ string, fs provisioner.File
 }
 
 func (k kernelFilesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
+func (k kernelFilesystems) Progress(string) string                                      { return "" }
+func (k kernelFilesystems) Stop(string)                                                 {}
 func (k kernelFilesystems) Grow(context.Context, string, string) error                  { return nil }
 
 func (k kernelFilesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {

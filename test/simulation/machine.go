@@ -380,6 +380,12 @@ func (k filesystems) Check(context.Context, string, provisioner.Filesystem) erro
 // Grow implements provisioner.Filesystems.
 func (k filesystems) Grow(context.Context, string, string) error { return nil }
 
+// Progress implements provisioner.Filesystems.
+func (f filesystems) Progress(string) string { return "" }
+
+// Stop implements provisioner.Filesystems.
+func (f filesystems) Stop(string) {}
+
 // Stats implements provisioner.Filesystems.
 func (k filesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
 	return provisioner.FilesystemStats{}, nil

@@ -138,6 +138,10 @@ func (h memoryFilesystems) Renew(_ context.Context, _ string, fs provisioner.Fil
 
 func (h memoryFilesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
 
+func (h memoryFilesystems) Progress(string) string { return "" }
+
+func (h memoryFilesystems) Stop(string) {}
+
 func (h memoryFilesystems) Grow(context.Context, string, string) error { return nil }
 
 func (h memoryFilesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {

@@ -1,0 +1,169 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// work is a command that changes the filesystem on a device.
+type work struct {
+	command string
+	started time.Time
+
+	mu sync.Mutex
+	// done describes how far the command has come; "" while it has not said so.
+	done string
+	// stop ends the command; nil for one that must not be cut short.
+	stop func()
+}
+
+func (w *work) setDone(done string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = done
+}
+
+// works are the commands that run now, by device.
+type works struct {
+	mu       sync.Mutex
+	byDevice map[string]*work
+}
+
+// begin registers a command until end is called. A second command on the same device is a Conflict.
+func (h *Host) begin(device, command string, stop func()) (w *work, end func(), err error) {
+	h.works.mu.Lock()
+	defer h.works.mu.Unlock()
+	if other := h.works.byDevice[device]; other != nil {
+		return nil, nil, provisioner.Errorf(provisioner.Conflict, "run %s on %s: %s", command, device, h.describe(other))
+	}
+	w = &work{command: command, started: h.options.Clock.Now(), stop: stop}
+	if h.works.byDevice == nil {
+		h.works.byDevice = map[string]*work{}
+	}
+	h.works.byDevice[device] = w
+	return w, func() {
+		h.works.mu.Lock()
+		defer h.works.mu.Unlock()
+		delete(h.works.byDevice, device)
+	}, nil
+}
+
+func (h *Host) describe(w *work) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := fmt.Sprintf("%s has been running for %s", w.command, h.options.Clock.Since(w.started).Round(time.Second))
+	if w.done != "" {
+		text += ", " + w.done
+	}
+	return text
+}
+
+// Progress implements provisioner.Filesystems.
+func (f filesystems) Progress(device string) string {
+	f.works.mu.Lock()
+	w := f.works.byDevice[device]
+	f.works.mu.Unlock()
+	if w == nil {
+		return ""
+	}
+	return f.describe(w)
+}
+
+// Stop implements provisioner.Filesystems.
+func (f filesystems) Stop(device string) {
+	f.works.mu.Lock()
+	w := f.works.byDevice[device]
+	f.works.mu.Unlock()
+	if w != nil && w.stop != nil {
+		w.stop()
+	}
+}
+
+// runToEnd runs a command that changes the filesystem on a device. The end of ctx does not end the command: a command that
+// takes longer than the caller waits would be started over by each call and never finish, and a resize that is cut short can
+// destroy the filesystem.
+func (h *Host) runToEnd(ctx context.Context, device, command string, args ...string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("run %s: %w", command, err)
+	}
+	_, end, err := h.begin(device, command, nil)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return h.runOK(context.WithoutCancel(ctx), command, args...)
+}
+
+// progressFD is the file descriptor in e2fsck of the first of exec.Cmd.ExtraFiles.
+const progressFD = "3"
+
+// runCheck runs e2fsck to its end, or until Stop. Like runToEnd it ignores the end of ctx. e2fsck ends with this process, and a
+// SIGTERM makes it stop at the next point where the filesystem is consistent.
+func (f filesystems) runCheck(ctx context.Context, device string, flags ...string) (result, error) {
+	const command = "e2fsck"
+	if err := ctx.Err(); err != nil {
+		return result{}, fmt.Errorf("run %s: %w", command, err)
+	}
+	stoppable, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	w, end, err := f.begin(device, command, stop)
+	if err != nil {
+		return result{}, err
+	}
+	defer end()
+	progress, forChild, err := os.Pipe()
+	if err != nil {
+		return result{}, provisioner.Errorf(provisioner.Unavailable, "run %s: %w", command, err)
+	}
+	defer progress.Close()
+	var output bytes.Buffer
+	cmd := exec.CommandContext(stoppable, command, append(append([]string{"-C", progressFD}, flags...), device)...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &output, &output, []*os.File{forChild}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// The kernel sends the signal when the thread ends that started the command, so this goroutine keeps its thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err = cmd.Start()
+	_ = forChild.Close()
+	if err == nil {
+		go followCheck(progress, w)
+		err = cmd.Wait()
+	}
+	text := strings.TrimSpace(output.String())
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return result{output: text}, nil
+	case stoppable.Err() != nil:
+		return result{output: text}, provisioner.Errorf(provisioner.Unavailable, "%s of %s was stopped", command, device)
+	case errors.As(err, &exit) && exit.Exited():
+		return result{code: exit.ExitCode(), output: text}, nil
+	default:
+		return result{output: text}, provisioner.Errorf(provisioner.Unavailable, "run %s: %w", command, err)
+	}
+}
+
+// followCheck reads the lines "pass current maximum device" that e2fsck writes. e2fsck has five passes.
+func followCheck(progress io.Reader, w *work) {
+	lines := bufio.NewScanner(progress)
+	for lines.Scan() {
+		var pass, current, maximum int64
+		if n, _ := fmt.Sscan(lines.Text(), &pass, &current, &maximum); n == 3 && maximum > 0 {
+			w.setDone(fmt.Sprintf("pass %d of 5, %d %%", pass, 100*current/maximum))
+		}
+	}
+}
