@@ -39,8 +39,30 @@ func Contradicted(a *apiv1.AzVolumeAttachment, vmID string, seen *provisioner.At
 	}
 }
 
-// AttachedAnew is the status of an attachment that is Contradicted, with which it is attached like a new one. Only for a node that has not staged the volume: who uses the
-// disk has the right one, or has lost it, and neither is mended by this.
+// MayReattach returns why the disk of an attachment that is Contradicted may not be attached again, or "" if it may. report is the node's, read at
+// the API server; nil if there is none.
+//
+// A disk whose volume is staged stays: a pod uses the right disk, or has lost it, and neither is repaired by another attachment beneath the pod. While
+// the volume is Staging the disk is attached again, because NodeStageVolume waits for it, with its entry in the report, as often as the kubelet calls.
+// This is safe. Attaching detaches nothing. No pod uses the volume before the entry says Staged, unless its device was found gone. And the node
+// reads the attachment again between finding a device and using it, and between mounting it and saying Staged: a device that was found under
+// the LUN of before is not used, and a mount of it is taken away.
+func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
+	switch {
+	case report == nil:
+		return "the node has no AzDriverNode, and so no report"
+	case report.Status.MountsScannedTime == nil:
+		return "the node plug-in has not yet compared its report with the node's mounts"
+	}
+	for _, entry := range report.Status.StagedVolumes {
+		if entry.VolumeName == volume && entry.Phase != apiv1.PhaseStaging {
+			return "the node reports the volume as " + string(entry.Phase)
+		}
+	}
+	return ""
+}
+
+// AttachedAnew is the status of an attachment that is Contradicted, with which it is attached like a new one. Only where MayReattach allows it.
 func AttachedAnew(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachment, now time.Time) apiv1.AzVolumeAttachmentStatus {
 	message := "Azure does not list the disk at the VM, though nobody here has detached it; it is attached anew"
 	if seen != nil {

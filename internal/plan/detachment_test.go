@@ -230,6 +230,31 @@ func nextFence(t *rapid.T, since, ended time.Time) time.Time {
 	return time.Time{}
 }
 
+func TestADiskIsAttachedAgainUnlessItsVolumeIsInUse(t *testing.T) {
+	t.Parallel()
+	report := func(entries ...apiv1.StagedVolume) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: now}, StagedVolumes: entries}}
+	}
+	for name, test := range map[string]struct {
+		report *apiv1.AzDriverNode
+		want   bool
+	}{
+		"a node without a report":                {nil, false},
+		"a node that has not scanned its mounts": {&apiv1.AzDriverNode{}, false},
+		"a volume that is not in the report":     {report(apiv1.StagedVolume{VolumeName: "other", Phase: apiv1.PhaseStaged}), true},
+		"a volume that is staged":                {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaged}), false},
+		"a volume that is being unstaged":        {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseUnstaging}), false},
+		"a volume whose device is awaited":       {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaging}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if why := plan.MayReattach(test.report, "vol"); (why == "") != test.want {
+				t.Errorf("MayReattach = %q, want it to be allowed: %t", why, test.want)
+			}
+		})
+	}
+}
+
 func TestContradicted(t *testing.T) {
 	t.Parallel()
 	attached := func(change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {

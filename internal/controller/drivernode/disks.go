@@ -210,9 +210,9 @@ func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here ma
 		if err != nil {
 			return err
 		}
-		proof, why := plan.Unstaged(report, volume, a.Spec.Epoch, now)
+		why := plan.MayReattach(report, volume)
 		log := ctrl.LoggerFrom(ctx).WithValues("volume", volume, "node", d.Name, "reason", plan.ReasonDetachedOutside)
-		if proof == nil {
+		if why != "" {
 			log.Info("Azure does not have the disk where it is recorded, and it stays so", "message", why)
 			continue
 		}

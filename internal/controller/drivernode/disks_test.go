@@ -28,6 +28,18 @@ func (w *world) scan(staged ...string) {
 	w.cacheHas(d)
 }
 
+// phase sets the phase of what the node plug-in has reported.
+func (w *world) phase(phase apiv1.StagePhase) {
+	w.t.Helper()
+	d := &apiv1.AzDriverNode{}
+	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
+	for i := range d.Status.StagedVolumes {
+		d.Status.StagedVolumes[i].Phase = phase
+	}
+	w.must(w.api.Status().Update(w.t.Context(), d))
+	w.cacheHas(d)
+}
+
 // has returns the attachment of a volume to the node; nil if there is none.
 func (w *world) has(volume string) *apiv1.AzVolumeAttachment {
 	w.t.Helper()
@@ -128,6 +140,7 @@ func TestAnAttachmentThatAzureDoesNotHaveIsMadeAnew(t *testing.T) {
 		"a replica at another LUN":          {replica, 0, func(w *world) { w.attach(disk("other")); w.attach(disk("vol")); w.scan() }, apiv1.AttachmentPending},
 		"a primary that is not staged":      {primary, 0, func(w *world) { w.scan("other") }, apiv1.AttachmentPending},
 		"a primary that is staged":          {primary, 0, func(w *world) { w.scan("vol") }, apiv1.AttachmentAttached},
+		"a primary that the node waits for": {primary, 0, func(w *world) { w.scan("vol"); w.phase(apiv1.PhaseStaging) }, apiv1.AttachmentPending},
 		"a node that has not looked yet":    {replica, 0, func(*world) {}, apiv1.AttachmentAttached},
 		"a VM that is gone":                 {replica, 0, func(w *world) { w.scan(); w.cloud.RemoveVM(w.vm()) }, apiv1.AttachmentAttached},
 		"another volume's disk at that LUN": {replica, 0, func(w *world) { w.attach(disk("other")); w.scan() }, apiv1.AttachmentPending},
