@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,6 +119,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	nodes := node.New(node.Options{
 		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot,
 		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion, AwaitPublish: !settings.AttachRequired,
+		DiskAt: diskAt(ctx, settings),
 		Limit: node.Limit{
 			Volumes: settings.MaxVolumes, Reserved: settings.ReservedSlots, Patience: settings.CapacityWait, Fallback: settings.DefaultMaxVolumes,
 		},
@@ -234,6 +236,22 @@ func identify(ctx context.Context, settings *config.Node, api client.Client) (ap
 		return apiv1.AzDriverNodeSpec{}, last
 	}
 	return instance, err
+}
+
+// diskAt returns how instance metadata is asked which disk is at a LUN; nil where the node does not use it, or it does not answer: each
+// use of a new device would wait for it in vain.
+func diskAt(ctx context.Context, settings *config.Node) func(context.Context, int32) (string, error) {
+	if !slices.Contains(settings.MetadataSources, string(imds.SourceIMDS)) {
+		return nil
+	}
+	ask := func(ctx context.Context, lun int32) (string, error) {
+		return imds.DiskAt(ctx, settings.IMDSEndpoint, lun)
+	}
+	if _, err := ask(ctx, 0); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("instance metadata does not list the disks of this VM; devices are identified without it", "reason", err.Error())
+		return nil
+	}
+	return ask
 }
 
 func scanned(report *nodereport.Reporter) error {

@@ -1,7 +1,8 @@
 // Package imds finds out which Azure VM this node is: from the instance metadata
 // service of the VM, or from the Node object where that does not answer.
 //
-// The node plug-in asks once, when it starts. Nothing here needs a credential.
+// The node plug-in asks which VM it is once, when it starts, and which disk is at a LUN before it first uses a device (DiskAt). Nothing
+// here needs a credential.
 package imds
 
 import (
@@ -78,13 +79,20 @@ func ask(ctx context.Context, source Source, options Options) (apiv1.AzDriverNod
 }
 
 func fromIMDS(ctx context.Context, endpoint string) (apiv1.AzDriverNodeSpec, error) {
+	body, err := get(ctx, endpoint, "/metadata/instance/compute")
+	if err != nil {
+		return apiv1.AzDriverNodeSpec{}, err
+	}
+	return parse(body)
+}
+
+func get(ctx context.Context, endpoint, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	target := strings.TrimSuffix(endpoint, "/") + "/metadata/instance/compute?" +
-		url.Values{"api-version": {apiVersion}, "format": {"json"}}.Encode()
+	target := strings.TrimSuffix(endpoint, "/") + path + "?" + url.Values{"api-version": {apiVersion}, "format": {"json"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Metadata", "true")
 	// No proxy, whatever the environment says: the service refuses forwarded requests,
@@ -92,17 +100,17 @@ func fromIMDS(ctx context.Context, endpoint string) (apiv1.AzDriverNodeSpec, err
 	client := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("ask for instance metadata: %w", err)
+		return nil, fmt.Errorf("ask for instance metadata: %w", err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("read instance metadata: %w", err)
+		return nil, fmt.Errorf("read instance metadata: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("ask for instance metadata: %s: %.200s", response.Status, body)
+		return nil, fmt.Errorf("ask for instance metadata: %s: %.200s", response.Status, body)
 	}
-	return parse(body)
+	return body, nil
 }
 
 func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {

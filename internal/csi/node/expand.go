@@ -44,6 +44,8 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	case !mounted:
 		// After its restart the kubelet knows a block device by another path than the one where it was published.
 		mount.Source = record.Device
+	case recorded && record.BootID == s.options.BootID && leftOver(mount, record) != "":
+		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: %s", name, leftOver(mount, record))
 	}
 	device, err := s.options.Host.Devices().Rescan(ctx, mount.Source)
 	if err != nil {

@@ -14,11 +14,15 @@ import (
 type memoryHost struct {
 	mu sync.Mutex
 	// hook is called before and after every step that changes something.
-	hook    func(step string)
-	size    int64
-	content content
-	mounts  map[string]provisioner.MountPoint
-	held    bool
+	hook func(step string)
+	size int64
+	// device and lun of the disk; device is "" while it is detached. answering are the devices that answer.
+	device    string
+	lun       int32
+	answering map[string]bool
+	content   content
+	mounts    map[string]provisioner.MountPoint
+	held      bool
 	// protected device, and what a read of it fails with.
 	protected bool
 	broken    error
@@ -27,6 +31,9 @@ type memoryHost struct {
 	formats int
 	// onFind is called when the device is looked for.
 	onFind func()
+	// onCheck takes the place of a check, and onStop is called when one is to end.
+	onCheck func(device string) error
+	onStop  func(device string)
 	// tuned are the settings that were written last.
 	tuned []provisioner.DeviceSetting
 }
@@ -42,7 +49,10 @@ func (c content) blank() bool { return c == content{} }
 const memoryDevice = "/dev/sdc"
 
 func newMemoryHost() *memoryHost {
-	return &memoryHost{hook: func(string) {}, size: 1 << 30, mounts: map[string]provisioner.MountPoint{}}
+	return &memoryHost{
+		hook: func(string) {}, size: 1 << 30, mounts: map[string]provisioner.MountPoint{},
+		device: memoryDevice, lun: lun, answering: map[string]bool{memoryDevice: true},
+	}
 }
 
 func (h *memoryHost) Devices() provisioner.Devices         { return memoryDevices{h} }
@@ -52,22 +62,51 @@ func (h *memoryHost) Mounts() provisioner.Mounts           { return memoryMounts
 
 type memoryDevices struct{ *memoryHost }
 
+// detach takes the disk away. What is mounted from it stays.
+func (h *memoryHost) detach() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.answering, h.device)
+	h.device = ""
+}
+
+// attach gives the disk a new device at a LUN.
+func (h *memoryHost) attach(device string, lun int32) {
+	h.mu.Lock()
+	h.device, h.lun = device, lun
+	h.mu.Unlock()
+	h.revive(device)
+}
+
+// revive makes a device answer.
+func (h *memoryHost) revive(device string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answering[device] = true
+}
+
 func (h memoryDevices) Find(ctx context.Context, number int32) (provisioner.Device, error) {
-	if number != lun {
+	h.mu.Lock()
+	device := h.device
+	found := number == h.lun && device != ""
+	h.mu.Unlock()
+	if !found {
 		<-ctx.Done()
 		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device: %w", ctx.Err())
 	}
 	if h.onFind != nil {
 		h.onFind()
 	}
-	return provisioner.Device{Path: memoryDevice, SizeBytes: h.size}, nil
+	return provisioner.Device{Path: device, SizeBytes: h.size}, nil
 }
 
 func (h memoryDevices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
-	if path != memoryDevice {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.answering[path] {
 		return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "no device %s", path)
 	}
-	return provisioner.Device{Path: memoryDevice, SizeBytes: h.size}, nil
+	return provisioner.Device{Path: path, SizeBytes: h.size}, nil
 }
 
 func (h memoryDevices) Flush(context.Context, string) error {
@@ -86,9 +125,12 @@ func (h memoryDevices) SetReadOnly(_ context.Context, _ string, readOnly bool) e
 	return nil
 }
 
-func (h memoryDevices) Read(context.Context, string) error {
+func (h memoryDevices) Read(_ context.Context, device string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.answering[strings.TrimRight(device, "0123456789")] {
+		return provisioner.Errorf(provisioner.NotFound, "no device %s", device)
+	}
 	return h.broken
 }
 
@@ -136,11 +178,20 @@ func (h memoryFilesystems) Renew(_ context.Context, _ string, fs provisioner.Fil
 	return nil
 }
 
-func (h memoryFilesystems) Check(context.Context, string, provisioner.Filesystem) error { return nil }
+func (h memoryFilesystems) Check(_ context.Context, device string, _ provisioner.Filesystem) error {
+	if h.onCheck == nil {
+		return nil
+	}
+	return h.onCheck(device)
+}
 
-func (h memoryFilesystems) Progress(string) string { return "" }
+func (h memoryFilesystems) Progress(device string) string { return "e2fsck of " + device }
 
-func (h memoryFilesystems) Stop(string) {}
+func (h memoryFilesystems) Stop(device string) {
+	if h.onStop != nil {
+		h.onStop(device)
+	}
+}
 
 func (h memoryFilesystems) Grow(context.Context, string, string) error { return nil }
 
@@ -172,7 +223,11 @@ func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, op
 func (h memoryMounts) Bind(_ context.Context, source, target string, readOnly bool, _ []string) error {
 	h.hook("before bind")
 	h.mu.Lock()
-	h.mounts[target] = provisioner.MountPoint{Source: memoryDevice, Target: target, ReadOnly: readOnly}
+	device := source
+	if mount, found := h.mounts[source]; found {
+		device = mount.Source
+	}
+	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, ReadOnly: readOnly}
 	h.mu.Unlock()
 	h.hook("after bind")
 	return nil

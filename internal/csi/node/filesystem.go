@@ -41,6 +41,11 @@ func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.A
 	if err := s.options.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, options); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
 	}
+	if !mounted {
+		if err := s.confirmMount(ctx, record); err != nil {
+			return provisioner.Filesystem{}, err
+		}
+	}
 	if slices.Contains(options, "ro") {
 		return fs, nil
 	}
@@ -61,28 +66,48 @@ func (s *Server) checkLabel(use usage) error {
 		use.volume, *record.SELinuxLabel, use.label())
 }
 
-// clearStale says whether the device is mounted at the staging path already. A mount of a device that no longer answers is
-// what is left of an attachment that was cut off; it is taken away. A mount of another device that works is refused.
+// clearStale says whether the device is mounted at the staging path already. A mount that is left from an attachment or an epoch that has
+// ended is taken away.
 func (s *Server) clearStale(ctx context.Context, record nodereport.Record) (mounted bool, err error) {
 	mount, found, err := s.mountAt(ctx, record.StagingPath)
 	if err != nil || !found {
 		return false, err
 	}
-	if mount.Source == record.Device {
-		return true, nil
+	found, err = s.judge(ctx, mount, record)
+	if found || err != nil {
+		return found, err
 	}
-	_, err = s.options.Host.Devices().Rescan(ctx, mount.Source)
-	if ctx.Err() != nil {
-		return false, fmt.Errorf("look at the device mounted at the staging path: %w", err)
-	}
-	if err == nil {
-		return false, refuse("%s is mounted at %s, and the volume's device is %s", mount.Source, record.StagingPath, record.Device)
-	}
-	logr.FromContextOrDiscard(ctx).Info("taking away the mount of a device that is gone", "device", mount.Source, "stagingPath", record.StagingPath)
+	logr.FromContextOrDiscard(ctx).Info("taking away a mount that is out of date", "device", mount.Source, "stagingPath", record.StagingPath)
 	if err := s.options.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {
-		return false, fmt.Errorf("unmount device that is gone: %w", err)
+		return false, fmt.Errorf("unmount what is out of date: %w", err)
 	}
 	return false, nil
+}
+
+// judge gathers what stagingMount.keep decides by.
+func (s *Server) judge(ctx context.Context, mount provisioner.MountPoint, record nodereport.Record) (keep bool, err error) {
+	in := stagingMount{mount: mount, record: record}
+	before, recorded, err := s.options.Records.Get(record.VolumeName)
+	if err != nil {
+		return false, err
+	}
+	if recorded && before.BootID == record.BootID {
+		in.before = &before
+	}
+	mounts, err := s.options.Host.Mounts().List(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list mounts: %w", err)
+	}
+	for _, other := range mounts {
+		if other.Source == mount.Source && other.Target != mount.Target {
+			in.elsewhere = other.Target
+		}
+	}
+	in.fault = s.answers(ctx, mount.Source)
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("look at the device mounted at the staging path: %w", ctx.Err())
+	}
+	return in.keep()
 }
 
 // prepare makes sure that the device carries the volume's filesystem (law 4). On its way it writes the record, before the

@@ -67,7 +67,7 @@ func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.Volu
 // faults looks at a volume that is staged here: whether its disk answers, and whether its filesystem takes writes.
 func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
-	if err := s.answers(ctx, record); err != nil {
+	if err := s.answers(ctx, record.Device); err != nil {
 		reason := reasonReadFailed
 		if errors.Is(err, provisioner.NotFound) {
 			reason = reasonDeviceGone
@@ -88,10 +88,10 @@ func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.V
 	return found, nil
 }
 
-func (s *Server) answers(ctx context.Context, record nodereport.Record) error {
+func (s *Server) answers(ctx context.Context, device string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	return s.options.Host.Devices().Read(ctx, record.Device)
+	return s.options.Host.Devices().Read(ctx, device)
 }
 
 func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
@@ -138,7 +138,7 @@ func (s *Server) silentDisks(ctx context.Context) (silent, total int, err error)
 		}
 		total++
 		wait.Go(func() {
-			if s.answers(ctx, record) != nil {
+			if s.answers(ctx, record.Device) != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				silent++

@@ -8,7 +8,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -38,17 +37,17 @@ func (s *Server) publishRequested(ctx context.Context, request *csi.NodePublishV
 	if err != nil {
 		return err
 	}
-	use.readOnly = use.readOnly || request.GetReadonly()
+	readOnly := use.readOnly || request.GetReadonly()
 	unlock, err := s.lock(use.volume)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return s.publish(ctx, use, staging, target)
+	return s.publish(ctx, use, readOnly, staging, target)
 }
 
-func (s *Server) publish(ctx context.Context, use usage, staging, target string) error {
-	source, device, err := s.publishSource(ctx, use, staging)
+func (s *Server) publish(ctx context.Context, use usage, readOnly bool, staging, target string) error {
+	source, device, err := s.published(ctx, use, staging)
 	if err != nil {
 		return err
 	}
@@ -57,61 +56,10 @@ func (s *Server) publish(ctx context.Context, use usage, staging, target string)
 			return err
 		}
 	}
-	if err := s.options.Host.Mounts().Bind(ctx, source, target, use.readOnly, nil); err != nil {
+	if err := s.options.Host.Mounts().Bind(ctx, source, target, readOnly, nil); err != nil {
 		return fmt.Errorf("publish volume: %w", err)
 	}
 	return nil
-}
-
-// publishSource returns what is bound to the target, and the device behind it.
-func (s *Server) publishSource(ctx context.Context, use usage, staging string) (source, device string, err error) {
-	if use.block {
-		device, err := s.stagedBlockDevice(ctx, use.disk)
-		return device, device, err
-	}
-	mount, mounted, err := s.mountAt(ctx, staging)
-	if err != nil {
-		return "", "", err
-	}
-	if !mounted {
-		return "", "", refuse("volume %s is not staged at %s", use.volume, staging)
-	}
-	if err := s.checkLabel(use); err != nil {
-		return "", "", err
-	}
-	return staging, mount.Source, nil
-}
-
-// stagedBlockDevice returns the device of a volume that is staged as raw block. Nothing mounted holds the
-// device in its place, and its path may mean another disk after a detach; so it is found anew.
-func (s *Server) stagedBlockDevice(ctx context.Context, disk volumehandle.Handle) (string, error) {
-	name := disk.VolumeName()
-	record, recorded, err := s.record(disk)
-	if err != nil {
-		return "", err
-	}
-	if !recorded || !record.Block || record.BootID != s.options.BootID {
-		return "", refuse("volume %s is not staged as a raw block device", name)
-	}
-	volume, attachment, err := s.read(ctx, disk)
-	if err != nil {
-		return "", err
-	}
-	decision := s.mayStage(volume, attachment)
-	if decision.Verdict != Stage || decision.Epoch != record.Epoch {
-		return "", refuse("volume %s was staged under epoch %d, which is over: %s", name, record.Epoch, decision.Reason)
-	}
-	device, err := s.options.Host.Devices().Find(ctx, decision.LUN)
-	if err != nil {
-		return "", fmt.Errorf("find device of volume %s: %w", name, err)
-	}
-	if device, err = s.part(ctx, device, record.Partition); err != nil {
-		return "", err
-	}
-	if device.Path != record.Device {
-		return "", refuse("volume %s was staged as %s and is now %s: it must be staged again", name, record.Device, device.Path)
-	}
-	return device.Path, nil
 }
 
 // subPaths is the directory in which the kubelet mounts parts of a volume that is published already.

@@ -40,6 +40,9 @@ type Options struct {
 	// AwaitPublish lets a NodeStageVolume come before the publish, and wait for it: so it is where the CSIDriver's attachRequired is false, and nobody but
 	// the controller knows when a volume is published.
 	AwaitPublish bool
+	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none; nil where the node cannot ask. What it returns may be
+	// older than what is there.
+	DiskAt func(ctx context.Context, lun int32) (string, error)
 	// Expansion declares the capability EXPAND_VOLUME.
 	Expansion bool
 	// Clock paces the waiting for an attachment; nil for the real one.
@@ -68,6 +71,10 @@ type Server struct {
 
 	mu   sync.Mutex
 	busy map[string]bool
+	// reserved are the devices that calls at work use.
+	reserved map[string]bool
+	// undelivered are the failures of calls, by volume, whose callers were gone by then.
+	undelivered map[string]error
 }
 
 // New returns a Server.
@@ -78,7 +85,7 @@ func New(options Options) *Server {
 	if options.NewUUID == nil {
 		options.NewUUID = func() string { return string(uuid.NewUUID()) }
 	}
-	return &Server{options: options, busy: map[string]bool{}}
+	return &Server{options: options, busy: map[string]bool{}, reserved: map[string]bool{}, undelivered: map[string]error{}}
 }
 
 // NodeGetCapabilities implements csi.NodeServer.
@@ -108,7 +115,7 @@ func (s *Server) lock(volume string) (unlock func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy[volume] {
-		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is at work", volume)
+		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is at work%s", volume, s.progress(volume))
 	}
 	s.busy[volume] = true
 	return func() {

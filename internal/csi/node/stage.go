@@ -45,7 +45,7 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 		return err
 	}
 	defer unlock()
-	return s.stage(ctx, use, path)
+	return s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, path) })
 }
 
 func (s *Server) stage(ctx context.Context, use usage, path string) error {
@@ -136,10 +136,15 @@ func (s *Server) takeBack(ctx context.Context, volume, path string) error {
 
 // useDevice is what is done once the node may use the device.
 func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant Decision) error {
-	device, err := s.findDevice(ctx, volume, grant.LUN)
+	device, grant, err := s.grantedDevice(ctx, volume, grant)
 	if err != nil {
 		return err
 	}
+	release, err := s.identify(ctx, use, volume, grant.LUN, device)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := s.tune(ctx, use, volume, device.Path); err != nil {
 		return err
 	}

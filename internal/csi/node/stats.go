@@ -8,6 +8,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -22,7 +23,7 @@ func (s *Server) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVol
 }
 
 func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	disk, _, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
+	disk, mount, err := s.inUseAt(ctx, request.GetVolumeId(), request.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +36,9 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 		faults, err := s.faults(ctx, record)
 		if err != nil {
 			return nil, err
+		}
+		if why := leftOver(mount, record); why != "" {
+			faults = append(faults, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, reasonDeviceGone, why))
 		}
 		condition.Attach(response, len(faults) > 0, abnormal(faults))
 	}
@@ -51,6 +55,15 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 		{Unit: csi.VolumeUsage_INODES, Total: stats.TotalInodes, Used: stats.UsedInodes, Available: stats.AvailableInodes},
 	}
 	return response, nil
+}
+
+// leftOver says that a pod uses a mount from before its volume was staged again on another device, or "".
+func leftOver(mount provisioner.MountPoint, record nodereport.Record) string {
+	if record.Device == "" || mount.Source == record.Device {
+		return ""
+	}
+	return fmt.Sprintf("%s is mounted from %s, which was detached; volume %s is staged as %s now, and the pod must be restarted to use it",
+		mount.Target, mount.Source, record.VolumeName, record.Device)
 }
 
 // inUseAt returns the volume's disk and what is mounted at the path. Errors: NotFound where nothing is, with the disk nevertheless.

@@ -36,9 +36,11 @@ func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageV
 	}
 	unlock, err := s.lock(disk.VolumeName())
 	if err != nil {
+		s.stopWork(disk.VolumeName())
 		return err
 	}
 	defer unlock()
+	_ = s.takeUndelivered(disk.VolumeName())
 	return s.unstage(ctx, disk, path)
 }
 

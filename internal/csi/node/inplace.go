@@ -1,0 +1,162 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// published returns what is bound to the target, and the device behind it. The kubelet takes a volume for staged as long as any pod
+// wants it there, and does not call NodeStageVolume for the next pod, also if the node was fenced meanwhile. So what cannot be
+// published as it is staged is staged again in place, under the claim as it is now.
+func (s *Server) published(ctx context.Context, use usage, staging string) (source, device string, err error) {
+	for restaged := false; ; restaged = true {
+		var why string
+		source, device, why, err = s.staged(ctx, use, staging)
+		switch {
+		case err != nil:
+			return "", "", err
+		case why == "":
+			return source, device, nil
+		case restaged:
+			return "", "", provisioner.Errorf(provisioner.Unavailable, "volume %s was staged in place and cannot be published: %s", use.volume, why)
+		}
+		logr.FromContextOrDiscard(ctx).Info("staging a volume in place", "volumeName", use.volume, "stagingPath", staging, "reason", why)
+		if err := s.delivered(ctx, use.volume, func() error { return s.stageInPlace(ctx, use, staging) }); err != nil {
+			return "", "", inPlaceFailure(use.volume, why, err)
+		}
+	}
+}
+
+// staged returns what can be bound of a staged volume. why says what is wrong with it if it must be staged in place first.
+func (s *Server) staged(ctx context.Context, use usage, staging string) (source, device, why string, err error) {
+	record, recorded, err := s.record(use.disk)
+	if err != nil {
+		return "", "", "", err
+	}
+	recorded = recorded && record.BootID == s.options.BootID
+	if use.block {
+		if !recorded || !record.Block {
+			return "", "", "", refuse("volume %s is not staged as a raw block device", use.volume)
+		}
+		device, why, err := s.stagedBlockDevice(ctx, record)
+		return device, device, why, err
+	}
+	mount, mounted, err := s.mountAt(ctx, staging)
+	switch {
+	case err != nil:
+		return "", "", "", err
+	case !mounted && !(recorded && !record.Block && record.StagingPath == staging):
+		return "", "", "", refuse("volume %s is not staged at %s", use.volume, staging)
+	case recorded && record.Epoch > 0: // else V1 staged it, and nobody knows under which claim
+		if why, err = s.unusable(ctx, record, mount, mounted); why != "" || err != nil {
+			return "", "", why, err
+		}
+	}
+	return staging, mount.Source, "", s.checkLabel(use)
+}
+
+// unusable says why a pod cannot use the filesystem of a record, or "".
+func (s *Server) unusable(ctx context.Context, record nodereport.Record, mount provisioner.MountPoint, mounted bool) (string, error) {
+	if _, _, why, err := s.lasting(ctx, record); why != "" || err != nil {
+		return why, err
+	}
+	switch {
+	case !mounted:
+		return "nothing is mounted at " + record.StagingPath, nil
+	case mount.Source != record.Device:
+		return fmt.Sprintf("%s is mounted there, and the device is %s", mount.Source, record.Device), nil
+	case mount.Sealed && !record.ReadOnly:
+		return "its filesystem takes no writes", nil
+	}
+	if err := s.answers(ctx, record.Device); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}
+
+// lasting reads the claim at the API server and says why the record is not good any more, or "": its epoch has ended, or the report does
+// not say that the volume is staged under it, as after a kill.
+func (s *Server) lasting(ctx context.Context, record nodereport.Record) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, string, error) {
+	disk, err := parseID(record.VolumeID)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
+	}
+	volume, attachment, err := s.read(ctx, disk)
+	if errors.Is(err, provisioner.NotFound) {
+		return nil, nil, err.Error(), nil
+	}
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if why := epochOver(s.options.NodeName, s.options.Instance.VMID, record.Epoch, volume, attachment); why != "" {
+		return nil, nil, fmt.Sprintf("it was staged under epoch %d, which is over: %s", record.Epoch, why), nil
+	}
+	entries, err := s.options.Report.Entries(ctx)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	for _, entry := range entries {
+		if entry.VolumeName == record.VolumeName && entry.Epoch == record.Epoch && entry.Phase == apiv1.PhaseStaged {
+			return volume, attachment, "", nil
+		}
+	}
+	return nil, nil, fmt.Sprintf("the report does not name it as staged under epoch %d", record.Epoch), nil
+}
+
+// stagedBlockDevice returns the device of a volume that is staged as raw block. Nothing mounted holds the
+// device in its place, and its path may mean another disk after a detach; so it is found again.
+func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record) (device, why string, err error) {
+	_, attachment, why, err := s.lasting(ctx, record)
+	switch {
+	case why != "" || err != nil:
+		return "", why, err
+	case attachment == nil || attachment.Status.State != apiv1.AttachmentAttached || attachment.Status.LUN == nil:
+		return "", "its disk is not attached", nil
+	}
+	found, err := s.options.Host.Devices().Find(ctx, *attachment.Status.LUN)
+	if err != nil {
+		return "", "", fmt.Errorf("find device of volume %s: %w", record.VolumeName, err)
+	}
+	if found, err = s.part(ctx, found, record.Partition); err != nil {
+		return "", "", err
+	}
+	if found.Path != record.Device {
+		return "", fmt.Sprintf("it was staged as %s and is now %s", record.Device, found.Path), nil
+	}
+	return found.Path, "", nil
+}
+
+// stageInPlace does what NodeStageVolume does, and leaves record and entry behind if it fails: for the kubelet the volume stays staged, so
+// that it calls NodeUnstageVolume in the end, and the next NodePublishVolume continues.
+func (s *Server) stageInPlace(ctx context.Context, use usage, staging string) error {
+	volume, attachment, err := s.look(ctx, use.disk)
+	if err != nil {
+		return err
+	}
+	expected := s.mayStage(volume, attachment)
+	if expected.Verdict == Refuse {
+		return refuse("%s", expected.Reason)
+	}
+	volume, grant, err := s.announce(ctx, use, staging, expected.Epoch)
+	if err != nil {
+		return err
+	}
+	return s.useDevice(ctx, use, staging, volume, grant)
+}
+
+// inPlaceFailure is not final for the kubelet, because the volume is still staged for it.
+func inPlaceFailure(volume, why string, failure error) error {
+	switch {
+	case errors.Is(failure, provisioner.Conflict), errors.Is(failure, context.DeadlineExceeded), errors.Is(failure, context.Canceled):
+		return fmt.Errorf("stage volume %s in place (%s): %w", volume, why, failure)
+	default:
+		return provisioner.Errorf(provisioner.Unavailable, "stage volume %s in place (%s): %w", volume, why, failure)
+	}
+}
