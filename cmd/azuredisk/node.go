@@ -131,6 +131,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	// The parts outlast the order to stop by the wait for the volumes of a node that is leaving.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	context.AfterFunc(serving, machine.Close)
 	go func() {
 		select {
 		case <-ctx.Done():

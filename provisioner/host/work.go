@@ -40,6 +40,7 @@ func (w *work) setDone(done string) {
 type works struct {
 	mu       sync.Mutex
 	byDevice map[string]*work
+	closed   bool
 }
 
 // begin registers a command until end is called. A second command on the same device is a Conflict.
@@ -48,6 +49,9 @@ func (h *Host) begin(device, command string, stop func()) (w *work, end func(), 
 	defer h.works.mu.Unlock()
 	if other := h.works.byDevice[device]; other != nil {
 		return nil, nil, provisioner.Errorf(provisioner.Conflict, "run %s on %s: %s", command, device, h.describe(other))
+	}
+	if h.works.closed {
+		return nil, nil, provisioner.Errorf(provisioner.Unavailable, "run %s on %s: the process is about to end", command, device)
 	}
 	w = &work{command: command, started: h.options.Clock.Now(), stop: stop}
 	if h.works.byDevice == nil {
@@ -59,6 +63,19 @@ func (h *Host) begin(device, command string, stop func()) (w *work, end func(), 
 		defer h.works.mu.Unlock()
 		delete(h.works.byDevice, device)
 	}, nil
+}
+
+// Close ends the checks that run, and lets no further command begin that changes a filesystem: a process that is to end does not wait for
+// them.
+func (h *Host) Close() {
+	h.works.mu.Lock()
+	defer h.works.mu.Unlock()
+	h.works.closed = true
+	for _, w := range h.works.byDevice {
+		if w.stop != nil {
+			w.stop()
+		}
+	}
 }
 
 func (h *Host) describe(w *work) string {

@@ -128,18 +128,31 @@ func TestTheProgressOfACheckIsRead(t *testing.T) {
 	}
 }
 
-func TestStopEndsACheck(t *testing.T) {
-	c := replace(t, "e2fsck", "exit 0")
-	fss := host.New(host.Options{}).Filesystems()
-	fss.Stop("/dev/null") // nothing runs
-	result := make(chan error, 1)
-	go func() {
-		result <- fss.Check(t.Context(), "/dev/null", provisioner.Filesystem{Type: "ext4", UUID: uuid})
-	}()
-	c.awaitStart()
-	fss.Stop("/dev/null")
-	if err := <-result; !errors.Is(err, provisioner.Unavailable) || !strings.Contains(err.Error(), "stopped") {
-		t.Errorf("Check = %v, want Unavailable because it was stopped", err)
+func TestACheckCanBeEnded(t *testing.T) {
+	for name, end := range map[string]func(*host.Host){
+		"by Stop":  func(h *host.Host) { h.Filesystems().Stop("/dev/null") },
+		"by Close": func(h *host.Host) { h.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := replace(t, "e2fsck", "exit 0")
+			h := host.New(host.Options{})
+			h.Filesystems().Stop("/dev/null") // nothing runs
+			check := func() error {
+				return h.Filesystems().Check(t.Context(), "/dev/null", provisioner.Filesystem{Type: "ext4", UUID: uuid})
+			}
+			result := make(chan error, 1)
+			go func() { result <- check() }()
+			c.awaitStart()
+			end(h)
+			if err := <-result; !errors.Is(err, provisioner.Unavailable) || !strings.Contains(err.Error(), "stopped") {
+				t.Errorf("Check = %v, want Unavailable because it was stopped", err)
+			}
+			if name == "by Close" {
+				if err := check(); !errors.Is(err, provisioner.Unavailable) {
+					t.Errorf("a check after Close: %v, want Unavailable", err)
+				}
+			}
+		})
 	}
 }
 
