@@ -18,6 +18,8 @@ func nodeRows() []row[nodeWorld] {
 	return rows
 }
 
+const ofAnotherDisk = "what is staged under the name of the volume is another disk"
+
 func stageRows() []row[nodeWorld] {
 	const rpc = "NodeStageVolume"
 	asked := func(change func(*csi.NodeStageVolumeRequest)) func(nodeWorld) error {
@@ -42,6 +44,8 @@ func stageRows() []row[nodeWorld] {
 		{rpc, "the kernel refuses a device setting, or the disk does not have it", codes.InvalidArgument, with(map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "x"})},
 		{rpc, "the volume does not exist, or the ID is no disk's", codes.NotFound, asked(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = "nonsense" })},
 		{rpc, "the node is not the one that may use the volume, or may no more", codes.FailedPrecondition, where(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-b" })},
+		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, where(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk.ResourceGroup = "other" })},
+		{rpc, ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().stage(w.Context(), nil) }},
 		{rpc, "the device has another size than the volume", codes.FailedPrecondition, in(func(k *kernel) { k.size = 2 << 30 })},
 		{rpc, "the device carries something else than the volume's filesystem, or is blank and should not be", codes.FailedPrecondition, in(func(k *kernel) { k.found.Type = "xfs" })},
 		{rpc, "the disk has no partition of the number", codes.FailedPrecondition, with(map[string]string{"partition": "3"})},
@@ -67,6 +71,7 @@ func useRows() []row[nodeWorld] {
 			return errors.Join(w.unstage(volumeID, w.staging()), w.unstage(volumeID, w.staging()), w.unstage("nonsense", w.staging()))
 		}},
 		{"NodeUnstageVolume", "volume ID or staging path are missing; the path is not absolute or has detours", codes.InvalidArgument, func(w nodeWorld) error { return w.unstage(volumeID, "") }},
+		{"NodeUnstageVolume", "another disk is staged at the path", codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().unstage(volumeID, w.staging()) }},
 		{"NodeUnstageVolume", "the volume is still published to a pod, something holds its device, or another call is at work", codes.Aborted, func(w nodeWorld) error {
 			return w.inUse().unstage(volumeID, w.staging())
 		}},
@@ -82,6 +87,7 @@ func useRows() []row[nodeWorld] {
 			return w.inUse().publish(func(r *csi.NodePublishVolumeRequest) { r.Readonly = true })
 		}},
 		{"NodePublishVolume", "the volume is not staged here", codes.FailedPrecondition, func(w nodeWorld) error { return w.publish(nil) }},
+		{"NodePublishVolume", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().publish(nil) }},
 		{"NodePublishVolume", "the access mode allows one pod, and another one has the volume", codes.FailedPrecondition, func(w nodeWorld) error { return w.inUse().publish(second) }},
 		{"NodePublishVolume", "the claim under which it was staged has ended, and the volume cannot be staged again in place yet", codes.Unavailable, func(w nodeWorld) error {
 			w.must(w.stage(w.Context(), nil))
@@ -101,10 +107,12 @@ func lookRows() []row[nodeWorld] {
 		{"NodeGetVolumeStats", "the volume is at the path", codes.OK, func(w nodeWorld) error { return w.inUse().stats(volumeID, w.target()) }},
 		{"NodeGetVolumeStats", "volume ID or path are missing", codes.InvalidArgument, func(w nodeWorld) error { return w.stats(volumeID, "") }},
 		{"NodeGetVolumeStats", "the volume is not at the path, or the ID is no disk's", codes.NotFound, func(w nodeWorld) error { return w.stats(volumeID, w.target()) }},
+		{"NodeGetVolumeStats", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().stats(volumeID, w.target()) }},
 
 		{"NodeGetVolumeHealth", "the volume is published to this node; the answer says what is wrong with it", codes.OK, func(w nodeWorld) error { return w.inUse().health(volumeID) }},
 		{"NodeGetVolumeHealth", "the volume ID is missing", codes.InvalidArgument, func(w nodeWorld) error { return w.health("") }},
 		{"NodeGetVolumeHealth", "the volume is not published to this node, or the ID is no disk's", codes.NotFound, func(w nodeWorld) error { return w.health("nonsense") }},
+		{"NodeGetVolumeHealth", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().health(volumeID) }},
 		{"NodeGetVolumeHealth", "the API server cannot be reached, and the volume is not staged here", codes.Unavailable, func(w nodeWorld) error { w.unreachable(); return w.health(volumeID) }},
 
 		{"NodeGetStorageHealth", "at any time", codes.OK, func(w nodeWorld) error {
@@ -119,6 +127,7 @@ func lookRows() []row[nodeWorld] {
 			w.must(w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.VolumeContext = map[string]string{"partition": "1"} }))
 			return w.expand(w.staging(), 2<<30)
 		}},
+		{"NodeExpandVolume", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().expand(w.target(), 1<<30) }},
 		{"NodeExpandVolume", "the device does not show the size yet", codes.Unavailable, func(w nodeWorld) error { return w.inUse().expand(w.target(), 2<<30) }},
 		{"NodeExpandVolume", "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error {
 			w.inUse()

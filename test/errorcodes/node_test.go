@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ type nodeWorld struct {
 	server *node.Server
 	api    client.WithWatch
 	dir    string
+	// records of the node plug-in.
+	records nodereport.Records
 	// failing is what the API server answers to reads; nil for the truth.
 	failing *error
 }
@@ -52,8 +55,11 @@ func newNodeWorld(t *testing.T) nodeWorld {
 	const namespace = "azure-disk-csi"
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
-		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30},
-		Status:     apiv1.AzVolumeStatus{SizeBytes: 1 << 30, Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1"},
+		},
+		Status: apiv1.AzVolumeStatus{SizeBytes: 1 << 30, Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},
@@ -80,6 +86,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 	})
 	records := nodereport.Records{Dir: filepath.Join(w.dir, "staged")}
 	spec := apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "1"}
+	w.records = records
 	w.server = node.New(node.Options{
 		NodeName: thisNode, DriverName: "disk.csi.azure.com", Namespace: namespace, BootID: "boot", Client: api, Host: w.kernel, Records: records,
 		Instance: spec, Limit: node.Limit{Patience: time.Minute}, Expansion: true,
@@ -187,6 +194,17 @@ func (w nodeWorld) inUse() nodeWorld {
 	w.Helper()
 	w.must(w.stage(w.Context(), nil))
 	w.must(w.publish(nil))
+	return w
+}
+
+// ofAnother stages and publishes the volume, and then makes its record out to another disk.
+func (w nodeWorld) ofAnother() nodeWorld {
+	w.Helper()
+	w.inUse()
+	record, _, err := w.records.Get(volume)
+	w.must(err)
+	record.VolumeID = strings.Replace(volumeID, "/resourceGroups/rg/", "/resourceGroups/other/", 1)
+	w.must(w.records.Put(record))
 	return w
 }
 
