@@ -5,11 +5,13 @@ import (
 )
 
 // AzVolume is one Azure managed disk that the driver manages. Its name is the
-// disk's name in lower case.
+// disk's name in lower case, a dash, and a hash of the disk's resource ID, so that
+// two disks of one name have two AzVolumes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=azv,categories=azuredisk
+// +kubebuilder:selectablefield:JSONPath=`.spec.disk.name`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.status.sizeBytes`,priority=1
 // +kubebuilder:printcolumn:name="SKU",type=string,JSONPath=`.spec.disk.skuName`
@@ -24,7 +26,7 @@ import (
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.kind`,priority=1
 // +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.time`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 80",message="the name of an AzVolume is the disk's name and at most 80 characters long"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of an AzVolume is made of the disk's name and a hash of its resource ID, and is at most 63 characters long"
 // +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be taken back to no less than what the disk has: Azure cannot shrink a disk"
 type AzVolume struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -56,7 +56,7 @@ func TestVolumeSpecRules(t *testing.T) {
 		"no shares at all":          {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 0; v.Spec.MaxMountReplicaCount = -1 }, "greater than or equal to 1"},
 		"no size":                   {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
 		"two sources":               {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a", SnapshotURI: "b"} }, "exactly one"},
-		"a name that is too long":   {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 81) }, "at most 80"},
+		"a name that is too long":   {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 64) }, "at most 63"},
 		"a filesystem of no use":    {func(v *apiv1.AzVolume) { v.Spec.Disk.FSType = "ntfs" }, "Unsupported value"},
 	} {
 		t.Run(name, func(t *testing.T) {

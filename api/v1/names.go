@@ -10,17 +10,15 @@ import (
 
 const maxNameLength = validation.DNS1123SubdomainMaxLength
 
-// VolumeName returns the name of the AzVolume for a disk with the given resource
-// name at Azure: the disk's name in lower case. Azure disk names may hold
-// underscores, which Kubernetes names may not; such a name gets its odd
-// characters replaced and a hash of the whole name appended, so that two disks
-// never share an AzVolume.
-func VolumeName(diskName string) string {
-	lower := strings.ToLower(diskName)
-	if len(validation.IsDNS1123Subdomain(lower)) == 0 {
-		return lower
-	}
-	return legalName(lower, 63)
+// maxVolumeName is the length of a label's value, so that tools can label other objects with an AzVolume's name.
+const maxVolumeName = validation.LabelValueMaxLength
+
+// VolumeName returns the name of the AzVolume for a disk at Azure: the disk's name, made legal and short enough for Kubernetes, and a hash of the whole
+// resource ID without regard to case. Two disks of one name, in two resource groups or subscriptions, have two AzVolumes. It depends on nothing but the ID,
+// so all programs of the driver agree on it.
+func VolumeName(subscriptionID, resourceGroup, diskName string) string {
+	id := strings.ToLower(subscriptionID + "/" + resourceGroup + "/" + diskName)
+	return legalName(strings.ToLower(diskName), id, maxVolumeName)
 }
 
 // AttachmentName returns the name of the AzVolumeAttachment of a volume and a
@@ -30,11 +28,12 @@ func AttachmentName(volumeName, nodeName string) string {
 	if len(name) <= maxNameLength {
 		return name
 	}
-	return legalName(name, maxNameLength)
+	return legalName(name, name, maxNameLength)
 }
 
-func legalName(s string, limit int) string {
-	sum := sha256.Sum256([]byte(s))
+// legalName returns s with the characters that a Kubernetes name cannot hold replaced, cut to the limit, and with a hash of identity at its end.
+func legalName(s, identity string, limit int) string {
+	sum := sha256.Sum256([]byte(identity))
 	suffix := "-" + hex.EncodeToString(sum[:])[:10]
 	mapped := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

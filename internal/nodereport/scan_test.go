@@ -3,13 +3,16 @@ package nodereport
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -130,8 +133,46 @@ func TestScanNamesStagingMountsByTheKubeletsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := scanner.scan(t.Context())
-	if err != nil || len(found.mounted) != 1 || found.mounted["pvc-1"].Source != "/dev/sdc" {
-		t.Errorf("mounted = %v, %v", found.mounted, err)
+	if err != nil || len(found.mounted) != 1 || found.mounted[volumeNameOf(t, volumeID)].Source != "/dev/sdc" {
+		t.Errorf("mounted = %v, %v; want /dev/sdc for %s alone", found.mounted, err, volumeID)
+	}
+}
+
+func volumeNameOf(t *testing.T, id string) string {
+	t.Helper()
+	disk, err := volumehandle.Parse(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disk.VolumeName()
+}
+
+// Without the resource group in the name of the volume, the entry of one would stand for both, and go with the first that is unstaged.
+func TestTwoDisksOfOneNameThatTheV1DriverStagedHaveTwoEntries(t *testing.T) {
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	ids := map[string]string{"/dev/sdc": volumeID, "/dev/sdd": strings.Replace(volumeID, "/resourceGroups/", "/resourceGroups/another-", 1)}
+	for device, id := range ids {
+		target := filepath.Join(scanner.KubeletDir, "plugins/kubernetes.io/csi", scanner.DriverName, filepath.Base(device), "globalmount")
+		if err := os.MkdirAll(target, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(target), "vol_data.json"), fmt.Appendf(nil, `{"volumeHandle":%q}`, id), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mounts.points = append(mounts.points, provisioner.MountPoint{Source: device, Target: target})
+	}
+	found, err := scanner.scan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, _ := compare(nil, found)
+	got := map[string]string{}
+	for _, entry := range entries {
+		got[entry.Device] = entry.VolumeName
+	}
+	if len(got) != 2 || got["/dev/sdc"] != volumeNameOf(t, ids["/dev/sdc"]) || got["/dev/sdd"] != volumeNameOf(t, ids["/dev/sdd"]) {
+		t.Errorf("volumes by device: %v, want one entry for each of %v", got, ids)
 	}
 }
 

@@ -30,7 +30,9 @@ func node(name string, change ...func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode 
 	return n
 }
 
-func attachment(volume, nodeName string, role apiv1.Role, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+// attachment is of the disk whose ID is diskURI(disk).
+func attachment(disk, nodeName string, role apiv1.Role, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+	volume := volumeName(diskURI(disk))
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiv1.DefaultNamespace, Name: apiv1.AttachmentName(volume, nodeName)},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: nodeName, Role: role, Epoch: 1},

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 const (
@@ -230,11 +231,11 @@ func (v *View) get(ctx context.Context, namespace, name string, object client.Ob
 // servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.
 func (v *View) servesInTree() bool { return v.DriverName == apiv1.GroupName }
 
-// volumeName returns the name of the AzVolume for a volume handle.
+// volumeName returns the name of the AzVolume for a volume handle; "" for what is not the ID of a disk.
 func volumeName(diskURI string) string {
-	name := diskURI[strings.LastIndexByte(diskURI, '/')+1:]
-	if name == "" {
+	disk, err := volumehandle.Parse(diskURI)
+	if err != nil {
 		return ""
 	}
-	return apiv1.VolumeName(name)
+	return disk.VolumeName()
 }

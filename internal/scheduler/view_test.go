@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,8 +67,11 @@ func TestVolumesOfAPod(t *testing.T) {
 	inTree := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-old"}}
 	inTree.Spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("Old")}
 
+	twin := strings.Replace(diskURI("data"), "/resourceGroups/", "/resourceGroups/another-", 1)
+
 	_, config := startAPI(t,
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("Data")),
+		claim("twin", "pv-twin", "ours"), volume("pv-twin", driver, twin),
 		claim("logs", "pv-logs", "ours"), volume("pv-logs", driver, diskURI("logs")),
 		claim("foreign", "pv-foreign", "theirs"), volume("pv-foreign", "file.csi.azure.com", "x#y"),
 		claim("waiting", "", "ours"), claim("waiting-foreign", "", "theirs"), claim("lost", "pv-gone", "ours"),
@@ -107,18 +111,19 @@ func TestVolumesOfAPod(t *testing.T) {
 		want []Volume
 	}{
 		"a pod without volumes":                                {pod(), nil},
-		"a claim with a primary, replicas and failures":        {pod("data"), []Volume{{Name: "data", Nodes: data}}},
-		"all of the volumes count":                             {pod("data", "logs"), []Volume{{Name: "data", Nodes: data}, {Name: "logs", Nodes: logs}}},
-		"a claim that is mounted twice counts once":            {pod("logs", "logs"), []Volume{{Name: "logs", Nodes: logs}}},
-		"a volume of another driver does not count":            {pod("foreign", "logs"), []Volume{{Name: "logs", Nodes: logs}}},
+		"a claim with a primary, replicas and failures":        {pod("data"), []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
+		"another disk of the name, in another resource group":  {pod("twin"), []Volume{{Name: volumeName(twin), Nodes: map[string]Presence{}}}},
+		"all of the volumes count":                             {pod("data", "logs"), []Volume{{Name: volumeName(diskURI("data")), Nodes: data}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
+		"a claim that is mounted twice counts once":            {pod("logs", "logs"), []Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
+		"a volume of another driver does not count":            {pod("foreign", "logs"), []Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
 		"a claim that waits for its first consumer":            {pod("waiting"), []Volume{{}}},
 		"a claim that waits for another driver":                {pod("waiting-foreign"), nil},
 		"a claim that does not exist":                          {pod("missing"), nil},
 		"a claim whose volume does not exist":                  {pod("lost"), nil},
 		"a volume that is no CSI volume":                       {pod("local"), nil},
-		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: "old", Nodes: map[string]Presence{}}}},
-		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{Name: "data", Nodes: data}}},
-		"an ephemeral claim, and one that somebody else made":  {ephemeralPod, []Volume{{Name: "scratch", Nodes: map[string]Presence{}}}},
+		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]Presence{}}}},
+		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
+		"an ephemeral claim, and one that somebody else made":  {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]Presence{}}}},
 		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
 		"a pod of another namespace does not see these claims": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
 	}

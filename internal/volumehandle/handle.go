@@ -54,4 +54,6 @@ func (h Handle) String() string {
 func (h Handle) Same(other Handle) bool { return strings.EqualFold(h.String(), other.String()) }
 
 // VolumeName returns the name of the disk's AzVolume.
-func (h Handle) VolumeName() string { return apiv1.VolumeName(h.DiskName) }
+func (h Handle) VolumeName() string {
+	return apiv1.VolumeName(h.SubscriptionID, h.ResourceGroup, h.DiskName)
+}

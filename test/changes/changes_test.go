@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 	"github.com/azuredisk-csi/azuredisk/test/stack"
 )
@@ -150,8 +151,10 @@ func (l *lab) patches(v *csi.Volume) int {
 
 func (l *lab) azVolume(v *csi.Volume) *apiv1.AzVolume {
 	l.Helper()
+	disk, err := volumehandle.Parse(v.GetVolumeId())
+	l.must(err)
 	found := &apiv1.AzVolume{}
-	l.must(l.Kube.Get(l.bounded(), client.ObjectKey{Namespace: l.Namespace, Name: filepath.Base(v.GetVolumeId())}, found))
+	l.must(l.Kube.Get(l.bounded(), client.ObjectKey{Namespace: l.Namespace, Name: disk.VolumeName()}, found))
 	return found
 }
 

@@ -261,7 +261,9 @@ func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.
 	return claim, pv
 }
 
-func attachment(namespace, volume, node string) *apiv1.AzVolumeAttachment {
+// attachment is of the disk of a claim of boundClaim.
+func attachment(namespace, claim, node string) *apiv1.AzVolumeAttachment {
+	volume := apiv1.VolumeName("s", "g", claim)
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -63,7 +64,7 @@ func (w controllerWorld) untilFailed() context.Context {
 		defer close(over)
 		_ = wait.PollUntilContextTimeout(w.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			v := &apiv1.AzVolume{}
-			err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: w.name}, v)
+			err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: controlplane.VolumeName(w.name)}, v)
 			return err == nil && v.Status.Error != nil, nil
 		})
 	}()
@@ -126,6 +127,20 @@ func (w controllerWorld) disk(change func(*provisioner.Disk)) string {
 	}
 	w.plane.Cloud.AddDisk(d)
 	return d.ID
+}
+
+// ofAnother returns a disk whose AzVolume is made out to one in another resource group.
+func (w controllerWorld) ofAnother() string {
+	w.Helper()
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.plane.Namespace, Name: controlplane.VolumeName(w.name)},
+		Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30, Disk: apiv1.DiskParameters{
+			SubscriptionID: controlplane.Subscription, ResourceGroup: "other", Name: w.name, SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None",
+		}},
+	}
+	w.must(w.plane.Client.Create(w.Context(), v))
+	w.Cleanup(func() { _ = w.plane.Client.Delete(context.Background(), v) })
+	return w.disk(nil)
 }
 
 func (w controllerWorld) missing() string { return controlplane.DiskID(w.name) }

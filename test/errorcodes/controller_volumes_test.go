@@ -2,7 +2,6 @@ package errorcodes
 
 import (
 	"context"
-	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -120,7 +119,7 @@ func deleteRows() []row[controllerWorld] {
 		{rpc, "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return w.remove(w.Context(), "") }},
 		{rpc, "a node uses the volume, or is about to", codes.FailedPrecondition, func(w controllerWorld) error { return w.remove(w.Context(), w.used(nil)) }},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
-			return w.remove(w.Context(), strings.Replace(w.volume(nil), "/resourceGroups/rg/", "/resourceGroups/other/", 1))
+			return w.remove(w.Context(), w.ofAnother())
 		}},
 		{rpc, "a disk that the driver has not seen yet cannot be read", codes.Unavailable, func(w controllerWorld) error {
 			handle := w.disk(nil)
@@ -181,7 +180,7 @@ func publishRows() []row[controllerWorld] {
 			return w.publish(w.Context(), handle, nodeA, nil)
 		}},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
-			return w.publish(w.Context(), strings.Replace(w.volume(nil), "/resourceGroups/rg/", "/resourceGroups/other/", 1), nodeA, nil)
+			return w.publish(w.Context(), w.ofAnother(), nodeA, nil)
 		}},
 		{rpc, "the VM has no free slot, or the disk no free share", codes.ResourceExhausted, func(w controllerWorld) error {
 			w.refuse(fake.AttachmentsAttach, provisioner.InsufficientCapacity)
@@ -227,7 +226,7 @@ func unpublishRows() []row[controllerWorld] {
 			return w.plane.Unpublish(w.shortly(), handle, nodeA)
 		}},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
-			return w.plane.Unpublish(w.Context(), strings.Replace(w.volume(nil), "/resourceGroups/rg/", "/resourceGroups/other/", 1), nodeA)
+			return w.plane.Unpublish(w.Context(), w.ofAnother(), nodeA)
 		}},
 	}
 }

@@ -28,9 +28,11 @@ import (
 
 const (
 	thisNode = "node-a"
-	volume   = "pvc-1"
 	volumeID = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 )
+
+// volume is the name of the AzVolume of volumeID.
+var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 
 // nodeWorld is a node plug-in to which a volume is published: its disk is attached, and nothing is mounted yet.
 type nodeWorld struct {

@@ -23,10 +23,12 @@ import (
 )
 
 const (
-	volume   = "pvc-1"
 	volumeID = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 	lun      = int32(5)
 )
+
+// volume is the name of the AzVolume of volumeID.
+var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 
 // publish does what ControllerPublishVolume does: the claim, and the attachment, which Azure has accepted.
 func (m *machine) publish(epoch int64) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {
@@ -36,7 +38,7 @@ func (m *machine) publish(epoch int64) (*apiv1.AzVolume, *apiv1.AzVolumeAttachme
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: volume},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: volume, SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None"},
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1", SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None"},
 		},
 	}
 	a := &apiv1.AzVolumeAttachment{

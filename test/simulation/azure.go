@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -19,9 +20,12 @@ const (
 	slots        = 4
 )
 
-func vmOf(node string) string     { return prefix + "virtualMachines/" + node }
-func diskOf(volume string) string { return prefix + "disks/" + volume }
-func lastOf(id string) string     { return id[strings.LastIndex(id, "/")+1:] }
+func vmOf(node string) string { return prefix + "virtualMachines/" + node }
+func lastOf(id string) string { return id[strings.LastIndex(id, "/")+1:] }
+
+// volumeOf returns the name of the AzVolume of a disk, and diskOf the ID of the disk of an AzVolume.
+func volumeOf(disk string) string { return apiv1.VolumeName(subscription, group, lastOf(disk)) }
+func diskOf(volume string) string { return prefix + "disks/" + volume[:strings.LastIndex(volume, "-")] }
 
 // platform is what the simulation knows of the platform beyond what the platform tells the driver.
 type platform struct {

@@ -78,7 +78,7 @@ func (w *world) asAsked() string {
 			return v.name + " waits to be modified"
 		}
 		for _, d := range w.azure.state().Disks {
-			if lastOf(d.ID) != v.name {
+			if volumeOf(d.ID) != v.name {
 				continue
 			}
 			is := object.Status.Applied

@@ -109,7 +109,7 @@ func newWorld(seed uint64, options Options) *world {
 		w.addMachine(fmt.Sprintf("node-%d", i))
 	}
 	for i := range 1 + w.random.IntN(3) {
-		v := &volumeModel{name: fmt.Sprintf("vol-%d", i), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
+		v := &volumeModel{name: volumeOf(fmt.Sprintf("vol-%d", i)), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
 		v.replicas = w.random.IntN(v.shares)
 		v.retained = w.people && w.random.IntN(2) == 0
 		if v.several = seed%5 == 0 && v.shares > 1; v.several {
@@ -181,7 +181,7 @@ func (w *world) create(v *volumeModel) {
 	p := w.processes[0]
 	v.creation = w.begin(p.owner, "CreateVolume "+v.name, time.Minute, func(ctx context.Context) error {
 		_, err := p.csi.CreateVolume(ctx, &csi.CreateVolumeRequest{
-			Name: v.name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{v.capability()},
+			Name: lastOf(diskOf(v.name)), CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{v.capability()},
 			Parameters: map[string]string{"skuName": "Premium_LRS", "maxShares": fmt.Sprint(v.shares), "maxMountReplicaCount": fmt.Sprint(v.replicas)},
 			AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
 				{Segments: map[string]string{"topology." + driverName + "/zone": location + "-1"}},

@@ -402,7 +402,7 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 	if err != nil {
 		return err
 	}
-	k.m.w.maysMount(k.m, lastOf(d.disk))
+	k.m.w.maysMount(k.m, volumeOf(d.disk))
 	k.m.mounts[target] = provisioner.MountPoint{Source: path, Target: target, FSType: fsType}
 	return nil
 }
@@ -416,7 +416,7 @@ func (k mounts) Bind(ctx context.Context, path, target string, _ bool, _ []strin
 	if err != nil {
 		return err
 	}
-	k.m.w.mayUse(k.m, lastOf(d.disk))
+	k.m.w.mayUse(k.m, volumeOf(d.disk))
 	k.m.mounts[target] = provisioner.MountPoint{Source: path, Target: target}
 	return nil
 }

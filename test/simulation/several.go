@@ -60,7 +60,7 @@ func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 func (w *world) takenFrom(vm, disk string) {
 	m := w.machine(lastOf(vm))
 	m.look()
-	if m.writes(lastOf(disk)) {
+	if m.writes(volumeOf(disk)) {
 		w.broken("law 3: %s is detached from %s, which writes to it", lastOf(disk), m.name)
 	}
 }

@@ -89,9 +89,9 @@ func (p *publisher) expect(t *testing.T, want ...string) {
 	}
 }
 
-func reconcileOf(t *testing.T, r *Reconciler, volume string) {
+func reconcileOf(t *testing.T, r *Reconciler, disk string) {
 	t.Helper()
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: volume}}); err != nil {
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named(disk)}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -148,10 +148,14 @@ func inline(uri string, change ...func(*corev1.AzureDiskVolumeSource)) corev1.Vo
 	return corev1.VolumeSource{AzureDisk: source}
 }
 
+// named returns the name of the AzVolume of a disk in the resource group of most tests.
+func named(disk string) string { return apiv1.VolumeName("s", "rg", disk) }
+
 // volume is an adopted disk that nodes have as primaries; of one node it has the claim, unless it is for several.
-func volume(group, name string, access apiv1.AccessPattern, nodes ...string) []client.Object {
+func volume(disk string, access apiv1.AccessPattern, nodes ...string) []client.Object {
+	name := named(disk)
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: apiv1.AzVolumeSpec{
-		Origin: apiv1.OriginAdopted, Access: access, Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: group, Name: name, MaxShares: 5},
+		Origin: apiv1.OriginAdopted, Access: access, Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: disk, MaxShares: 5},
 	}}
 	objects := []client.Object{v}
 	for _, node := range nodes {
@@ -193,27 +197,27 @@ func TestAVolumeOfSeveralPersistentVolumesIsPublishedByThatOfItsPods(t *testing.
 			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
 		},
 		"a volume that is used stays, whatever else there is of its disk": {
-			append(volume("rg", "vol", single, "a"),
+			append(volume("vol", single, "a"),
 				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
 				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimed("new")),
 			), nil,
 		},
 		"two namespaces share a disk": {
-			append(volume("rg", "vol", apiv1.AccessMultiNode, "a"),
+			append(volume("vol", apiv1.AccessMultiNode, "a"),
 				persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"), persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"),
 				claim("one", "data", "1", "1-one"), claim("two", "data", "2", "2-two"),
 				pod("one", "p", "a", claimed("data")), pod("two", "p", "b", claimed("data")),
 			), []string{"publish " + disk("rg", "vol") + " to b by 2-two, read only false"},
 		},
 		"another disk of the same name is none of it": {
-			append(volume("rg", "vol", single),
+			append(volume("vol", single),
 				persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"), persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"),
 				claim("one", "data", "1", "1-other"), claim("two", "data", "2", "2-own"),
 				pod("one", "p", "a", claimed("data")), pod("two", "p", "b", claimed("data")),
 			), []string{"publish " + disk("rg", "vol") + " to b by 2-own, read only false"},
 		},
 		"a claim that is bound to another volume meanwhile brings no pods": {
-			append(volume("rg", "vol", single, "a"),
+			append(volume("vol", single, "a"),
 				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"), pod("apps", "p", "a", claimed("data")),
 			), []string{"unpublish " + disk("rg", "vol") + " from a"},
 		},
@@ -238,12 +242,12 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 		"goes to the pod's node": {driver,
 			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))}, []string{"publish " + disk("rg", "Vol") + " to a by , read only true"}},
 		"stays while the pod is there, although the node has just been started and has not mounted it": {driver,
-			append(volume("rg", "vol", single, "a"), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
+			append(volume("vol", single, "a"), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
 		"goes when the pod is gone": {driver,
-			append(volume("rg", "vol", single, "a"), pod("apps", "p", "b", inline(disk("rg", "vol")))),
+			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("rg", "vol")))),
 			[]string{"publish " + disk("rg", "vol") + " to b by , read only false", "unpublish " + disk("rg", "vol") + " from a"}},
 		"of another resource group is another one": {driver,
-			append(volume("rg", "vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
+			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
 			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
 		"and has a claim for as well is published once": {driver,
 			[]client.Object{
@@ -262,14 +266,14 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 	t.Run("and brings its pod's changes to its volume", func(t *testing.T) {
 		r, _ := setUp(t, driver)
 		names, err := r.ofPod(t.Context(), pod("apps", "p", "a", inline(disk("rg", "Vol")), inline("https://account.blob.core.windows.net/vhds/x.vhd")))
-		if err != nil || !slices.Equal(names, []string{"vol"}) {
-			t.Errorf("%v, %v", names, err)
+		if err != nil || !slices.Equal(names, []string{named("vol")}) {
+			t.Errorf("got %v, %v, want %s", names, err, named("vol"))
 		}
 	})
 }
 
 func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
-	objects := append(volume("rg", "vol", apiv1.AccessMultiNode, "c"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"))
+	objects := append(volume("vol", apiv1.AccessMultiNode, "c"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"))
 	for _, node := range []string{"a", "b", "c"} {
 		objects = append(objects, readyNode(node), report(node))
 	}
@@ -294,11 +298,11 @@ func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
 
 // What is published to one node at a time is not offered to the next one while the last one has it.
 func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
-	objects := append(volume("rg", "vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 		readyNode("a"), readyNode("b"), report("a"), report("b"), pod("apps", "p", "b", claimed("data")))
 	r, calls := setUp(t, driver, objects...)
 	calls.before = func(context.Context, string) error { return errors.New("not now") }
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vol"}}); err == nil {
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
 		t.Error("no error, so that nobody tries again")
 	}
 	calls.expect(t, "unpublish "+disk("rg", "vol")+" from a")
@@ -306,13 +310,13 @@ func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
 
 // That a node has looked at its mounts, or has no report any more, says something of what its report does not name.
 func TestAScanOfANodeIsAnEventForAllThatItHas(t *testing.T) {
-	objects := append(volume("rg", "attached", apiv1.AccessMultiNode, "a"), volume("rg", "elsewhere", apiv1.AccessMultiNode, "b")...)
-	cutShort := volume("rg", "claimed", apiv1.AccessSingleNode, "a")[:1] // and its attachment was not made before somebody died
+	objects := append(volume("attached", apiv1.AccessMultiNode, "a"), volume("elsewhere", apiv1.AccessMultiNode, "b")...)
+	cutShort := volume("claimed", apiv1.AccessSingleNode, "a")[:1] // and its attachment was not made before somebody died
 	r, _ := setUp(t, driver, append(append(objects, cutShort...), pod("apps", "p", "a", inline(disk("rg", "wanted"))))...)
 	names, err := r.onNode("ns")(t.Context(), report("a"))
 	slices.Sort(names)
-	if err != nil || !slices.Equal(names, []string{"attached", "claimed", "wanted"}) {
-		t.Errorf("%v, %v", names, err)
+	if err != nil || !slices.Equal(names, []string{named("attached"), named("claimed"), named("wanted")}) {
+		t.Errorf("got %v, %v, want those of attached, claimed and wanted", names, err)
 	}
 }
 

@@ -59,8 +59,7 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 	return nil
 }
 
-// isOf says whether the AzVolume is that of a disk. Disks of one name in several resource groups have the same, and it is the first one's that was
-// published; while there is none it may become any one's.
+// isOf says whether the AzVolume, if there is one, is that of a disk of its name. One that was made by hand need not be.
 func (o *observed) isOf(disk volumehandle.Handle) bool {
 	return o.Volume == nil || volumehandle.Of(o.Volume.Spec.Disk).Same(disk)
 }

@@ -137,6 +137,27 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 	}
 }
 
+// Of an attachment whose AzVolume is lost only the name of the volume is known. Another resource group's disk of the same name must stay.
+func TestTheDiskOfALostVolumeIsNotMistakenForAnotherOfItsName(t *testing.T) {
+	const other, own = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-0", compute + "disks/pvc-0"
+	cloud := fake.New(fake.Options{})
+	vm := provisioner.Instance{ID: lostVM, Size: "Standard_M128s"}
+	for i, id := range []string{other, own} {
+		cloud.AddDisk(provisioner.Disk{ID: id, MaxShares: 3})
+		vm.DataDisks = append(vm.DataDisks, provisioner.Attachment{DiskID: id, LUN: int32(i)})
+	}
+	cloud.AddVM(vm)
+	volume := apiv1.VolumeName("s", "g", "pvc-0")
+	for name, job := range map[string]runner.Func{"detach": newDiskWork(cloud).detach(volume, "", lostVM, ""), "fence": newDiskWork(cloud).fence(volume, "", lostVM, "")} {
+		if truth, err := job(t.Context(), func(provisioner.Operation) {}); err != nil || truth.Attached {
+			t.Errorf("%s: %+v, %v; want the disk detached", name, truth, err)
+		}
+		if left := cloud.State().Instances[0].DataDisks; len(left) != 1 || left[0].DiskID != other {
+			t.Errorf("after %s the VM has %+v, want %s alone", name, left, other)
+		}
+	}
+}
+
 func TestWhatAFenceFindsOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(cloud *fake.Cloud)
@@ -153,7 +174,7 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {
 				test.prepare(cloud)
-				got, err := newDiskWork(cloud).fence("pvc-0", test.diskID, lostVM, "")(t.Context(), func(provisioner.Operation) {})
+				got, err := newDiskWork(cloud).fence(apiv1.VolumeName("s", "g", "pvc-0"), test.diskID, lostVM, "")(t.Context(), func(provisioner.Operation) {})
 				if err != nil || got != test.want {
 					t.Errorf("%+v, %v", got, err)
 				}

@@ -22,7 +22,7 @@ func (w *world) scan(staged ...string) {
 	scanned := metav1.NewMicroTime(w.clock.Now())
 	d.Status.MountsScannedTime, d.Status.StagedVolumes = &scanned, nil
 	for _, volume := range staged {
-		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: named(volume), Epoch: 1, Phase: apiv1.PhaseStaged})
 	}
 	w.must(w.api.Status().Update(w.t.Context(), d))
 	w.cacheHas(d)
@@ -44,7 +44,7 @@ func (w *world) phase(phase apiv1.StagePhase) {
 func (w *world) has(volume string) *apiv1.AzVolumeAttachment {
 	w.t.Helper()
 	a := &apiv1.AzVolumeAttachment{}
-	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, a)
+	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, a)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -100,11 +100,11 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 		t.Errorf("capacity %+v", got)
 	}
 	for volume, want := range map[string]apiv1.AzVolumeAttachmentSpec{
-		"primary": {VolumeName: "primary", NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3},
-		"replica": {VolumeName: "replica", NodeName: w.node, Role: apiv1.RoleReplica},
+		"primary": {VolumeName: named("primary"), NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3},
+		"replica": {VolumeName: named("replica"), NodeName: w.node, Role: apiv1.RoleReplica},
 	} {
 		a := &apiv1.AzVolumeAttachment{}
-		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, a))
+		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, a))
 		if a.Spec != want || len(a.Finalizers) != 1 {
 			t.Errorf("%s: %+v with finalizers %v", volume, a.Spec, a.Finalizers)
 		}
@@ -114,9 +114,9 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 // attachedAt makes an attachment that was attached a while ago, at a LUN.
 func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachmentSpec) *apiv1.AzVolumeAttachment {
 	w.t.Helper()
-	spec.VolumeName, spec.NodeName = volume, w.node
+	spec.VolumeName, spec.NodeName = named(volume), w.node
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)}, Spec: spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, Spec: spec,
 		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: w.vm(), LUN: &lun, Conditions: []metav1.Condition{{
 			Type: plan.ConditionAttached, Status: metav1.ConditionTrue, Reason: plan.ReasonAttached, LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
 		}}},

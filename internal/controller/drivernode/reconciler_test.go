@@ -158,9 +158,12 @@ func (w *world) detach(id string) {
 	w.must(operation.Wait(w.t.Context()))
 }
 
+// named returns the name of the AzVolume of a disk.
+func named(disk string) string { return apiv1.VolumeName("s", "g", disk) }
+
 func (w *world) volume(name string, change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: named(name)},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
 			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, Location: "eastus", SKUName: "Premium_LRS", CachingMode: "None", MaxShares: 2},
@@ -174,7 +177,8 @@ func (w *world) volume(name string, change ...func(*apiv1.AzVolume)) *apiv1.AzVo
 	return v
 }
 
-func (w *world) attachment(volume string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+func (w *world) attachment(disk string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+	volume := named(disk)
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: w.node, Role: apiv1.RoleReplica},

@@ -25,7 +25,7 @@ func (l *lab) v1Volume(name, node string, adopted bool) {
 		return
 	}
 	l.must(l.Client.Create(l.Context(), &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: name, Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: controlplane.VolumeName(name), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30,
 			Disk: apiv1.DiskParameters{

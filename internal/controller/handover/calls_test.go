@@ -120,7 +120,7 @@ func TestDiskOfAHandMadeVolumeIsAdopted(t *testing.T) {
 	handle := controlplane.DiskID("By_Hand")
 	expectCode(t, p.Publish(t.Context(), handle, "ad-a"), codes.NotFound)
 	p.Cloud.AddDisk(provisioner.Disk{ID: handle, Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 << 30, MaxShares: 2, Ready: true})
-	name := apiv1.VolumeName("By_Hand")
+	name := "By_Hand"
 	stageOn(t, p, handle, name, "ad-a")
 	awaitReplica(t, p, name, "ad-b")
 	if v := p.Volume(name); v.Spec.Origin != apiv1.OriginAdopted || v.Spec.MaxMountReplicaCount != 1 || v.Status.SizeBytes != 10<<30 {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
@@ -73,7 +75,7 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 		pod    *corev1.Pod
 		want   []string
 	}{
-		"each disk once, however it is spelled":               {inTreeDriver, names(diskURI("one"), diskURI("Two"), diskURI("two")), []string{"one", "two"}},
+		"each disk once, however it is spelled":               {inTreeDriver, names(diskURI("one"), diskURI("Two"), diskURI("two")), []string{apiv1.VolumeName("s", "rg", "one"), apiv1.VolumeName("s", "rg", "two")}},
 		"a blob is none":                                      {inTreeDriver, names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
 		"nor is a volume of another kind":                     {inTreeDriver, &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "empty"}}}}, nil},
 		"Kubernetes has no driver of another name serve them": {"disk.example.com", names(diskURI("one")), nil},

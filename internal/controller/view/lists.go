@@ -28,8 +28,8 @@ func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, nod
 }
 
 // PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of one disk: one that was released and is kept,
-// and another that somebody made for the next claim; or one for each of the namespaces that share the disk. Disks of one name in
-// several resource groups have the same AzVolume as well, which is of one of them. They are the cache's own, and only to be read.
+// and another that somebody made for the next claim; or one for each of the namespaces that share the disk. They are
+// the cache's own, and only to be read.
 func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
 	if err := reader.List(ctx, &list, client.MatchingFields{PersistentVolumeVolume: volume}, client.UnsafeDisableDeepCopy); err != nil {
@@ -73,8 +73,7 @@ func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolu
 	return podsBy(ctx, reader, client.MatchingFields{PodClaim: claim.Namespace + "/" + claim.Name})
 }
 
-// PodsNaming returns the pods that name the disk of an AzVolume, or another disk of that name, without a claim. They are the cache's own, and
-// only to be read.
+// PodsNaming returns the pods that name the disk of an AzVolume without a claim. They are the cache's own, and only to be read.
 func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*corev1.Pod, error) {
 	return podsBy(ctx, reader, client.MatchingFields{PodDisk: volume})
 }

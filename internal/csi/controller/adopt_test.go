@@ -90,7 +90,7 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 			if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate || request.EncryptionSetID != test.set {
 				t.Errorf("attached as %+v", request)
 			}
-			v := p.Volume(apiv1.VolumeName(handle[strings.LastIndex(handle, "/")+1:]))
+			v := p.Volume(handle[strings.LastIndex(handle, "/")+1:])
 			if v == nil || v.Spec.Origin != apiv1.OriginAdopted || v.Spec.MaxMountReplicaCount != test.replicas || v.Spec.Disk.MaxShares != disk.MaxShares {
 				t.Errorf("adopted as %+v", v)
 			}
@@ -104,6 +104,30 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		if strings.HasPrefix(string(call.Method), "Disks.") && call.Method != "Disks.Get" {
 			t.Errorf("an adoption called %s of %s", call.Method, call.ID)
 		}
+	}
+}
+
+func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	for _, node := range []string{"tn-a", "tn-b"} {
+		p.AddNode(node, "1", vmSize)
+	}
+	one, other := v1Disk("twin"), v1Disk("twin")
+	other.ID = strings.Replace(other.ID, "/resourceGroups/", "/resourceGroups/another-", 1)
+	p.Cloud.AddDisk(one)
+	p.Cloud.AddDisk(other)
+	// The second disk is used on another node, and on the node that has the first.
+	for _, use := range []struct{ id, node string }{{one.ID, "tn-a"}, {other.ID, "tn-b"}, {other.ID, "tn-a"}} {
+		must(t, publishWith(t, p, use.id, use.node, controlplane.Mounted(), nil))
+		if _, attached := p.Cloud.AttachedAs(controlplane.VMID(use.node), use.id); !attached {
+			t.Errorf("disk %s is not attached to node %s", use.id, use.node)
+		}
+		if use.id == other.ID {
+			must(t, p.Unpublish(t.Context(), use.id, use.node))
+		}
+	}
+	if _, attached := p.Cloud.AttachedAs(controlplane.VMID("tn-a"), one.ID); !attached {
+		t.Errorf("disk %s was detached with the other disk of its name", one.ID)
 	}
 }
 
@@ -179,7 +203,7 @@ func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit fun
 	})
 	p.Eventually("the cache has the PersistentVolume", func() string {
 		var cached corev1.PersistentVolumeList
-		must(t, p.CSI.Client.List(t.Context(), &cached, client.MatchingFields{"azVolume": name}))
+		must(t, p.CSI.Client.List(t.Context(), &cached, client.MatchingFields{"azVolume": controlplane.VolumeName(name)}))
 		if len(cached.Items) == 0 {
 			return "not yet"
 		}
@@ -224,7 +248,7 @@ func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T
 				test.disk(&disk)
 			}
 			p.Cloud.AddDisk(disk)
-			volume := apiv1.VolumeName(disk.ID[strings.LastIndex(disk.ID, "/")+1:])
+			volume := disk.ID[strings.LastIndex(disk.ID, "/")+1:]
 			volumeFor(t, p, volume, func(pv *corev1.PersistentVolume) { test.pv(pv, disk.ID) })
 			_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
 				VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},

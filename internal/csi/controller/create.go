@@ -120,7 +120,7 @@ func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (
 		return nil, p, err
 	}
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: apiv1.VolumeName(disk.Name), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: volumehandle.Of(disk).VolumeName(), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: access.pattern, CapacityBytes: size, MaxMountReplicaCount: replicas, Disk: disk, Source: source,
 		},

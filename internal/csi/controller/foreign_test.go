@@ -59,7 +59,7 @@ func TestAVolumeThatIsAttachedNowhereIsNotAdoptedToBeTakenBack(t *testing.T) {
 	p.Cloud.AddDisk(disk)
 	must(t, p.Unpublish(t.Context(), disk.ID, "fn-a"))
 	must(t, p.Unpublish(t.Context(), controlplane.DiskID("fn-gone"), "fn-a"))
-	if v := p.Volume(apiv1.VolumeName("fn-idle")); v != nil {
+	if v := p.Volume("fn-idle"); v != nil {
 		t.Errorf("adopted as %+v", v)
 	}
 }

@@ -42,7 +42,7 @@ func (s *Server) getVolume(ctx context.Context, id string, handle volumehandle.H
 		if status.Code(err) != codes.FailedPrecondition {
 			return nil, err
 		}
-		v = nil // the AzVolume is of another disk of that name
+		v = nil // the AzVolume is of another disk
 	}
 	look, err := s.newLook(ctx)
 	if err != nil {

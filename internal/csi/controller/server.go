@@ -166,11 +166,11 @@ func failureOf(e *apiv1.Error) error {
 	return &provisioner.Error{Kind: provisioner.Kind(e.Kind), Message: e.Message}
 }
 
-// belongsTo checks that an AzVolume is of the disk that a handle names: disks of one name in two resource groups collide.
+// belongsTo checks that an AzVolume is of the disk that a handle names. One that was made by hand need not be.
 func belongsTo(v *apiv1.AzVolume, handle volumehandle.Handle) error {
 	if volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return nil
 	}
-	return grpcstatus.Errorf(codes.FailedPrecondition, "AzVolume %s is of disk %s, so that disk %s, which has the same name, cannot be used beside it",
-		v.Name, volumehandle.Of(v.Spec.Disk), handle)
+	return grpcstatus.Errorf(codes.FailedPrecondition, "disk %s was asked for, and the AzVolume of its name, %s, is of disk %s; if it was made by hand, delete it",
+		handle, v.Name, volumehandle.Of(v.Spec.Disk))
 }

@@ -9,12 +9,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// otherID is a disk with the name of the machine's volume, in another resource group.
+// otherID is a disk of another resource group. The AzVolume and the record that are found by the name of volumeID are made out to it, as if the two disks
+// had one name: by a collision of hashes, or because an object was made by hand.
 const otherID = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-1"
 
 // callsFor are the calls of the kubelet for a volume ID that need the volume itself. The volume is in use at the path inUse.
@@ -44,18 +46,15 @@ func callsFor(t *testing.T, s *node.Server, id, staging, target, inUse string, c
 	}
 }
 
-func TestAVolumeIsNotStagedForAnotherDiskOfItsName(t *testing.T) {
+func TestAVolumeIsNotStagedForAnotherDiskThanItsOwn(t *testing.T) {
 	for kind, capability := range capabilities() {
 		for mode, awaitPublish := range map[string]bool{"with VolumeAttachments": false, "without VolumeAttachments": true} {
 			t.Run(kind+", "+mode, func(t *testing.T) {
 				host := newMemoryHost()
 				m := newMachine(t, host, t.TempDir(), quiet)
 				m.edit = func(o *node.Options) { o.AwaitPublish = awaitPublish }
-				m.publish(nil)
-				s := m.start()
-				other := filepath.Join(m.dir, "other", "globalmount")
-				err := callsFor(t, s, otherID, other, m.target(), other, capability)["NodeStageVolume"]()
-				assertRefused(t, "NodeStageVolume", err)
+				m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk = diskOf(otherID) })
+				assertRefused(t, "NodeStageVolume", m.stage(m.start(), capability))
 				if len(host.mounts) > 0 || host.formats > 0 || m.entry() != nil {
 					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.mounts, host.formats, m.entry())
 				}
@@ -64,28 +63,40 @@ func TestAVolumeIsNotStagedForAnotherDiskOfItsName(t *testing.T) {
 	}
 }
 
-func TestCallsForAnotherDiskOfTheNameLeaveAStagedVolumeAlone(t *testing.T) {
+// stageOther stages the volume and makes it out to otherID. It returns the path at which the V1 driver has staged the disk of volumeID.
+func (m *machine) stageOther(host *memoryHost, s *node.Server, capability *csi.VolumeCapability) string {
+	m.t.Helper()
+	m.publish(nil)
+	if err := m.stage(s, capability); err != nil {
+		m.t.Fatal(err)
+	}
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk = diskOf(otherID) })
+	record := m.record()
+	record.VolumeID = otherID
+	if err := m.records.Put(record); err != nil {
+		m.t.Fatal(err)
+	}
+	path := filepath.Join(m.dir, "v1", "globalmount")
+	host.mounts[path] = provisioner.MountPoint{Source: "/dev/sdd", Target: path, FSType: "ext4"}
+	return path
+}
+
+func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 	for kind, capability := range capabilities() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()
 			m := newMachine(t, host, t.TempDir(), quiet)
-			m.publish(nil)
 			s := m.start()
-			if err := m.stage(s, capability); err != nil {
-				t.Fatal(err)
-			}
+			path := m.stageOther(host, s, capability)
 			entry, record := *m.entry(), m.record()
-			// The V1 driver has staged the other disk.
-			other := filepath.Join(m.dir, "other", "globalmount")
-			host.mounts[other] = provisioner.MountPoint{Source: "/dev/sdd", Target: other, FSType: "ext4"}
-			for name, call := range callsFor(t, s, otherID, other, m.target(), other, capability) {
+			for name, call := range callsFor(t, s, volumeID, path, m.target(), path, capability) {
 				assertRefused(t, name, call())
 			}
-			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: otherID, StagingTargetPath: m.stagingPath()}); status.Code(err) != codes.FailedPrecondition {
-				t.Errorf("unstage of the other disk at the staging path of this one: %v, want FailedPrecondition", err)
+			if err := m.unstage(s); status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("unstage at the staging path of the other disk: %v, want FailedPrecondition", err)
 			}
-			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: otherID, StagingTargetPath: filepath.Join(m.dir, "never")}); err != nil {
-				t.Errorf("unstage of the other disk where nothing is mounted: %v", err)
+			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: filepath.Join(m.dir, "never")}); err != nil {
+				t.Errorf("unstage where nothing is mounted: %v", err)
 			}
 			if got := m.entry(); got == nil || got.Phase != entry.Phase || got.StagingPath != entry.StagingPath {
 				t.Errorf("entry %+v, want %+v", got, entry)
@@ -93,28 +104,23 @@ func TestCallsForAnotherDiskOfTheNameLeaveAStagedVolumeAlone(t *testing.T) {
 			if got := m.record(); got.VolumeID != record.VolumeID || got.StagingPath != record.StagingPath {
 				t.Errorf("record %+v, want %+v", got, record)
 			}
-			if _, mounted := host.mounts[m.stagingPath()]; mounted != !record.Block {
+			if _, mounted := host.mounts[m.stagingPath()]; mounted == record.Block {
 				t.Errorf("mounted at the staging path: %t, want %t", mounted, !record.Block)
 			}
 		})
 	}
 }
 
-func TestTheOtherDiskOfANameThatTheV1DriverStagedCanBeUnstaged(t *testing.T) {
+func TestADiskThatTheV1DriverStagedUnderARecordOfAnotherCanBeUnstaged(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
-	m.publish(nil)
 	s := m.start()
-	if err := m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)); err != nil {
+	path := m.stageOther(host, s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER))
+	if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: path}); err != nil {
 		t.Fatal(err)
 	}
-	other := filepath.Join(m.dir, "other", "globalmount")
-	host.mounts[other] = provisioner.MountPoint{Source: "/dev/sdd", Target: other, FSType: "ext4"}
-	if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: otherID, StagingTargetPath: other}); err != nil {
-		t.Fatal(err)
-	}
-	if _, mounted := host.mounts[other]; mounted || m.entry() == nil || m.entry().Phase != "Staged" {
-		t.Errorf("mounted %t, entry %+v; want false and this volume's entry as it was", mounted, m.entry())
+	if _, mounted := host.mounts[path]; mounted || m.entry() == nil || m.entry().Phase != apiv1.PhaseStaged {
+		t.Errorf("mounted %t, entry %+v; want false and the other disk's entry as it was", mounted, m.entry())
 	}
 }
 

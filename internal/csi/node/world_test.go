@@ -28,10 +28,12 @@ const (
 	thisNode   = "node-b"
 	namespace  = "azure-disk-csi"
 	driverName = "disk.csi.azure.com"
-	volume     = "pvc-1"
 	volumeID   = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 	lun        = int32(3)
 )
+
+// volume is the name of the AzVolume of volumeID.
+var volume = volumehandle.Of(diskOf(volumeID)).VolumeName()
 
 // diskOf returns the disk parameters that make up a volume ID.
 func diskOf(id string) apiv1.DiskParameters {

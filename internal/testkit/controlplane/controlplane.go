@@ -232,6 +232,9 @@ func DiskID(name string) string {
 	return "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/Microsoft.Compute/disks/" + name
 }
 
+// VolumeName returns the name of the AzVolume of a disk.
+func VolumeName(disk string) string { return apiv1.VolumeName(Subscription, Group, disk) }
+
 // Create creates a volume with parameters and returns its handle.
 func (p *ControlPlane) Create(name string, parameters map[string]string) string {
 	p.t.Helper()
@@ -279,18 +282,18 @@ func (p *ControlPlane) Unpublish(ctx context.Context, handle, node string) error
 	return err
 }
 
-// Volume reads an AzVolume, or returns nil.
-func (p *ControlPlane) Volume(name string) *apiv1.AzVolume {
+// Volume reads the AzVolume of a disk, or returns nil.
+func (p *ControlPlane) Volume(disk string) *apiv1.AzVolume {
 	p.t.Helper()
 	v := &apiv1.AzVolume{}
-	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, v))
+	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: VolumeName(disk)}, v))
 }
 
-// Attachment reads an AzVolumeAttachment, or returns nil.
-func (p *ControlPlane) Attachment(volume, node string) *apiv1.AzVolumeAttachment {
+// Attachment reads the AzVolumeAttachment of a disk to a node, or returns nil.
+func (p *ControlPlane) Attachment(disk, node string) *apiv1.AzVolumeAttachment {
 	p.t.Helper()
 	a := &apiv1.AzVolumeAttachment{}
-	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, node)}, a))
+	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(VolumeName(disk), node)}, a))
 }
 
 func found[T any](t testing.TB, object *T, err error) *T {
@@ -304,11 +307,11 @@ func found[T any](t testing.TB, object *T, err error) *T {
 	return object
 }
 
-// Attachments reads all attachments of a volume.
-func (p *ControlPlane) Attachments(volume string) []apiv1.AzVolumeAttachment {
+// Attachments reads all attachments of a disk.
+func (p *ControlPlane) Attachments(disk string) []apiv1.AzVolumeAttachment {
 	p.t.Helper()
 	var list apiv1.AzVolumeAttachmentList
-	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": volume}))
+	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": VolumeName(disk)}))
 	return list.Items
 }
 
@@ -429,9 +432,10 @@ func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus
 
 // Stage does what NodeStageVolume does with the API (ADR 0001): it announces, reads, and stays or
 // takes back. An error says why the volume may not be used.
-func (p *ControlPlane) Stage(volume, node string) error {
+func (p *ControlPlane) Stage(disk, node string) error {
 	p.t.Helper()
-	a := p.Attachment(volume, node)
+	volume := VolumeName(disk)
+	a := p.Attachment(disk, node)
 	if a == nil {
 		return fmt.Errorf("there is no attachment")
 	}
@@ -442,13 +446,13 @@ func (p *ControlPlane) Stage(volume, node string) error {
 	}
 	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
 	p.setEntry(node, volume, &entry)
-	decision := csinode.MayStage(node, d.Spec.VMID, p.Volume(volume), p.Attachment(volume, node))
+	decision := csinode.MayStage(node, d.Spec.VMID, p.Volume(disk), p.Attachment(disk, node))
 	if decision.Verdict != csinode.Stage || decision.Epoch != entry.Epoch {
 		p.setEntry(node, volume, before)
 		return fmt.Errorf("%s: %s", decision.Verdict, decision.Reason)
 	}
 	entry.Phase = apiv1.PhaseStaged
-	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + volume}
+	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + disk}
 	p.setEntry(node, volume, &entry)
 	return nil
 }
@@ -460,9 +464,9 @@ func (p *ControlPlane) node(name string) *apiv1.AzDriverNode {
 }
 
 // Unstage does what NodeUnstageVolume does with the API.
-func (p *ControlPlane) Unstage(volume, node string) {
+func (p *ControlPlane) Unstage(disk, node string) {
 	p.t.Helper()
-	p.setEntry(node, volume, nil)
+	p.setEntry(node, VolumeName(disk), nil)
 }
 
 func (p *ControlPlane) setEntry(node, volume string, entry *apiv1.StagedVolume) {
