@@ -112,7 +112,7 @@ func (e *Environment) measureDelay(ctx context.Context, w Workload, v volume) er
 func (e *Environment) awaitReleased(ctx context.Context, v volume) (time.Time, error) {
 	var released time.Time
 	err := e.view.await(ctx, moveTimeout, "the volume is released", func() bool {
-		u := e.view.driverObject(azVolumes, v.Name)
+		u := e.view.azVolume(v.Name)
 		at, err := time.Parse(time.RFC3339, text(u, "status", "lastReleasedTime"))
 		released = at
 		return err == nil && text(u, "status", "primary", "state") == "Released"

@@ -148,6 +148,9 @@ func (o *observer) sawEvent(old, event *corev1.Event) {
 		return
 	}
 	subject := event.InvolvedObject.Name
+	if event.InvolvedObject.Kind == "AzVolume" {
+		subject = diskOf(subject)
+	}
 	if v, ours := o.volume(subject); ours {
 		subject = v.Workload
 	} else if event.InvolvedObject.Namespace == o.view.namespace {

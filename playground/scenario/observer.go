@@ -50,7 +50,7 @@ type volume struct {
 	Handle string
 	// PV is the name of the PersistentVolume, Claim that of the claim.
 	PV, Claim string
-	// Name is that of the AzVolume and, in lower case, of the disk.
+	// Name is the disk's, in lower case. See diskOf for that of the AzVolume.
 	Name string
 	// Workload whose volume it is.
 	Workload string
@@ -63,6 +63,12 @@ func newVolume(pv *corev1.PersistentVolume) volume {
 		Name: strings.ToLower(handle[strings.LastIndex(handle, "/")+1:]),
 	}
 }
+
+// hashSuffix is how long the hash of the disk's resource ID is at the end of an AzVolume's name, with the dash before it.
+const hashSuffix = 1 + 10
+
+// diskOf returns the name of the disk of an AzVolume. It holds for disks whose names Kubernetes can hold, as those of all scenarios.
+func diskOf(azVolume string) string { return azVolume[:max(0, len(azVolume)-hashSuffix)] }
 
 // volume returns the scenario's volume of which one name is given.
 func (o *observer) volume(name string) (volume, bool) {
@@ -245,7 +251,7 @@ func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	if object == nil {
 		return
 	}
-	v, ours := o.volume(object.GetName())
+	v, ours := o.volume(diskOf(object.GetName()))
 	if !ours {
 		return
 	}
@@ -327,7 +333,7 @@ func stagedPhases(u *unstructured.Unstructured) map[string]string {
 	for _, item := range list {
 		if entry, ok := item.(map[string]any); ok {
 			name, _ := entry["volumeName"].(string)
-			phases[name], _ = entry["phase"].(string)
+			phases[diskOf(name)], _ = entry["phase"].(string)
 		}
 	}
 	return phases

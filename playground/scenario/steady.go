@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/history"
@@ -39,11 +38,11 @@ func (e *Environment) steadyOf(workloads []Workload, volumes []volume) ([]steady
 	return all, nil
 }
 
-// driverObject is the driver's object of that name, empty if there is none.
-func (v *view) driverObject(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
-	objects, _ := v.driver.ForResource(resource).Lister().List(labels.Everything())
+// azVolume is the AzVolume of a disk, empty if there is none.
+func (v *view) azVolume(disk string) *unstructured.Unstructured {
+	objects, _ := v.driver.ForResource(azVolumes).Lister().List(labels.Everything())
 	for _, object := range objects {
-		if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name {
+		if u, ok := object.(*unstructured.Unstructured); ok && diskOf(u.GetName()) == disk {
 			return u
 		}
 	}
@@ -52,7 +51,7 @@ func (v *view) driverObject(resource schema.GroupVersionResource, name string) *
 
 // claimOf says who has the volume, as in "Held by node-1, epoch 2".
 func (v *view) claimOf(volume string) string {
-	u := v.driverObject(azVolumes, volume)
+	u := v.azVolume(volume)
 	epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")
 	return fmt.Sprintf("%s by %s, epoch %d", text(u, "status", "primary", "state"), text(u, "status", "primary", "nodeName"), epoch)
 }

@@ -162,7 +162,7 @@ func (v *view) volumeOfClaim(claim string) *corev1.PersistentVolume {
 	return pv
 }
 
-// attachment is an AzVolumeAttachment, as far as scenarios look at it.
+// attachment is an AzVolumeAttachment, as far as scenarios look at it. Volume is the disk's name.
 type attachment struct {
 	Name, Volume, Node, Role, State string
 	Deleting                        bool
@@ -211,7 +211,7 @@ func (a attachment) isReplica() bool {
 func readAttachment(u *unstructured.Unstructured) attachment {
 	return attachment{
 		Name:     u.GetName(),
-		Volume:   text(u, "spec", "volumeName"),
+		Volume:   diskOf(text(u, "spec", "volumeName")),
 		Node:     text(u, "spec", "nodeName"),
 		Role:     text(u, "spec", "role"),
 		State:    text(u, "status", "state"),

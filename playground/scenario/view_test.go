@@ -168,6 +168,9 @@ func TestAKubeletThatLetsGoBecomesAnEvent(t *testing.T) {
 	}
 }
 
+// azVolume1 is the name of the AzVolume of the disk pvc-1.
+const azVolume1 = "pvc-1-0123456789"
+
 func driverObject(kind, name string, spec, status map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "disk.csi.azure.com/v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": driverNamespace},
@@ -192,19 +195,19 @@ func TestTheDriversObjectsBecomeEvents(t *testing.T) {
 	primary := func(node, state string, epoch int64) map[string]any {
 		return map[string]any{"primary": map[string]any{"nodeName": node, "state": state, "epoch": epoch}}
 	}
-	put(azVolumes, driverObject("AzVolume", "pvc-1", nil, primary("node-1", "Held", 3)))
+	put(azVolumes, driverObject("AzVolume", azVolume1, nil, primary("node-1", "Held", 3)))
 	p.awaitStep(t, "epoch 3: held by node-1")
-	put(azVolumes, driverObject("AzVolume", "pvc-1", nil, primary("node-1", "Releasing", 3)))
+	put(azVolumes, driverObject("AzVolume", azVolume1, nil, primary("node-1", "Releasing", 3)))
 	p.awaitStep(t, "epoch 3: to be released")
-	put(azAttachments, driverObject("AzVolumeAttachment", "pvc-1-node-1",
-		map[string]any{"volumeName": "pvc-1", "nodeName": "node-1", "role": "Replica"}, map[string]any{"state": "Attached"}))
+	put(azAttachments, driverObject("AzVolumeAttachment", azVolume1+"-node-1",
+		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Replica"}, map[string]any{"state": "Attached"}))
 	p.awaitStep(t, "node-1: replica, Attached")
-	want := attachment{Name: "pvc-1-node-1", Volume: "pvc-1", Node: "node-1", Role: "Replica", State: "Attached"}
+	want := attachment{Name: azVolume1 + "-node-1", Volume: "pvc-1", Node: "node-1", Role: "Replica", State: "Attached"}
 	if got := p.view.attachments("pvc-1")["node-1"]; got != want {
 		t.Errorf("attachment is %+v", got)
 	}
 	staged := func(phase string) map[string]any {
-		return map[string]any{"stagedVolumes": []any{map[string]any{"volumeName": "pvc-1", "phase": phase}}}
+		return map[string]any{"stagedVolumes": []any{map[string]any{"volumeName": azVolume1, "phase": phase}}}
 	}
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, staged("Staged")))
 	p.awaitStep(t, "reports Staged")
@@ -240,12 +243,12 @@ func TestALostNodeBecomesMilestones(t *testing.T) {
 	awaitMark(milestone{Kind: nodeReachable, Node: "node-1"})
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("False", "NodeLost")))
 	awaitMark(milestone{Kind: nodeUnreachable, Node: "node-1", Detail: "NodeLost"})
-	put(azVolumes, driverObject("AzVolume", "pvc-1", nil, map[string]any{"primary": map[string]any{
+	put(azVolumes, driverObject("AzVolume", azVolume1, nil, map[string]any{"primary": map[string]any{
 		"nodeName": "node-1", "state": "Releasing", "epoch": int64(3), "cause": "NodeLost",
 	}}))
 	awaitMark(milestone{Kind: fenceDecided, Node: "node-1", Volume: "pvc-1"})
-	put(azAttachments, driverObject("AzVolumeAttachment", "pvc-1-node-1",
-		map[string]any{"volumeName": "pvc-1", "nodeName": "node-1", "role": "Primary"},
+	put(azAttachments, driverObject("AzVolumeAttachment", azVolume1+"-node-1",
+		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Primary"},
 		map[string]any{"state": "Detaching", "proof": map[string]any{"kind": "Detached", "epoch": int64(3), "time": "2026-11-21T12:00:00Z", "message": "gone"}}))
 	awaitMark(milestone{Kind: releaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Detached"})
 	p.awaitStep(t, "node-1: proof Detached")
