@@ -106,7 +106,7 @@ func report(node string, staged ...string) *apiv1.AzDriverNode {
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: node}}
 	d.Status.MountsScannedTime = ptr.To(metav1.NewMicroTime(time.Unix(1, 0)))
 	for _, volume := range staged {
-		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: named(volume), Epoch: 1, Phase: apiv1.PhaseStaged})
 	}
 	return d
 }
@@ -336,7 +336,7 @@ func recorded(t *testing.T, r *Reconciler) []string {
 
 // fencedVolume is a volume that is taken from the lost node a, and that a pod on node b waits for.
 func fencedVolume(failure string) []client.Object {
-	objects := append(volume("rg", "vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 		readyNode("b"), report("a", "vol"), report("b"), pod("apps", "p", "b", claimed("data")))
 	v, a := objects[0].(*apiv1.AzVolume), objects[1].(*apiv1.AzVolumeAttachment)
 	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.ClaimReleasing, apiv1.CauseNodeLost
@@ -369,7 +369,7 @@ func TestAPodThatHasJustComeIsNotToldThatItWaits(t *testing.T) {
 	young := objects[len(objects)-1]
 	young.SetCreationTimestamp(metav1.NewTime(time.Unix(999, 0)))
 	r, _ := setUp(t, driver, objects...)
-	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vol"}})
+	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}})
 	if got := recorded(t, r); err != nil || len(got) != 0 || result.RequeueAfter != 2*time.Second {
 		t.Fatalf("a pod that is 1 s old: got events %q, requeue after %s, %v; want none, 2s, no error", got, result.RequeueAfter, err)
 	}
@@ -414,7 +414,7 @@ func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T)
 		"no free slot (request 1f7c0e2a-0001, 12:00:01)", "no free slot (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
 	} {
 		calls.before = func(context.Context, string) error { return errors.New(failure) }
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vol"}}); err == nil {
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
 			t.Fatalf("got no error of a publish that fails with %q", failure)
 		}
 	}
