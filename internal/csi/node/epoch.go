@@ -69,6 +69,8 @@ func (m stagingMount) keep() (bool, error) {
 	switch {
 	case m.mount.Sealed && !m.record.ReadOnly:
 		why = "its filesystem takes no writes"
+	case m.record.ReadOnly && !m.mount.Sealed:
+		why = "its filesystem takes writes, and it is published for reading only"
 	case ours && m.before.Epoch > 0 && m.record.Epoch > m.before.Epoch+1:
 		// Each claim counts, so only a claim of this node followed directly on the one of the mount.
 		why = fmt.Sprintf("it was mounted under epoch %d, and other nodes may have written since", m.before.Epoch)

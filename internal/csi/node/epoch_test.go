@@ -86,8 +86,11 @@ func TestWhichMountAtAStagingPathIsKept(t *testing.T) {
 		"the device, whose filesystem has shut down, with a pod":     {stagingMount{mount: of("/dev/sdc", true), before: record(nil), elsewhere: "/pod"}, false, provisioner.Unavailable},
 		"the device, published for reading":                          {stagingMount{record: *record(func(r *nodereport.Record) { r.ReadOnly = true }), mount: of("/dev/sdc", true)}, true, nil},
 		"the device, published for reading before, and with writing": {stagingMount{mount: of("/dev/sdc", true), before: record(func(r *nodereport.Record) { r.ReadOnly = true })}, false, nil},
-		"a device that is gone":                                      {stagingMount{mount: of("/dev/sdb", false), fault: dead}, false, nil},
-		"a device that is gone, with a pod":                          {stagingMount{mount: of("/dev/sdb", true), fault: dead, elsewhere: "/pod"}, false, nil},
+		"the device, published with writing before, and for reading": {
+			stagingMount{record: *record(func(r *nodereport.Record) { r.ReadOnly = true }), mount: of("/dev/sdc", false), before: record(nil)}, false, nil,
+		},
+		"a device that is gone":             {stagingMount{mount: of("/dev/sdb", false), fault: dead}, false, nil},
+		"a device that is gone, with a pod": {stagingMount{mount: of("/dev/sdb", true), fault: dead, elsewhere: "/pod"}, false, nil},
 		"a device that answers and was the volume's": {
 			stagingMount{mount: of("/dev/sdb", false), before: record(func(r *nodereport.Record) { r.Epoch, r.Device = 1, "/dev/sdb" })}, false, nil,
 		},

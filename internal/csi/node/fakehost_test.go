@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -214,7 +215,7 @@ func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, op
 	h.hook("before mount")
 	h.mu.Lock()
 	h.options = strings.Join(options, ",")
-	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType}
+	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType, Sealed: slices.Contains(options, "ro")}
 	h.mu.Unlock()
 	h.hook("after mount")
 	return nil

@@ -134,9 +134,10 @@ func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record
 }
 
 // stageInPlace does what NodeStageVolume does, and leaves record and entry behind if it fails: for the kubelet the volume stays staged, so
-// that it calls NodeUnstageVolume in the end, and the next NodePublishVolume continues.
+// that it calls NodeUnstageVolume in the end, and the next NodePublishVolume continues. It does not wait for the publish, because the pods of
+// before, which are ending, could not be unpublished meanwhile.
 func (s *Server) stageInPlace(ctx context.Context, use usage, staging string) error {
-	volume, attachment, err := s.look(ctx, use.disk)
+	volume, attachment, err := s.read(ctx, use.disk)
 	if err != nil {
 		return err
 	}
