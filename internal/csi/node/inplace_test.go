@@ -204,24 +204,28 @@ func TestLaw5AKillWhileAVolumeIsStagedInPlaceLosesNothing(t *testing.T) {
 
 func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n int) (reached bool) {
 	t.Helper()
-	for name, ending := range map[string]func(*machine, *memoryHost) error{
-		"the kubelet publishes again": func(m *machine, host *memoryHost) error {
-			err := m.publishNext(m.start(), capability)
-			if entry := m.entry(); entry == nil || entry.Epoch != 3 || entry.Phase != apiv1.PhaseStaged {
-				m.t.Errorf("entry = %+v, want Staged under epoch 3", entry)
-			}
-			if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
-				m.t.Errorf("the pod got %s, want /dev/sdd", got)
-			}
-			return err
+	publishedAgain := func(m *machine, host *memoryHost, s *node.Server) error {
+		err := m.publishNext(s, capability)
+		if entry := m.entry(); entry == nil || entry.Epoch != 3 || entry.Phase != apiv1.PhaseStaged {
+			m.t.Errorf("entry = %+v, want Staged under epoch 3", entry)
+		}
+		if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
+			m.t.Errorf("the pod got %s, want /dev/sdd", got)
+		}
+		return err
+	}
+	for name, ending := range map[string]func(*machine, *memoryHost, *node.Server) error{
+		"the kubelet publishes again": func(m *machine, host *memoryHost, _ *node.Server) error {
+			return publishedAgain(m, host, m.start())
 		},
-		"the kubelet unstages": func(*machine, *memoryHost) error { return nil },
-		"the node reboots": func(m *machine, host *memoryHost) error {
+		"the kubelet publishes again, and only the call had ended": publishedAgain,
+		"the kubelet unstages": func(*machine, *memoryHost, *node.Server) error { return nil },
+		"the node reboots": func(m *machine, host *memoryHost, _ *node.Server) error {
 			clear(host.mounts)
 			m.bootID = "boot-2"
 			return m.stage(m.start(), capability)
 		},
-		"the controller takes the volume back": func(m *machine, _ *memoryHost) error {
+		"the controller takes the volume back": func(m *machine, _ *memoryHost, _ *node.Server) error {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
 			_ = m.publishNext(m.start(), capability)
 			if m.entry() == nil {
@@ -245,7 +249,7 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 		}
 		t.Run(fmt.Sprintf("killed at step %d (%s), then %s", n, at, name), func(t *testing.T) {
 			m.t = t
-			m.must(ending(m, host))
+			m.must(ending(m, host, s))
 			s := m.start()
 			m.unpublishAt(s, m.target()+"-next")
 			m.must(m.unstage(s))
