@@ -2,14 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -24,6 +30,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
@@ -35,6 +42,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -73,37 +81,64 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-func newControllerManager(ctx context.Context, settings *config.Controller) (ctrl.Manager, error) {
+func newControllerManager(ctx context.Context, settings *config.Controller) (ctrl.Manager, *leadership.Lock, error) {
 	kube, err := restConfig(&settings.Common)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	leases := settings.LeaderElectionNamespace
-	if leases == "" {
-		leases, _ = config.Environment("POD_NAMESPACE")
+	lock, err := newLeaderLock(settings, kube)
+	if err != nil {
+		return nil, nil, err
 	}
-	if leases == "" {
-		leases = settings.Namespace
-	}
+	lookEvery := leadership.LookEvery(settings.RetryPeriod)
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Controller: view.ControllerOptions(), Logger: ctrl.Log,
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
 		HealthProbeBindAddress: settings.HealthAddress,
-		LeaderElectionConfig:   kubeapi.ForLeader(kube),
-		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionNamespace: leases,
+		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,
 		// Nothing is left running when the manager has stopped, and the state is in the API: the next leader can start at once.
 		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &settings.LeaseDuration, RenewDeadline: &settings.RenewDeadline, RetryPeriod: &settings.RetryPeriod,
+		LeaseDuration:                 &settings.LeaseDuration, RenewDeadline: &settings.RenewDeadline, RetryPeriod: &lookEvery,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make manager: %w", err)
+		return nil, nil, fmt.Errorf("make manager: %w", err)
 	}
-	return kubeevents.With(ctx, mgr)
+	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(leaseName) //nolint:staticcheck // client-go's elector knows the old kind of events only
+	mgr, err = kubeevents.With(ctx, mgr)
+	return mgr, lock, err
+}
+
+// newLeaderLock makes the lock of the leader's lease. The identity names the node, so that a standby knows when that is lost.
+func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.Lock, error) {
+	namespace := settings.LeaderElectionNamespace
+	if namespace == "" {
+		namespace, _ = config.Environment("POD_NAMESPACE")
+	}
+	if namespace == "" {
+		namespace = settings.Namespace
+	}
+	pod, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read the name of the pod: %w", err)
+	}
+	node, _ := config.Environment("NODE_NAME")
+	own := rest.AddUserAgent(kubeapi.ForLeader(kube), "leader-election")
+	own.Timeout = max(settings.RenewDeadline/2, time.Second) // one call that hangs must not cost the lease
+	leases, err := coordinationv1client.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the leader's lease: %w", err)
+	}
+	return leadership.New(leadership.Options{
+		Leases: leases, Namespace: namespace, Name: leaseName, Identity: plan.LeaderIdentity(pod, node, string(uuid.NewUUID())),
+		RenewEvery: settings.RetryPeriod, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("leadership"),
+	}), nil
 }
 
 // runController wires the controller plug-in, with what else is to run in it, and runs it until ctx ends.
 func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud, besides ...func(ctrl.Manager) error) error {
-	mgr, err := newControllerManager(ctx, settings)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	mgr, lock, err := newControllerManager(ctx, settings)
 	if err != nil {
 		return err
 	}
@@ -118,6 +153,8 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err != nil {
 		return err
 	}
+	lock.Verdict = monitor.Verdict
+	lock.Superseded = func(by string) { stop(fmt.Errorf("%s has taken the lease of the leader from this controller", by)) }
 	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	volumes, err := volume.New(volume.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
@@ -181,7 +218,13 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 			return err
 		}
 	}
-	return mgr.Start(ctx)
+	if err := mgr.Start(ctx); err != nil {
+		return err
+	}
+	if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
+		return why
+	}
+	return nil
 }
 
 // addMonitor adds the monitor of nodes, which every replica runs, and the writer of its verdicts, which the leader runs.

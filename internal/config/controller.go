@@ -114,8 +114,8 @@ func (c *Controller) Validate() error {
 	if c.ReplicaDrainGrace <= 0 {
 		faults = append(faults, fmt.Errorf("replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace))
 	}
-	if !(c.LeaseDuration > c.RenewDeadline && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
-		faults = append(faults, fmt.Errorf("lease-duration %s, renew-deadline %s, retry-period %s: each must be above the next, and the last above 0",
+	if !(c.LeaseDuration > c.RenewDeadline+c.RetryPeriod && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
+		faults = append(faults, fmt.Errorf("lease-duration %s, renew-deadline %s, retry-period %s: the first must be above the sum of the others, the second above the third, and that above 0",
 			c.LeaseDuration, c.RenewDeadline, c.RetryPeriod))
 	}
 	return errors.Join(faults...)

@@ -1,0 +1,134 @@
+// Package leadership lets a standby controller take the leader's lease as soon as it knows that the leader's node is lost, instead of when the lease has expired.
+// docs/adr/0014 says why two leaders for a few seconds do no harm.
+package leadership
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// lookEvery is how often the elector looks whether the lease can be taken or has to be renewed. The Lock reads and writes the lease less often.
+const lookEvery = 500 * time.Millisecond
+
+// LookEvery returns the retry period of the elector that uses a Lock whose lease is renewed every renewEvery.
+func LookEvery(renewEvery time.Duration) time.Duration { return min(lookEvery, renewEvery) }
+
+// Options of a Lock.
+type Options struct {
+	Leases          coordinationv1client.LeasesGetter
+	Namespace, Name string
+	// Identity is that of this process; see plan.LeaderIdentity.
+	Identity string
+	// RenewEvery is how often the leader renews the lease, and a standby reads it.
+	RenewEvery time.Duration
+	Clock      clock.PassiveClock
+	Log        logr.Logger
+}
+
+// Lock is the leader's lease as client-go's elector sees it. The lease of a leader on a lost node looks released; the elector then takes it by a
+// compare-and-swap with the version that was read. It is used by one elector, which makes one call at a time.
+type Lock struct {
+	Options
+	*resourcelock.LeaseLock
+	// Verdict on a node. It is set before the first call.
+	Verdict func(node string) plan.Verdict
+	// Superseded is called when another controller has taken the lease that this one held. It is set before the first call.
+	Superseded func(by string)
+
+	seen    *resourcelock.LeaderElectionRecord // as it was read last; nil after a failure
+	raw     []byte
+	read    time.Time
+	changed time.Time // when raw was read first
+	held    bool      // the last write made this process the leader
+	written time.Time
+}
+
+// New makes a Lock.
+func New(options Options) *Lock {
+	return &Lock{Options: options, LeaseLock: &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: options.Namespace, Name: options.Name}, Client: options.Leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: options.Identity},
+	}}
+}
+
+// Identity implements resourcelock.Interface.
+func (l *Lock) Identity() string { return l.Options.Identity }
+
+// Get implements resourcelock.Interface.
+func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.ofAnother() && l.Clock.Since(l.read) < l.RenewEvery && !l.due() {
+		return l.seen, l.raw, nil
+	}
+	record, raw, err := l.LeaseLock.Get(ctx)
+	if err != nil {
+		l.seen = nil
+		return nil, nil, err
+	}
+	now := l.Clock.Now()
+	if !bytes.Equal(raw, l.raw) {
+		l.changed = now
+	}
+	l.seen, l.raw, l.read = record, raw, now
+	if !l.ofAnother() {
+		return record, raw, nil
+	}
+	if l.held {
+		l.held = false
+		l.Superseded(record.HolderIdentity)
+	}
+	if !l.due() {
+		return record, raw, nil
+	}
+	node := plan.LeaderNode(record.HolderIdentity)
+	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence", l.Verdict(node).Evidence)
+	released := *record
+	released.HolderIdentity = ""
+	raw, err = json.Marshal(released)
+	if err != nil {
+		return nil, nil, fmt.Errorf("write a record of the leader's lease: %w", err)
+	}
+	return &released, raw, nil
+}
+
+// Create implements resourcelock.Interface.
+func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.wrote(record, l.LeaseLock.Create(ctx, record))
+}
+
+// Update implements resourcelock.Interface. A renewal before its time is not sent.
+func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.held && record.HolderIdentity == l.Identity() && l.Clock.Since(l.written) < l.RenewEvery {
+		return nil
+	}
+	return l.wrote(record, l.LeaseLock.Update(ctx, record))
+}
+
+func (l *Lock) wrote(record resourcelock.LeaderElectionRecord, err error) error {
+	l.seen = nil
+	if err == nil {
+		l.held, l.written = record.HolderIdentity == l.Identity(), l.Clock.Now()
+	}
+	return err
+}
+
+// ofAnother says whether another process held the lease when it was read last.
+func (l *Lock) ofAnother() bool {
+	return l.seen != nil && l.seen.HolderIdentity != "" && l.seen.HolderIdentity != l.Identity()
+}
+
+// due says whether the lease is to be taken from its holder.
+func (l *Lock) due() bool {
+	node := plan.LeaderNode(l.seen.HolderIdentity)
+	return node != "" && plan.TakesLease(plan.LeaderSigns{Verdict: l.Verdict(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
+}
