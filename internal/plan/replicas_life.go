@@ -37,8 +37,11 @@ type ReplicasStep struct {
 // standing is where a volume stands with its replicas.
 type standing struct {
 	target Target
-	// useful ones count; those that are leaving stand on nodes that are being drained, and make room as soon as others are attached.
-	useful, leaving, failed []*apiv1.AzVolumeAttachment
+	// useful ones count.
+	useful, failed []*apiv1.AzVolumeAttachment
+	// leaving ones stand on nodes that are lost or are being drained. They go when enough others are attached, or when another one needs their
+	// share; where no other node can take the replica they stay, because their node may come back first. Those on lost nodes come first.
+	leaving []Decision
 	// useless ones are to be deleted whatever comes in their place.
 	useless []Decision
 	// in is when a grace ends.
@@ -58,7 +61,7 @@ func Replicas(in ReplicasInput) ReplicasStep {
 	step := ReplicasStep{Decisions: s.useless, ChangesIn: sooner(s.target.ChangesIn, s.in)}
 	step.Decisions = append(step.Decisions, s.cut(in)...)
 	if s.target.Ceiling == 0 {
-		step.Decisions = append(step.Decisions, deleteAll(s.leaving, s.target.Reason)...)
+		step.Decisions = append(step.Decisions, s.leaving...)
 		step.Decisions = append(step.Decisions, deleteAll(s.failed, s.target.Reason)...)
 		return step
 	}
@@ -67,7 +70,7 @@ func Replicas(in ReplicasInput) ReplicasStep {
 		return step
 	}
 	if attached(s.useful) >= s.target.Floor {
-		step.Decisions = append(step.Decisions, deleteAll(s.leaving, ReasonReplicaDrained)...)
+		step.Decisions = append(step.Decisions, s.leaving...)
 		step.Decisions = append(step.Decisions, deleteAll(s.failed, ReasonReplicaFailed)...)
 		return step
 	}
@@ -129,18 +132,21 @@ func stand(in ReplicasInput) standing {
 }
 
 func (s *standing) sort(in ReplicasInput, a *apiv1.AzVolumeAttachment, node *NodeView) {
-	useless := func(reason string) {
+	because := func(reason string) Decision {
 		if s.target.Ceiling == 0 {
 			reason = s.target.Reason
 		}
-		s.useless = append(s.useless, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason})
+		return Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason}
 	}
+	failed := a.Status.State == apiv1.AttachmentFailed
 	switch {
-	case node == nil || node.Health == Lost:
-		useless(ReasonReplicaNodeLost)
+	case node == nil || node.Health == Lost && failed:
+		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
 	case !reachable(in, node) || slices.ContainsFunc(in.Pods, func(p PodView) bool { return !p.belongs(node.Node) }):
-		useless(ReasonReplicaMisplaced)
-	case a.Status.State == apiv1.AttachmentFailed:
+		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
+	case node.Health == Lost:
+		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
+	case failed:
 		s.failed = append(s.failed, a)
 	default:
 		if node.Health == Doubtful {
@@ -150,7 +156,7 @@ func (s *standing) sort(in ReplicasInput, a *apiv1.AzVolumeAttachment, node *Nod
 		drained, wait := drained(in, node)
 		s.in = sooner(s.in, wait)
 		if drained {
-			s.leaving = append(s.leaving, a)
+			s.leaving = append(s.leaving, because(ReasonReplicaDrained))
 		} else {
 			s.useful = append(s.useful, a)
 		}
@@ -302,7 +308,7 @@ func (s *standing) place(in ReplicasInput, missing int) (decisions []Decision, m
 		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, ReasonReplicaFailed)...)
 	}
 	if without := len(chosen) - made - going; without > 0 {
-		decisions = append(decisions, deleteAll(s.leaving[:min(without, len(s.leaving))], ReasonReplicaDrained)...)
+		decisions = append(decisions, s.leaving[:min(without, len(s.leaving))]...)
 	}
 	return decisions, made, excluded
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
@@ -46,9 +47,11 @@ func TestReplicaLife(t *testing.T) {
 	withB := func(change ...func(*plan.NodeView)) []plan.NodeView {
 		return []plan.NodeView{three[0], newNode("b", "1", change...), three[2]}
 	}
-	justReleased := func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 2, State: apiv1.ClaimReleased}
-		v.Status.LastReleasedTime = ago(3 * time.Second)
+	releasedFor := func(d time.Duration) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 2, State: apiv1.ClaimReleased}
+			v.Status.LastReleasedTime = ago(d)
+		}
 	}
 	type want struct {
 		decisions []string
@@ -82,10 +85,31 @@ func TestReplicaLife(t *testing.T) {
 		"with no other node it stays where it is": {
 			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))[:2]},
 			want{short: true}},
+		"a replica on a lost node stays until another one is attached": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached), replica("c", attaching)), Nodes: withB(lost)}, want{}},
+		"a replica on a lost node goes when another one is attached": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached), replica("c", attached)), Nodes: withB(lost)},
+			want{decisions: []string{"Delete b: ReplicaNodeLost"}}},
+		"a replica on a lost node gives up the share that another one needs": {
+			plan.ReplicasInput{Volume: newVolume(held, tight), Attachments: list(primary, replica("b", attached)), Nodes: withB(lost)},
+			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
+		"a replica on a lost node stays where no other node can take it": {
+			plan.ReplicasInput{Volume: newVolume(held, tight), Attachments: list(primary, replica("b", attached)), Nodes: withB(lost)[:2]},
+			want{short: true}},
+		"a replica on a lost node goes with all others when none is wanted any more": {
+			plan.ReplicasInput{Volume: newVolume(releasedFor(2 * time.Hour)), Attachments: list(replica("b", attached)), Nodes: withB(lost)},
+			want{decisions: []string{"Delete b: ReplicasExpired"}}},
+		"a replica that failed on a lost node goes": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", apiv1.AttachmentFailed)), Nodes: withB(lost)[:2]},
+			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
+		"of a lost node and a drained one, the replica on the lost node gives up its share": {
+			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached), replica("d", attached)),
+				Nodes: []plan.NodeView{three[0], newNode("b", "1", cordonedFor(time.Hour)), three[2], newNode("d", "1", lost)}},
+			want{decisions: []string{"Delete d: ReplicaNodeLost"}, short: true}},
 		"a drained node keeps its replica during a hand-over": {
 			plan.ReplicasInput{Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))}, want{}},
 		"and right after it": {
-			plan.ReplicasInput{Volume: newVolume(justReleased), Attachments: list(replica("a", attached), replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))},
+			plan.ReplicasInput{Volume: newVolume(releasedFor(3 * time.Second)), Attachments: list(replica("a", attached), replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))},
 			want{in: 7 * time.Second}},
 		"pods that tolerate the cordon keep the replica": {
 			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour)),
@@ -125,7 +149,7 @@ func TestReplicaLife(t *testing.T) {
 		"law 8: no replica is made while the claim changes hands": {
 			plan.ReplicasInput{Volume: newVolume(claimed("a", 2, apiv1.ClaimReleasing)), Attachments: list(primary), Nodes: three}, want{}},
 		"law 8: nor right after, for the next primary may stand behind it": {
-			plan.ReplicasInput{Volume: newVolume(justReleased), Nodes: three}, want{in: 7 * time.Second}},
+			plan.ReplicasInput{Volume: newVolume(releasedFor(3 * time.Second)), Nodes: three}, want{in: 7 * time.Second}},
 		"law 8: it does not come back to where primaries wait for room": {
 			plan.ReplicasInput{Volume: newVolume(held), Attachments: list(primary), Nodes: withB(func(n *plan.NodeView) { n.Crowded = true })[:2]}, want{short: true}},
 	} {
@@ -142,6 +166,44 @@ func TestReplicaLife(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The last replica was detached from a lost node two seconds before the node came back, and no other node could have it.
+func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		in := plan.ReplicasInput{
+			Now: now, CleanUpAfter: time.Hour, DrainGrace: time.Minute,
+			Volume: newVolume(claimed("a", 2, apiv1.ClaimHeld), func(v *apiv1.AzVolume) {
+				v.Spec.MaxMountReplicaCount = rapid.Int32Range(1, 3).Draw(rt, "replicas wanted")
+				v.Spec.Disk.MaxShares = v.Spec.MaxMountReplicaCount + rapid.Int32Range(1, 3).Draw(rt, "further shares")
+			}),
+			Attachments: list(newAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), Nodes: []plan.NodeView{newNode("a", "1")},
+		}
+		wanted, free, usable, shares := int(in.Volume.Spec.MaxMountReplicaCount), 0, 0, int(in.Volume.Spec.Disk.MaxShares)-1
+		for _, name := range []string{"b", "c", "d", "e"} {
+			health := rapid.SampledFrom([]plan.Health{plan.Healthy, plan.Doubtful, plan.Lost}).Draw(rt, "health of "+name)
+			in.Nodes = append(in.Nodes, newNode(name, "1", func(n *plan.NodeView) { n.Health = health }))
+			if shares > 0 && rapid.Bool().Draw(rt, "replica on "+name) {
+				shares--
+				in.Attachments = append(in.Attachments, newAttachment(name, apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+				if health != plan.Lost {
+					usable++
+				}
+			} else if health == plan.Healthy {
+				free++
+			}
+		}
+		deletes := 0
+		for _, d := range plan.Replicas(in).Decisions {
+			if d.Verb == plan.Delete && d.Reason == plan.ReasonReplicaNodeLost {
+				deletes++
+			}
+		}
+		if needed := min(wanted-usable, free) - shares; deletes > 0 && usable < wanted && deletes > needed {
+			rt.Errorf("got %d replicas on lost nodes deleted, want at most %d: %d of %d are usable, %d nodes and %d shares are free", deletes, needed, usable, wanted, free, shares)
+		}
+	})
 }
 
 func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
