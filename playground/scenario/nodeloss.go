@@ -110,6 +110,11 @@ func nodePowerCut(ctx context.Context, e *Environment) error {
 	if err := e.awaitTypicalTime(ctx, &f); err != nil {
 		return err
 	}
+	return e.cutPower(ctx, f)
+}
+
+// cutPower cuts the power of the workload's node, judges the failover, also by what further checks there are, and gives the node its power back.
+func (e *Environment) cutPower(ctx context.Context, f Failover, further ...func(Failover) error) (err error) {
 	e.Progress("cutting the power of %s", f.From)
 	if f.Fault, err = e.powerOff(ctx, f.From); err != nil {
 		return err
@@ -125,6 +130,11 @@ func nodePowerCut(ctx context.Context, e *Environment) error {
 	e.bound("the pod runs elsewhere after", p.Total, maxPowerCutSeconds)
 	marked := first(e.view.observer.marks(), f.Fault, milestone{Kind: taintedOut, Node: f.From})
 	e.check("the node is not marked out of service, because its VM is not proved down", marked.At.IsZero(), "the VM is said to run")
+	for _, check := range further {
+		if err := check(f); err != nil {
+			return err
+		}
+	}
 	if err := e.bringBack(ctx, f); err != nil {
 		return err
 	}

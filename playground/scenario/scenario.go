@@ -98,8 +98,15 @@ var All = []Scenario{
 		Run:     nodePowerCut,
 	},
 	{
+		Name:    "node-power-cut-leader",
+		Summary: "the same for the node on which the controller's leader runs too",
+		Title:   "A node loses its power, and the controller's leader with it",
+		Latency: "realistic",
+		Run:     nodePowerCutLeader,
+	},
+	{
 		Name:    "node-power-cut-stock",
-		Summary: "the same with the driver's failover switched off: how long Kubernetes itself takes",
+		Summary: "node-power-cut with the driver's failover switched off: how long Kubernetes itself takes",
 		Title:   "A node loses its power, and nobody but Kubernetes does anything about it",
 		Latency: "realistic",
 		Run:     nodePowerCutStock,
