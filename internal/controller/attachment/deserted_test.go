@@ -39,6 +39,9 @@ const desertedNode = "a"
 
 func longAgo() metav1.Time { return metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)) }
 
+// desertedVolume is the name of the AzVolume.
+var desertedVolume = apiv1.VolumeName("s", "g", "pvc-0")
+
 func newDeserted(t *testing.T) *deserted {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -48,15 +51,15 @@ func newDeserted(t *testing.T) *deserted {
 	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 2}
 	objects := []client.Object{
 		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pvc-0"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
 			Status: apiv1.AzVolumeStatus{
 				State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
 				Primary: &apiv1.PrimaryClaim{NodeName: desertedNode, Epoch: 1, State: apiv1.ClaimReleasing, Cause: apiv1.CauseUnpublished, Since: &since},
 			},
 		},
 		&apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("pvc-0", desertedNode), Finalizers: []string{apiv1.Finalizer}},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "pvc-0", NodeName: desertedNode, Role: apiv1.RolePrimary, Epoch: 1},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode), Finalizers: []string{apiv1.Finalizer}},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary, Epoch: 1},
 			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM},
 		},
 		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode}, Spec: apiv1.AzDriverNodeSpec{VMID: lostVM}},
@@ -105,7 +108,7 @@ func must(t *testing.T, err error) {
 // reconcile takes a step, and says whether it began a fence, in the status and at the platform.
 func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 	t.Helper()
-	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName("pvc-0", desertedNode)}
+	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}
 	_, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	must(t, err)
 	a := &apiv1.AzVolumeAttachment{}

@@ -18,13 +18,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-const (
-	second   = "pvc-2"
-	secondID = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-2"
-)
+const secondID = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-2"
+
+// second is the name of the AzVolume of secondID.
+var second = volumehandle.Of(diskOf(secondID)).VolumeName()
 
 var someFilesystem = provisioner.Filesystem{Type: "ext4", UUID: "5c0b8f3e-3c55-4d7a-8a53-9e1f6a1c7e01"}
 
@@ -34,7 +35,7 @@ func (m *machine) publishSecond(sizeBytes int64) {
 	for _, o := range []client.Object{
 		&apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
-			Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: second}},
+			Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(secondID)},
 			Status:     apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskURI: secondID, Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
 		},
 		&apiv1.AzVolumeAttachment{
