@@ -6,6 +6,8 @@ package status
 import (
 	"context"
 	"errors"
+	"net"
+	"net/url"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -32,8 +34,8 @@ var codeOf = map[provisioner.Kind]codes.Code{
 
 // From returns err as an error that carries a gRPC status, and nil for nil. In
 // this order: an error that carries a status keeps its code; a provisioner.Kind
-// decides; then a bad paging token, the end of a context, and what the API server or the way to it
-// failed with; all else is Internal. The message is err's own.
+// decides; then a bad paging token, the end of a context, a failure of the API server, and any failure of
+// the network; all else is Internal. The message is err's own.
 func From(err error) error {
 	if err == nil {
 		return nil
@@ -65,7 +67,7 @@ func Code(err error) codes.Code {
 		return codes.Canceled
 	case apierrors.IsConflict(err):
 		return codes.Aborted
-	case apiServerUnavailable(err):
+	case apiServerUnavailable(err), networkFailed(err):
 		return codes.Unavailable
 	default:
 		return codes.Internal
@@ -76,6 +78,37 @@ func Code(err error) codes.Code {
 // what is missing there means something else to each caller, who says so with a Kind.
 func apiServerUnavailable(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
+}
+
+// networkFailed says that a request got no answer. Whether the server has carried the request out is not known then. net/http
+// returns each such failure as a *url.Error, whatever its cause: a lost HTTP/2 connection has no type of its own. The interface
+// net.Error does not tell: every syscall.Errno has its methods, also that of a full disk.
+func networkFailed(err error) bool {
+	var request *url.Error
+	var connection *net.OpError
+	return errors.As(err, &request) || errors.As(err, &connection) ||
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
+}
+
+// Final says whether some caller takes a code for the last word about the object of the call, and never asks for it to be undone. The four codes for which
+// it is false are those that the kubelet, csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter all call again after
+// (docs/reference/final-codes.md). ResourceExhausted is final for csi-provisioner.
+func Final(code codes.Code) bool {
+	switch code {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted:
+		return false
+	default:
+		return true
+	}
+}
+
+// NotFinal returns err with a code after which every caller calls again, or asks for the object to be undone: its own code, or Unavailable. It is
+// for a call that fails and leaves something behind. left says what.
+func NotFinal(err error, left string) error {
+	code := Code(err)
+	if Final(code) {
+		code = codes.Unavailable
+	}
+	return status.Errorf(code, "%s; %s", status.Convert(From(err)).Message(), left)
 }

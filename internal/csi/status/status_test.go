@@ -2,8 +2,12 @@ package status_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"os"
 	"syscall"
 	"testing"
 
@@ -41,6 +45,14 @@ func TestFrom(t *testing.T) {
 		"a lost compare-and-swap":                   {apierrors.NewConflict(volumes, "pvc-1", errors.New("stale")), codes.Aborted},
 		"an API server that is busy":                {apierrors.NewTooManyRequests("later", 1), codes.Unavailable},
 		"an API server that nobody listens at":      {fmt.Errorf("get: %w", syscall.ECONNREFUSED), codes.Unavailable},
+		"a connection that was refused":             {fmt.Errorf("get: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}), codes.Unavailable},
+		"a dial that timed out":                     {fmt.Errorf("get: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}), codes.Unavailable},
+		"an HTTP/2 connection that was lost":        {put(errors.New("http2: client connection lost")), codes.Unavailable},
+		"a TLS handshake that timed out":            {put(errors.New("net/http: TLS handshake timeout")), codes.Unavailable},
+		"a certificate that is not trusted":         {put(x509.UnknownAuthorityError{}), codes.Unavailable},
+		"a host name that cannot be resolved":       {put(&net.DNSError{Err: "no such host", Name: "api"}), codes.Unavailable},
+		"a disk of the node that is full":           {fmt.Errorf("write record: %w", &os.PathError{Op: "write", Path: "/r", Err: syscall.ENOSPC}), codes.Internal},
+		"a request whose caller went away":          {put(context.Canceled), codes.Canceled},
 		"a NotFound of the API server with no kind": {apierrors.NewNotFound(volumes, "pvc-1"), codes.Internal},
 		"a status of another call":                  {fmt.Errorf("relay: %w", grpcstatus.Error(codes.OutOfRange, "size")), codes.OutOfRange},
 		"anything else":                             {errors.New("odd"), codes.Internal},
@@ -59,6 +71,31 @@ func TestFrom(t *testing.T) {
 				t.Error("the message was lost")
 			}
 		})
+	}
+}
+
+// put is how net/http returns the failure of a request.
+func put(cause error) error {
+	return fmt.Errorf("write report of node: %w", &url.Error{Op: "Put", URL: "https://10.0.0.1/apis", Err: cause})
+}
+
+func TestACallThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		err := status.NotFinal(grpcstatus.Error(code, "mount failed"), "the volume is mounted at /staging")
+		want := codes.Unavailable
+		if code == codes.Canceled || code == codes.DeadlineExceeded || code == codes.Aborted {
+			want = code
+		}
+		if got := grpcstatus.Code(err); got != want || status.Final(got) {
+			t.Errorf("%s became %s (final: %t), want %s", code, got, status.Final(got), want)
+		}
+		if got, want := grpcstatus.Convert(err).Message(), "mount failed; the volume is mounted at /staging"; got != want {
+			t.Errorf("message = %q, want %q", got, want)
+		}
+	}
+	wrapped := fmt.Errorf("stage: %w", provisioner.Errorf(provisioner.InsufficientCapacity, "no slot"))
+	if got := grpcstatus.Code(status.NotFinal(wrapped, "an AzVolume exists")); got != codes.Unavailable {
+		t.Errorf("InsufficientCapacity became %s, want Unavailable", got)
 	}
 }
 
