@@ -24,6 +24,10 @@ type memoryHost struct {
 	content   content
 	mounts    map[string]provisioner.MountPoint
 	held      bool
+	// unflushed says that the device was mounted since its last flush.
+	unflushed bool
+	// bindFails is what a bind mount fails with after it was made.
+	bindFails error
 	// protected device, and what a read of it fails with.
 	protected bool
 	broken    error
@@ -116,6 +120,7 @@ func (h memoryDevices) Flush(context.Context, string) error {
 	if h.held || len(h.mounts) > 0 {
 		return provisioner.Errorf(provisioner.Conflict, "held")
 	}
+	h.unflushed = false
 	return nil
 }
 
@@ -216,6 +221,7 @@ func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, op
 	h.mu.Lock()
 	h.options = strings.Join(options, ",")
 	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType, Sealed: slices.Contains(options, "ro")}
+	h.unflushed = true
 	h.mu.Unlock()
 	h.hook("after mount")
 	return nil
@@ -231,7 +237,7 @@ func (h memoryMounts) Bind(_ context.Context, source, target string, readOnly bo
 	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, ReadOnly: readOnly}
 	h.mu.Unlock()
 	h.hook("after bind")
-	return nil
+	return h.bindFails
 }
 
 func (h memoryMounts) Unmount(_ context.Context, target string) error {

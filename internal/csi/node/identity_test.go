@@ -54,7 +54,7 @@ func TestAVolumeIsNotStagedForAnotherDiskThanItsOwn(t *testing.T) {
 				m := newMachine(t, host, t.TempDir(), quiet)
 				m.edit = func(o *node.Options) { o.AwaitPublish = awaitPublish }
 				m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk = diskOf(otherID) })
-				assertRefused(t, "NodeStageVolume", m.stage(m.start(), capability))
+				assertRefused(t, "NodeStageVolume", m.stage(m.start(), capability), codes.FailedPrecondition)
 				if len(host.mounts) > 0 || host.formats > 0 || m.entry() != nil {
 					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.mounts, host.formats, m.entry())
 				}
@@ -90,7 +90,11 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 			path := m.stageOther(host, s, capability)
 			entry, record := *m.entry(), m.record()
 			for name, call := range callsFor(t, s, volumeID, path, m.target(), path, capability) {
-				assertRefused(t, name, call())
+				want := codes.FailedPrecondition
+				if name == "NodeStageVolume" {
+					want = codes.Unavailable // the mount of the V1 driver stays, and has to be unstaged
+				}
+				assertRefused(t, name, call(), want)
 			}
 			if err := m.unstage(s); status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("unstage at the staging path of the other disk: %v, want FailedPrecondition", err)
@@ -152,10 +156,10 @@ func capabilities() map[string]*csi.VolumeCapability {
 }
 
 // assertRefused fails unless a call was refused with a message that names both disks.
-func assertRefused(t *testing.T, call string, err error) {
+func assertRefused(t *testing.T, call string, err error, want codes.Code) {
 	t.Helper()
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), volumeID) || !strings.Contains(err.Error(), otherID) {
-		t.Errorf("%s: %v, want FailedPrecondition and both disks in the message", call, err)
+	if status.Code(err) != want || !strings.Contains(err.Error(), volumeID) || !strings.Contains(err.Error(), otherID) {
+		t.Errorf("%s: %v, want %s and both disks in the message", call, err, want)
 	}
 }
 

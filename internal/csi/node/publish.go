@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,9 +15,27 @@ import (
 // NodePublishVolume implements csi.NodeServer.
 func (s *Server) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if err := s.publishRequested(ctx, request); err != nil {
-		return nil, status.From(err)
+		return nil, status.From(s.settlePublish(ctx, request.GetTargetPath(), err))
 	}
 	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// settlePublish ends every NodePublishVolume that fails. If the volume is at the target path nevertheless, the failure gets a code after
+// which the kubelet calls NodeUnpublishVolume when the pod goes. AlreadyExists stays, as CSI asks: what is there is of a call that was served.
+func (s *Server) settlePublish(ctx context.Context, target string, failure error) error {
+	if errors.Is(failure, provisioner.AlreadyExists) {
+		return failure
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	mount, mounted, err := s.mountAt(ctx, target)
+	switch {
+	case err != nil:
+		return status.NotFinal(failure, "the target path cannot be looked at: "+err.Error())
+	case mounted:
+		return status.NotFinal(failure, fmt.Sprintf("the volume must be unpublished: %s is mounted at %s", mount.Source, target))
+	}
+	return failure
 }
 
 func (s *Server) publishRequested(ctx context.Context, request *csi.NodePublishVolumeRequest) error {

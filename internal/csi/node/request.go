@@ -38,8 +38,12 @@ type usage struct {
 	tuning    volumeparams.Tuning
 }
 
+// readUsage returns the disk with every error, unless the ID is no disk's.
 func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext map[string]string) (usage, error) {
 	var u usage
+	var idErr error
+	u.disk, idErr = parseID(volumeID)
+	u.volume = u.disk.VolumeName()
 	if capability == nil {
 		return u, invalid("the volume capability is missing")
 	}
@@ -68,10 +72,7 @@ func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext 
 	if err := u.readAttributes(volumeContext); err != nil {
 		return u, err
 	}
-	var err error
-	u.disk, err = parseID(volumeID)
-	u.volume = u.disk.VolumeName()
-	return u, err
+	return u, idErr
 }
 
 // readAttributes reads what of the volume context concerns the device.

@@ -37,15 +37,21 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 		return err
 	}
 	use, err := readUsage(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
-	if err != nil {
-		return err
+	if use.disk == (volumehandle.Handle{}) {
+		return err // the ID is no disk's: no call has left anything of it here
 	}
-	unlock, err := s.lock(use.volume)
-	if err != nil {
-		return err
+	unlock, lockErr := s.lock(use.volume)
+	if lockErr != nil {
+		return lockErr
 	}
 	defer unlock()
-	return s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, path) })
+	if err == nil {
+		err = s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, path) })
+	}
+	if err != nil {
+		return s.settle(ctx, use.disk, path, err)
+	}
+	return nil
 }
 
 func (s *Server) stage(ctx context.Context, use usage, path string) error {
@@ -53,32 +59,22 @@ func (s *Server) stage(ctx context.Context, use usage, path string) error {
 		return err
 	}
 	volume, attachment, err := s.look(ctx, use.disk)
-	if errors.Is(err, errOtherDisk) {
-		return err // what the report says under this name is not about this disk
-	}
-	if errors.Is(err, provisioner.NotFound) || errors.Is(err, provisioner.FailedPrecondition) {
-		return s.settle(ctx, use.volume, path, err)
-	}
 	if err != nil {
 		return err
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode && !use.block {
 		return invalid("volume %s is used by several nodes and must be a raw block volume", use.volume)
 	}
-	// A first look spares the report a write for nothing. It decides nothing else. A call that was killed may
-	// have left an entry, and after this failure the kubelet would not ask for it any more.
+	// A first look spares the report a write for nothing. It decides nothing else.
 	expected := s.mayStage(volume, attachment)
 	if expected.Verdict == Refuse {
-		return s.settle(ctx, use.volume, path, provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason))
+		return refuse("%s", expected.Reason)
 	}
 	volume, grant, err := s.announce(ctx, use, path, expected.Epoch)
-	if err == nil {
-		err = s.useDevice(ctx, use, path, volume, grant)
-	}
 	if err != nil {
-		return s.settle(ctx, use.volume, path, err)
+		return err
 	}
-	return nil
+	return s.useDevice(ctx, use, path, volume, grant)
 }
 
 // announce writes to the report, and then reads whether the node may stage. When the claim
@@ -96,42 +92,43 @@ func (s *Server) announce(ctx context.Context, use usage, path string, epoch int
 	}
 }
 
-// settle takes the announcement back after a failure, once nothing on the node uses the volume, and returns the failure. If that cannot
-// be done the failure becomes Unavailable, upon which the kubelet calls NodeUnstageVolume when
-// the pod goes; a call that failed for good would be forgotten, and the entry would never go.
-func (s *Server) settle(ctx context.Context, volume, path string, failure error) error {
+// settle ends every NodeStageVolume that fails: it takes back what this call and calls before it have left on the node, and returns the
+// failure. If something stays behind, the failure gets a code after which the kubelet calls NodeUnstageVolume when the pod
+// goes. After a final code it forgets the volume, and what is left would stay until the node reboots.
+func (s *Server) settle(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := s.takeBack(ctx, volume, path); err != nil {
-		return provisioner.Errorf(provisioner.Unavailable, "%w; the report could not be corrected: %w", failure, err)
+	if err := s.takeBack(ctx, disk, path, failure); err != nil {
+		return status.NotFinal(failure, "the volume must be unstaged: "+err.Error())
 	}
 	return failure
 }
 
-func (s *Server) takeBack(ctx context.Context, volume, path string) error {
-	record, recorded, err := s.options.Records.Get(volume)
-	if err != nil {
+// takeBack removes record and entry of a volume that is not staged, unless they are of another disk of its name. Its error says what stays behind.
+func (s *Server) takeBack(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
+	record, recorded, err := s.record(disk)
+	ofAnother := errors.Is(err, errOtherDisk) || !recorded && errors.Is(failure, errOtherDisk)
+	if err != nil && !ofAnother {
 		return err
 	}
-	_, mounted, err := s.mountAt(ctx, path)
-	if err == nil && recorded && !mounted {
-		_, mounted, err = s.mountAt(ctx, record.StagingPath)
-	}
-	if err != nil {
-		return err
-	}
-	if mounted || recorded && record.Block && record.BootID == s.options.BootID {
-		return nil
-	}
+	paths := []string{path}
 	if recorded {
-		if err := s.undoFormat(ctx, volume, record); err != nil {
+		paths = append(paths, record.StagingPath)
+	}
+	for _, p := range paths {
+		if mount, mounted, err := s.mountAt(ctx, p); err != nil {
 			return err
-		}
-		if err := s.options.Records.Delete(volume); err != nil {
-			return err
+		} else if mounted {
+			return fmt.Errorf("%s is mounted at %s", mount.Source, p)
 		}
 	}
-	return s.options.Report.Forget(ctx, volume)
+	switch {
+	case ofAnother:
+		return nil
+	case recorded && record.Block && record.BootID == s.options.BootID:
+		return fmt.Errorf("%s is staged as a raw block device", record.Device)
+	}
+	return s.forget(ctx, disk.VolumeName(), record, recorded)
 }
 
 // useDevice is what is done once the node may use the device.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -60,15 +61,39 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err != nil {
 		return err
 	}
+	if mounted {
+		if !recorded || record.Device != mount.Source || record.BootID != s.options.BootID {
+			// The next call finds no mount. Only the record tells it then which device has yet to be flushed.
+			record.VolumeName, record.VolumeID, record.StagingPath = volume, disk.String(), path
+			record.Device, record.BootID = mount.Source, s.options.BootID
+			if err := s.options.Records.Put(record); err != nil {
+				return err
+			}
+			recorded = true
+		}
+		if err := s.removePath(ctx, path); err != nil {
+			return err
+		}
+	}
+	if err := s.forget(ctx, volume, record, recorded); err != nil {
+		return err
+	}
+	// Last: the kubelet does not call again for a raw block volume whose staging path is gone.
+	return s.removePath(ctx, path)
+}
+
+func (s *Server) removePath(ctx context.Context, path string) error {
 	if err := s.options.Host.Mounts().Unmount(ctx, path); err != nil {
 		return fmt.Errorf("unmount volume: %w", err)
 	}
-	device := record.Device
-	if mounted {
-		device = mount.Source
-	}
-	if mounted || recorded && record.BootID == s.options.BootID {
-		if err := s.release(ctx, volume, device); err != nil {
+	return nil
+}
+
+// forget removes the record of a volume that is not mounted, and then its entry in the report, which proves that this node has let go of the
+// volume: a device that was used since the boot has been flushed before, and nothing holds it.
+func (s *Server) forget(ctx context.Context, volume string, record nodereport.Record, recorded bool) error {
+	if recorded && record.BootID == s.options.BootID {
+		if err := s.release(ctx, volume, record.Device); err != nil {
 			return err
 		}
 	}
@@ -76,9 +101,9 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 		if err := s.undoFormat(ctx, volume, record); err != nil {
 			return err
 		}
-	}
-	if err := s.options.Records.Delete(volume); err != nil {
-		return err
+		if err := s.options.Records.Delete(volume); err != nil {
+			return err
+		}
 	}
 	return s.options.Report.Forget(ctx, volume)
 }
