@@ -115,6 +115,11 @@ type AzDriverNodeStatus struct {
 	// +listType=map
 	// +listMapKey=volumeName
 	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
+	// ReportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node plug-in wrote them. Where it does
+	// not agree, something else has changed the report, and a volume's absence proves nothing until the node writes again.
+	// Node plug-ins of earlier versions do not write it.
+	// +optional
+	ReportDigest string `json:"reportDigest,omitempty"`
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -107,6 +108,11 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone)
 	machine := host.New(host.Options{Links: settings.DeviceLinks, RescanInterval: settings.RescanInterval})
 	records := nodereport.Records{Dir: settings.RecordsDir()}
+	release, err := records.Lock(ctx, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	defer release()
 	boot := strings.TrimSpace(string(bootID))
 	report := nodereport.New(nodereport.Options{
 		Client: api, Namespace: settings.Namespace, NodeName: settings.NodeName, Spec: instance, DriverVersion: version.Version,

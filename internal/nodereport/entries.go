@@ -63,9 +63,11 @@ func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 	return nil
 }
 
-// Forget removes the entry of a volume: the proof that the node let go. It is called after the last effect.
+// Forget removes the entry of a volume: the proof that the node let go. It is called after the last effect, so that the
+// entry does not come back when the answer to the write is lost.
 func (r *Reporter) Forget(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		r.forgotten[volume] = true
 		status.StagedVolumes = slices.DeleteFunc(status.StagedVolumes, named(volume))
 	})
 	if err != nil {

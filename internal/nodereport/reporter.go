@@ -3,17 +3,18 @@ package nodereport
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // Options of a Reporter.
@@ -43,11 +44,13 @@ type Reporter struct {
 	writing chan struct{}
 	// last is the object as the API server returned it; nil if it must be read.
 	last *apiv1.AzDriverNode
-	// compared says that this process has written the result of its scan, and object to which object.
-	compared bool
-	object   types.UID
-	// staged are the entries as they were last known, to make the object again.
+	// scanned is when this process looked at the node's mounts, once it has written what it found; zero before.
+	scanned metav1.MicroTime
+	// staged are the entries, as this process last wrote them. From the first write on they go before those of the object, which
+	// others can change: by an edit, or by restoring an older version.
 	staged []apiv1.StagedVolume
+	// forgotten are volumes whose entries are to go, since the last write.
+	forgotten map[string]bool
 	// changed is closed by the next write, and then another one.
 	changed chan struct{}
 	wake    chan struct{}
@@ -70,6 +73,7 @@ func New(options Options) *Reporter {
 		changed:    make(chan struct{}),
 		wake:       make(chan struct{}, 1),
 		written:    make(chan struct{}),
+		forgotten:  map[string]bool{},
 		replicated: map[string]replication{},
 	}
 	r.SetReady(false, reasonStarting, "the node plug-in is starting")
@@ -119,8 +123,8 @@ func (r *Reporter) key() client.ObjectKey {
 }
 
 // update changes the status by mutate and returns when the API server has it. mutate may be called several
-// times, always with the newest status, and must not call the Reporter. A status that mutate leaves
-// alone is not written, but it is read, so that nothing is concluded from an object that is gone.
+// times, always with this process' entries and the rest of the newest status, and must not call the Reporter. A status that is
+// as it should be is not written, but it is read, so that nothing is concluded from an object that is gone.
 func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeStatus)) error {
 	select {
 	case r.writing <- struct{}{}:
@@ -136,10 +140,12 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 			fresh = true
 		}
 		next := r.last.DeepCopy()
-		if err := r.applyScan(ctx, next); err != nil {
+		scanned, err := r.merge(ctx, next)
+		if err != nil {
 			return err
 		}
 		mutate(&next.Status)
+		next.Status.ReportDigest = plan.ReportDigest(next)
 		if apiequality.Semantic.DeepEqual(next.Status, r.last.Status) {
 			if fresh {
 				return nil
@@ -147,7 +153,7 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 			r.last = nil
 			continue
 		}
-		done, err := r.write(ctx, next)
+		done, err := r.write(ctx, next, scanned)
 		if done || err != nil {
 			return err
 		}
@@ -155,7 +161,7 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 }
 
 // write returns done = false if the object is not what it was taken for, and has to be read again.
-func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode) (done bool, err error) {
+func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned metav1.MicroTime) (done bool, err error) {
 	r.promise(&next.Status)
 	err = r.options.Client.Status().Update(ctx, next)
 	if err != nil {
@@ -167,11 +173,12 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode) (done bo
 		return false, fmt.Errorf("write report of node: %w", err)
 	}
 	r.last = next
-	if !r.compared {
+	if r.scanned.IsZero() {
 		close(r.written)
 	}
-	r.compared, r.object = true, next.UID
+	r.scanned = scanned
 	r.staged = next.DeepCopy().Status.StagedVolumes
+	clear(r.forgotten)
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return true, nil
@@ -201,32 +208,30 @@ func (r *Reporter) load(ctx context.Context) error {
 	return nil
 }
 
-// applyScan makes the first status that this process writes to an object carry the result of a scan.
-func (r *Reporter) applyScan(ctx context.Context, node *apiv1.AzDriverNode) error {
-	if r.compared && r.object == node.UID {
-		return nil
-	}
+// merge puts into a status that was read what this process knows better, and returns when the node's mounts were scanned: now for the first
+// write of the process, whose entries are the result of the scan. Later entries that the API server has and this process has not are
+// of an older version, and entries that it does not have were taken out by somebody else: what this process
+// wrote last is newer than any scan, because calls may be at work just now.
+func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned metav1.MicroTime, err error) {
 	status := &node.Status
-	now := metav1.MicroTime{Time: r.options.Clock.Now()}
-	if r.compared {
-		// The object was made again behind our back. What this process knows is
-		// newer than any scan: calls may be at work just now.
-		status.StagedVolumes = append([]apiv1.StagedVolume(nil), r.staged...)
-	} else {
+	if scanned = r.scanned; scanned.IsZero() {
+		scanned = metav1.MicroTime{Time: r.options.Clock.Now()}
 		found, err := r.options.Scanner.scan(ctx)
 		if err != nil {
-			return fmt.Errorf("scan mounts: %w", err)
+			return scanned, fmt.Errorf("scan mounts: %w", err)
 		}
 		entries, obsolete := compare(status.StagedVolumes, found)
 		for _, volume := range obsolete {
 			if err := r.options.Scanner.Records.Delete(volume); err != nil {
-				return err
+				return scanned, err
 			}
 		}
 		status.StagedVolumes = entries
+	} else {
+		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged), func(e apiv1.StagedVolume) bool { return r.forgotten[e.VolumeName] })
 	}
-	status.MountsScannedTime = &now
+	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID
 	status.DriverVersion = r.options.DriverVersion
-	return nil
+	return scanned, nil
 }

@@ -50,7 +50,7 @@ func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.Stage
 			continue
 		}
 		entry, exists := reported[name]
-		if !exists {
+		if !exists || entry.Epoch < record.Epoch { // the record was written after the announcement: such an entry is of an older version
 			entry = rebuilt(name, record, found)
 		}
 		entries = append(entries, entry)
@@ -73,7 +73,9 @@ func inUse(name string, record Record, recorded bool, found findings) bool {
 
 // rebuilt is the entry of a volume that is in use and not in the report.
 func rebuilt(name string, record Record, found findings) apiv1.StagedVolume {
-	entry := apiv1.StagedVolume{VolumeName: name, Epoch: record.Epoch, Phase: apiv1.PhaseStaged, Device: record.Device, StagingPath: record.StagingPath}
+	entry := apiv1.StagedVolume{
+		VolumeName: name, Epoch: record.Epoch, Phase: apiv1.PhaseStaged, Device: record.Device, SizeBytes: record.SizeBytes, StagingPath: record.StagingPath,
+	}
 	if record.Formatting != nil {
 		entry.Phase = apiv1.PhaseStaging
 	}

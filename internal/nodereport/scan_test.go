@@ -41,10 +41,17 @@ func TestCompare(t *testing.T) {
 		want     []apiv1.StagedVolume
 		obsolete []string
 	}{
-		"nothing anywhere":                                         {},
-		"a mount that is reported stays as it is":                  {report: []apiv1.StagedVolume{staged}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
-		"a mount that is not reported is added":                    {records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
-		"a mount without a record is added with no epoch":          {mounted: true, want: []apiv1.StagedVolume{{VolumeName: "v", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}}},
+		"nothing anywhere":                                {},
+		"a mount that is reported stays as it is":         {report: []apiv1.StagedVolume{staged}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
+		"a mount that is not reported is added":           {records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
+		"a mount without a record is added with no epoch": {mounted: true, want: []apiv1.StagedVolume{{VolumeName: "v", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}}},
+		"an entry of an older epoch than the record is replaced": {
+			report: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 2, Phase: apiv1.PhaseUnstaging}}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged},
+		},
+		"an announcement of a later epoch than the record stays": {
+			report: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}}, records: plain, mounted: true,
+			want: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}},
+		},
 		"an entry whose mount is gone is removed":                  {report: []apiv1.StagedVolume{staged}, records: plain, obsolete: []string{"v"}},
 		"an announcement that was never followed by anything goes": {report: []apiv1.StagedVolume{staging}},
 		"a device that something still holds keeps its entry":      {report: []apiv1.StagedVolume{staging}, records: plain, held: true, want: []apiv1.StagedVolume{staging}},

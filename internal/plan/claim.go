@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +70,8 @@ func Unstaged(report *apiv1.AzDriverNode, volume string, epoch int64, now time.T
 		return nil, "the node has no AzDriverNode, and so no report"
 	case report.Status.MountsScannedTime == nil:
 		return nil, "the node plug-in has not yet compared its report with the node's mounts"
+	case !AbsenceCounts(report):
+		return nil, "the report is not as the node wrote it: its status was edited or restored, and the node has not written it since"
 	}
 	i := slices.IndexFunc(report.Status.StagedVolumes, func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
 	if i >= 0 {
@@ -77,6 +81,25 @@ func Unstaged(report *apiv1.AzDriverNode, volume string, epoch int64, now time.T
 		Kind: apiv1.ProofUnstaged, Epoch: epoch, Time: metav1.NewTime(now),
 		Message: "absent from the report of node " + report.Name,
 	}, ""
+}
+
+// AbsenceCounts says whether what a node's report does not name is not in use there: the node plug-in has compared the report with the node's
+// mounts, and nothing else has changed it since the node wrote it. Node plug-ins of earlier versions write no digest.
+func AbsenceCounts(report *apiv1.AzDriverNode) bool {
+	written := report.Status.ReportDigest
+	return report.Status.MountsScannedTime != nil && (written == "" || written == ReportDigest(report))
+}
+
+// ReportDigest is a digest of what a node's report proves: of which object it is the report, and which volumes it names. The node writes it with the
+// report. An edit of the entries, or an object that was made again with an older status, does not agree with it.
+func ReportDigest(report *apiv1.AzDriverNode) string {
+	names := make([]string, 0, len(report.Status.StagedVolumes))
+	for _, staged := range report.Status.StagedVolumes {
+		names = append(names, staged.VolumeName)
+	}
+	slices.Sort(names)
+	sum := sha256.Sum256([]byte(string(report.UID) + "\n" + strings.Join(names, "\n")))
+	return hex.EncodeToString(sum[:16])
 }
 
 // OfAnotherVM says that an attachment is to another VM than the one that a node is now, vmID. Neither may the node use the disk then, nor does its

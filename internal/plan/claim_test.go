@@ -102,6 +102,12 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 		"present after a scan":        {staged(&scanned, "vol"), false},
 		"present without a scan":      {staged(nil, "vol"), false},
 		"another volume after a scan": {staged(&scanned, "other"), true},
+
+		"absent from the report as the node wrote it":    {written("other"), true},
+		"absent after an entry was taken out":            {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
+		"absent after an entry was renamed":              {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
+		"absent from a status that was given to another": {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},
+		"absent after the scan was taken out":            {edited("other", func(d *apiv1.AzDriverNode) { d.Status.MountsScannedTime = nil }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,6 +119,34 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 				t.Fatalf("proof %+v", proof)
 			}
 		})
+	}
+}
+
+// written is a report as a node writes it.
+func written(volumes ...string) *apiv1.AzDriverNode {
+	scanned := metav1.NewMicroTime(now)
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}
+	for _, volume := range volumes {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+	}
+	d.Status.ReportDigest = plan.ReportDigest(d)
+	return d
+}
+
+// edited is a report that something else has changed after the node wrote it.
+func edited(volume string, edit func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode {
+	d := written(volume)
+	edit(d)
+	return d
+}
+
+func TestTheDigestIsOfTheVolumesAndNotOfTheirOrder(t *testing.T) {
+	t.Parallel()
+	if a, b := written("a", "b").Status.ReportDigest, written("b", "a").Status.ReportDigest; a != b {
+		t.Errorf("digests of the same volumes differ: %s and %s", a, b)
+	}
+	if a, b := written("a", "b").Status.ReportDigest, written("a").Status.ReportDigest; a == b {
+		t.Errorf("digests of different volumes are the same: %s", a)
 	}
 }
 

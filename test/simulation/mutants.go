@@ -72,7 +72,7 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 		}
 	case *apiv1.AzDriverNode:
 		if t.w.options.Mutant == NoProof && t.node == "" {
-			o.Status.StagedVolumes, o.Status.MountsScannedTime = nil, o.Status.HeartbeatTime
+			o.Status.StagedVolumes, o.Status.MountsScannedTime, o.Status.ReportDigest = nil, o.Status.HeartbeatTime, ""
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 	}
 	// What is said is not written until it is over.
 	kept := d.DeepCopy().Status.StagedVolumes
-	d.Status.StagedVolumes = nil
+	d.Status.StagedVolumes, d.Status.ReportDigest = nil, ""
 	for _, e := range kept {
 		if e.Phase != apiv1.PhaseStaging {
 			d.Status.StagedVolumes = append(d.Status.StagedVolumes, e)
