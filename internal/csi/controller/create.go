@@ -29,9 +29,17 @@ func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	if request.GetName() == "" {
 		return nil, invalidArgument("name: missing")
 	}
+	response, err := s.createVolume(ctx, request)
+	if err != nil {
+		return nil, settle(ctx, err, func(ctx context.Context) (string, error) { return s.leftOfVolume(ctx, request) })
+	}
+	return response, nil
+}
+
+func (s *Server) createVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	wanted, parameters, err := s.wanted(ctx, request)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	v1metrics.SKUOf(ctx, wanted.Spec.Disk.SKUName)
 	if source := wanted.Spec.Source; source != nil && source.SnapshotURI != "" {
@@ -48,11 +56,11 @@ func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	defer cancel()
 	v, err := s.ensureVolume(ctx, wanted, request)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	v, err = s.awaitCreated(ctx, v)
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
 		VolumeId:           v.Status.DiskURI,
@@ -270,7 +278,7 @@ func (s *Server) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.Az
 		return nil, failureOf(refused)
 	}
 	if e := s.failing(ctx, current); e != nil {
-		return nil, failureOf(e)
+		return nil, status.NotFinal(failureOf(e), "it is tried again")
 	}
 	return nil, err
 }

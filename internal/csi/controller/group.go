@@ -60,23 +60,27 @@ type group struct {
 // CreateVolumeGroupSnapshot takes snapshots of volumes that are not in use, which makes them of one moment.
 func (s *Server) CreateVolumeGroupSnapshot(ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	g, err := s.wantedGroup(ctx, request)
-	if err != nil {
-		return nil, statusOf(err)
+	if g.seal.Name == "" {
+		return nil, statusOf(err) // neither this call nor another has made anything of it
 	}
-	unlock, err := s.lock(snapshotKey(g.seal))
-	if err != nil {
-		return nil, err
+	unlock, lockErr := s.lock(snapshotKey(g.seal))
+	if lockErr != nil {
+		return nil, lockErr
 	}
 	defer unlock()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	response, err := s.takeGroup(ctx, g)
+	var response *csi.VolumeGroupSnapshot
+	if err == nil {
+		response, err = s.takeGroup(ctx, g)
+	}
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, settle(ctx, err, func(ctx context.Context) (string, error) { return s.leftOfGroup(ctx, g) })
 	}
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: response}, nil
 }
 
+// wantedGroup returns the members with every error, as far as the request names them.
 func (s *Server) wantedGroup(ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (group, error) {
 	var g group
 	switch {
@@ -86,10 +90,14 @@ func (s *Server) wantedGroup(ctx context.Context, request *csi.CreateVolumeGroup
 		return g, invalidArgument("source volume IDs: missing")
 	}
 	var sources []string
+	var refused error
 	for _, id := range request.GetSourceVolumeIds() {
 		w, err := s.wantedSnapshot(ctx, &csi.CreateSnapshotRequest{Name: request.GetName(), SourceVolumeId: id, Parameters: request.GetParameters()})
-		if err != nil {
+		if w.target.Name == "" {
 			return g, err
+		}
+		if refused == nil {
+			refused = err
 		}
 		source := strings.ToLower(w.source.String())
 		if slices.Contains(sources, source) {
@@ -103,7 +111,7 @@ func (s *Server) wantedGroup(ctx context.Context, request *csi.CreateVolumeGroup
 	}
 	slices.Sort(sources)
 	g.sources = digest(strings.Join(sources, "\n"))
-	return g, nil
+	return g, refused
 }
 
 func digest(text string) string {

@@ -45,25 +45,29 @@ type wantedSnapshot struct {
 // caller asks again until it is.
 func (s *Server) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	w, err := s.wantedSnapshot(ctx, request)
-	if err != nil {
-		return nil, statusOf(err)
+	if w.target.Name == "" {
+		return nil, statusOf(err) // neither this call nor another has made anything of it
 	}
-	unlock, err := s.lock(snapshotKey(w.target))
-	if err != nil {
-		return nil, err
+	unlock, lockErr := s.lock(snapshotKey(w.target))
+	if lockErr != nil {
+		return nil, lockErr
 	}
 	defer unlock()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	taken, err := s.takeSnapshot(ctx, w)
+	var taken provisioner.Snapshot
+	if err == nil {
+		taken, err = s.takeSnapshot(ctx, w)
+	}
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, settle(ctx, err, func(ctx context.Context) (string, error) { return s.leftOfSnapshot(ctx, w) })
 	}
 	return &csi.CreateSnapshotResponse{Snapshot: w.response(taken)}, nil
 }
 
 func snapshotKey(h volumehandle.Snapshot) string { return "snapshot " + strings.ToLower(h.String()) }
 
+// wantedSnapshot returns the target with every error, unless name or source say none. Of parameters that are not allowed it is the default one.
 func (s *Server) wantedSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (wantedSnapshot, error) {
 	var w wantedSnapshot
 	switch {
@@ -72,26 +76,28 @@ func (s *Server) wantedSnapshot(ctx context.Context, request *csi.CreateSnapshot
 	case request.GetSourceVolumeId() == "":
 		return w, invalidArgument("source volume ID: missing")
 	}
-	var err error
-	if w.parameters, err = snapshotparams.Parse(request.GetParameters()); err != nil {
-		return w, err
-	}
-	if len(w.parameters.WithoutEffect) > 0 {
-		logr.FromContextOrDiscard(ctx).V(1).Info("parameters have no effect", "parameters", w.parameters.WithoutEffect)
-	}
+	var err, refused error
+	w.parameters, refused = snapshotparams.Parse(request.GetParameters())
 	if w.source, err = volumehandle.Parse(request.GetSourceVolumeId()); err != nil {
+		if refused != nil {
+			return w, refused
+		}
 		return w, grpcstatus.Error(codes.NotFound, err.Error())
 	}
 	w.sourceID = request.GetSourceVolumeId()
-	// Preferences make no difference: a snapshot is usable in all of its region, and nowhere else.
-	if w.usableFrom, err = s.places(&csi.TopologyRequirement{Requisite: request.GetAccessibilityRequirements().GetRequisite()}); err != nil {
-		return w, err
-	}
 	w.target = volumehandle.Snapshot{
 		SubscriptionID: first(w.parameters.SubscriptionID, w.source.SubscriptionID), ResourceGroup: first(w.parameters.ResourceGroup, w.source.ResourceGroup),
 		Name: snapshotparams.NameSnapshot(request.GetName()),
 	}
-	return w, nil
+	if refused != nil {
+		return w, refused
+	}
+	if len(w.parameters.WithoutEffect) > 0 {
+		logr.FromContextOrDiscard(ctx).V(1).Info("parameters have no effect", "parameters", w.parameters.WithoutEffect)
+	}
+	// Preferences make no difference: a snapshot is usable in all of its region, and nowhere else.
+	w.usableFrom, err = s.places(&csi.TopologyRequirement{Requisite: request.GetAccessibilityRequirements().GetRequisite()})
+	return w, err
 }
 
 func (w wantedSnapshot) response(taken provisioner.Snapshot) *csi.Snapshot {

@@ -14,6 +14,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -97,7 +98,7 @@ func (s *Server) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(a
 		return current, err
 	}
 	if e := s.failing(ctx, current); e != nil {
-		return nil, failureOf(e)
+		return nil, status.NotFinal(failureOf(e), "it is tried again")
 	}
 	why := "not begun"
 	if c := meta.FindStatusCondition(current.Status.Conditions, plan.ConditionUpdated); c != nil {
