@@ -9,7 +9,11 @@
 //   - Only this package writes the report, one write at a time, each a compare-and-swap.
 //   - Whatever the first write of a process is, it carries the result of a scan of the node's mounts, and only
 //     such a write sets status.mountsScannedTime.
-//   - When the AzDriverNode was deleted behind the plug-in's back, the next write makes it again with all entries.
+//   - From then on the process knows better than the object: every write puts its own entries in place of those read, so that an entry
+//     that was edited out, or an object that was deleted or restored, is corrected by the next write. For this there is
+//     one process at a time (Records.Lock).
+//   - The report carries a digest of what it proves, so that the controller can tell a report that the node did not write
+//     (plan.AbsenceCounts, docs/adr/0018-the-node-owns-its-report.md).
 //
 // What the mounts do not show, raw block volumes and formats that were cut short,
 // is kept in one small file for each volume on the node (Records).

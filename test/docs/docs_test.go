@@ -149,14 +149,40 @@ func TestEveryFeatureOfV1HasATestThatExists(t *testing.T) {
 		if len(tests) == 0 || strings.TrimSpace(cells[2]) == "" {
 			t.Errorf("%s:%d: an empty cell: %s", parityPage, n+1, line)
 		}
-		for _, test := range tests {
-			if !exists(t, test[1], test[2]) {
-				t.Errorf("%s:%d: there is no test %s in %s", parityPage, n+1, test[2], test[1])
-			}
-		}
+		checkNamed(t, parityPage, n+1, tests)
 	}
 	if rows < 100 {
 		t.Errorf("%s: %d rows", parityPage, rows)
+	}
+}
+
+func checkNamed(t *testing.T, page string, line int, tests [][]string) {
+	t.Helper()
+	for _, test := range tests {
+		if !exists(t, test[1], test[2]) {
+			t.Errorf("%s:%d: there is no test %s in %s", page, line, test[2], test[1])
+		}
+	}
+}
+
+// TestEveryFinalCodeHasATestThatExists reads the table of what must not be left behind a final code: its last column names tests.
+func TestEveryFinalCodeHasATestThatExists(t *testing.T) {
+	const page = "docs/reference/final-codes.md"
+	_, table, _ := strings.Cut(read(t, page), "## What could be left behind")
+	rows := 0
+	for n, line := range strings.Split(table, "\n") {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		rows++
+		tests := named.FindAllStringSubmatch(line[strings.LastIndex(strings.TrimSuffix(line, "|"), "|"):], -1)
+		if len(tests) == 0 {
+			t.Errorf("%s, row %d: no test: %s", page, n, line)
+		}
+		checkNamed(t, page, n, tests)
+	}
+	if rows < 10 {
+		t.Errorf("%s: %d rows, want at least 10", page, rows)
 	}
 }
 

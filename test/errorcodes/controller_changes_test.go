@@ -65,6 +65,11 @@ func snapshotRows() []row[controllerWorld] {
 			w.refuse(fake.SnapshotsCreate, provisioner.RateLimited)
 			return take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil)
 		}},
+		{"CreateSnapshot", "it is refused for any reason but AlreadyExists, and the snapshot of an earlier call exists", codes.Unavailable, func(w controllerWorld) error {
+			handle := w.volume(nil)
+			w.must(take(w, w.Context(), "snap-"+w.name, handle, nil))
+			return take(w, w.Context(), "snap-"+w.name, handle, map[string]string{"incremental": "maybe"})
+		}},
 		{"CreateSnapshot", "Azure is still at it when the time is up", codes.DeadlineExceeded, func(w controllerWorld) error {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.SnapshotsCreate))
 			return take(w, w.shortly(), "snap-"+w.name, w.volume(nil), nil)

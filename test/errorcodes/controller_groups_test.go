@@ -77,6 +77,15 @@ func groupRows() []row[controllerWorld] {
 			_, err := w.group(w.Context(), w.volume(nil))
 			return err
 		}},
+		{"CreateVolumeGroupSnapshot", "it is refused for any reason but AlreadyExists, and a snapshot of the group exists", codes.Unavailable, func(w controllerWorld) error {
+			a := w.volume(nil)
+			_, err := w.group(w.Context(), a)
+			w.must(err)
+			_, err = w.csi().CreateVolumeGroupSnapshot(w.Context(), &csi.CreateVolumeGroupSnapshotRequest{
+				Name: "group-" + w.name, SourceVolumeIds: []string{a}, Parameters: map[string]string{"incremental": "maybe"},
+			})
+			return err
+		}},
 		{"CreateVolumeGroupSnapshot", "another call for the group is at work, or a volume was used while the snapshots were taken", codes.Aborted, func(w controllerWorld) error {
 			a := w.volume(nil)
 			w.held(fake.SnapshotsCreate, func() error { _, err := w.group(context.Background(), a); return err }, w.called(fake.SnapshotsCreate))

@@ -89,6 +89,10 @@ func createRows() []row[controllerWorld] {
 			w.refuse(fake.DisksCreate, provisioner.RateLimited)
 			return w.create(w.untilFailed(), nil, nil)
 		}},
+		{rpc, "it is refused for any reason but AlreadyExists, and the AzVolume of an earlier call exists", codes.Unavailable, func(w controllerWorld) error {
+			w.volume(nil)
+			return w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil)
+		}},
 		{rpc, "Azure is still creating the disk when the time is up", codes.DeadlineExceeded, func(w controllerWorld) error {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksCreate))
 			return w.create(w.shortly(), nil, nil)

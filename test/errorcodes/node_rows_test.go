@@ -58,6 +58,11 @@ func stageRows() []row[nodeWorld] {
 		}},
 		{rpc, "the device does not answer", codes.Unavailable, in(func(k *kernel) { k.dead = true })},
 		{rpc, "the API server cannot be reached", codes.Unavailable, func(w nodeWorld) error { w.unreachable(); return w.stage(w.Context(), nil) }},
+		{rpc, "it fails for any reason, and the volume is mounted or its device is in use", codes.Unavailable, func(w nodeWorld) error {
+			w.must(w.stage(w.Context(), nil))
+			w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-b" })
+			return w.stage(w.Context(), nil)
+		}},
 		{rpc, "mount fails, as for options that the filesystem does not know", codes.Internal, in(func(k *kernel) { k.refused = errors.New("mount: wrong fs type, bad option") })},
 		{rpc, "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.stage(w.Context(), nil) }},
 	}
@@ -85,6 +90,10 @@ func useRows() []row[nodeWorld] {
 		}},
 		{"NodePublishVolume", "the volume is at the target path with another access, or was mounted with another SELinux label", codes.AlreadyExists, func(w nodeWorld) error {
 			return w.inUse().publish(func(r *csi.NodePublishVolumeRequest) { r.Readonly = true })
+		}},
+		{"NodePublishVolume", "it fails for any other reason, and the volume is at the target path", codes.Unavailable, func(w nodeWorld) error {
+			w.must(w.inUse().kernel.Mounts().Unmount(w.Context(), w.staging()))
+			return w.publish(nil)
 		}},
 		{"NodePublishVolume", "the volume is not staged here", codes.FailedPrecondition, func(w nodeWorld) error { return w.publish(nil) }},
 		{"NodePublishVolume", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().publish(nil) }},

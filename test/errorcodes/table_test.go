@@ -118,9 +118,8 @@ func render() []byte {
 
 Every code with which the driver's CSI calls end, and when. Each row is made to happen by a test (` + "`test/errorcodes`" + `), which also writes this page.
 
-Kubernetes' sidecars and the kubelet repeat every call that failed, with a growing delay. What tells the codes apart for them: after ` + "`Aborted`, `DeadlineExceeded`, `Unavailable`" + `
-and ` + "`ResourceExhausted`" + ` of CreateVolume and ControllerPublishVolume the call may still be at work, and they undo it before they give the object up; with ` + "`ResourceExhausted`" + ` the
-provisioner and the kubelet look for another node. Other codes are the final word about the request as it is.
+Kubernetes' sidecars and the kubelet repeat every call that failed, with a growing delay. [Final codes](final-codes.md) says after which codes they forget what
+the call was about, and how the driver keeps such a code from leaving something behind.
 
 Any call can besides end with ` + "`Unavailable`" + ` where the API server cannot be reached, ` + "`Canceled`" + ` where the caller went away, ` + "`DeadlineExceeded`" + ` where its time was too short, and
 ` + "`Internal`" + ` where something happened that should not.

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -43,5 +48,26 @@ func TestAFinalCodeMeansThatNothingIsLeft(t *testing.T) {
 				t.Error("a failure whose code is not final was looked into")
 			}
 		})
+	}
+}
+
+// The reconciler goes on with what the AzVolume asks for, although Azure has refused the last try and the time of the call is up.
+func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := apiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "1"}}
+	v.Status.Error = &apiv1.Error{Kind: string(provisioner.NotFound), Message: "the resource group is gone"}
+	s := &Server{Options: Options{Watch: NewWatch(), Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build()}}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
+	defer cancel()
+	_, updateErr := s.awaitUpdate(ctx, v, func(apiv1.AzVolumeStatus) bool { return false }, func(apiv1.AzVolumeStatus) *apiv1.Refusal { return nil })
+	_, createErr := s.awaitCreated(ctx, v)
+	for call, err := range map[string]error{"awaitUpdate": updateErr, "awaitCreated": createErr} {
+		if got := status.Code(err); got != codes.Unavailable {
+			t.Errorf("%s: %s, want Unavailable: %v", call, got, err)
+		}
 	}
 }

@@ -80,14 +80,14 @@ func isRead(method string) bool {
 	return method == "Probe" || strings.Contains(method, "Get") || strings.HasPrefix(method, "List") || strings.HasPrefix(method, "Validate")
 }
 
-// recoverPanics turns a panic of a handler into Internal: one bad request must
-// not take down the calls of all other volumes.
+// recoverPanics turns a panic of a handler into Unavailable: one bad request must not take down the calls of all other
+// volumes, and a final code would say that the call has left nothing behind, which is not known.
 func recoverPanics() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
 		defer func() {
 			if cause := recover(); cause != nil {
 				logr.FromContextOrDiscard(ctx).Error(fmt.Errorf("panic: %v", cause), "call panicked", "stack", string(debug.Stack()))
-				response, err = nil, status.Errorf(codes.Internal, "%s panicked: %v", path.Base(info.FullMethod), cause)
+				response, err = nil, status.Errorf(codes.Unavailable, "%s panicked: %v", path.Base(info.FullMethod), cause)
 			}
 		}()
 		return handle(ctx, request)
