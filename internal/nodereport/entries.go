@@ -8,6 +8,17 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
+// EnsureScanned returns when this process has compared the report with the node's mounts and written the result. Only then do the records name
+// what was staged without one.
+func (r *Reporter) EnsureScanned(ctx context.Context) error {
+	select {
+	case <-r.written:
+		return nil
+	default:
+		return r.update(ctx, func(*apiv1.AzDriverNodeStatus) {})
+	}
+}
+
 // Announce writes that the node is going to use a volume under an epoch. Only after it has returned nil
 // may the claim be read, and only after that the device be touched. A volume that is
 // staged already under that epoch stays so.

@@ -220,6 +220,12 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 		if err != nil {
 			return scanned, fmt.Errorf("scan mounts: %w", err)
 		}
+		for _, record := range found.unrecorded {
+			// Before anything is unmounted: afterwards only a record tells which device is to be flushed.
+			if err := r.options.Scanner.Records.Put(record); err != nil {
+				return scanned, err
+			}
+		}
 		entries, obsolete := compare(status.StagedVolumes, found)
 		for _, volume := range obsolete {
 			if err := r.options.Scanner.Records.Delete(volume); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,6 +24,8 @@ type findings struct {
 	mounted map[string]provisioner.MountPoint
 	// held are the volumes whose device something on this node holds, though it is not mounted here.
 	held map[string]bool
+	// unrecorded are the records that are missing: of volumes that the V1 driver has staged.
+	unrecorded []Record
 }
 
 // compare returns the entries that the report has to have, and the records that speak of
@@ -109,13 +112,20 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 	}
 	found := findings{bootID: s.BootID, records: records, mounted: map[string]provisioner.MountPoint{}, held: map[string]bool{}}
 	for _, mount := range mounts {
-		name, staged, err := s.volumeAt(mount.Target, records)
+		staged, isStaged, err := s.volumeAt(mount, records)
 		if err != nil {
 			return findings{}, err
 		}
-		if staged {
-			found.mounted[name] = mount
+		if !isStaged {
+			continue
 		}
+		mount.Target = staged.StagingPath
+		if _, seen := found.mounted[staged.VolumeName]; !seen {
+			if _, recorded := records[staged.VolumeName]; !recorded {
+				found.unrecorded = append(found.unrecorded, staged)
+			}
+		}
+		found.mounted[staged.VolumeName] = mount
 	}
 	for name, record := range records {
 		held, err := s.held(ctx, name, record, found)
@@ -127,35 +137,54 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 	return found, nil
 }
 
-// volumeAt returns which volume is staged at a mount point, if any. The kubelet keeps the
-// volume's handle in a file beside the staging path. A staging mount that nobody can name is
-// an error, because the report could not be complete.
-func (s Scanner) volumeAt(target string, records map[string]Record) (volume string, staged bool, err error) {
-	for name, record := range records {
-		if record.StagingPath == target {
-			return name, true, nil
+// volumeAt returns which volume is in use at a mount point, if any, as far as its record can be told from that. The kubelet keeps the volume's handle in
+// a file beside the staging path, and for a raw block volume, of which only the device is mounted for each pod, beside the
+// volume's own path. A staging mount that nobody can name is an error, because the report could not be complete.
+func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Record) (Record, bool, error) {
+	for _, record := range records {
+		if record.StagingPath == mount.Target {
+			return record, true, nil
 		}
 	}
-	staging := filepath.Join(s.KubeletDir, "plugins/kubernetes.io/csi", s.DriverName)
-	if filepath.Base(target) != "globalmount" || filepath.Dir(filepath.Dir(target)) != staging {
-		return "", false, nil
+	plugins := filepath.Join(s.KubeletDir, "plugins/kubernetes.io/csi")
+	blocks := filepath.Join(plugins, "volumeDevices")
+	dir := filepath.Dir(mount.Target)
+	staged := Record{BootID: s.BootID, Device: mount.Source, StagingPath: mount.Target, ReadOnly: mount.ReadOnly}
+	switch filepath.Dir(dir) {
+	case filepath.Join(plugins, s.DriverName):
+		if filepath.Base(mount.Target) != "globalmount" {
+			return Record{}, false, nil
+		}
+	case filepath.Join(blocks, "publish"):
+		staged.Block, staged.StagingPath = true, filepath.Join(blocks, "staging", filepath.Base(dir))
+		dir = filepath.Join(blocks, filepath.Base(dir), "data")
+	default:
+		return Record{}, false, nil
 	}
-	path := filepath.Join(filepath.Dir(target), "vol_data.json")
+	path := filepath.Join(dir, "vol_data.json")
 	raw, err := os.ReadFile(path)
+	if staged.Block && errors.Is(err, fs.ErrNotExist) {
+		return Record{}, false, nil // the kubelet is done with the volume, which may be of any driver
+	}
 	if err != nil {
-		return "", false, fmt.Errorf("find out which volume is staged at %s: %w", target, err)
+		return Record{}, false, fmt.Errorf("find out which volume is staged at %s: %w", mount.Target, err)
 	}
 	var data struct {
 		VolumeHandle string `json:"volumeHandle"`
+		DriverName   string `json:"driverName"`
 	}
 	if err := json.Unmarshal(raw, &data); err != nil {
-		return "", false, fmt.Errorf("parse %s: %w", path, err)
+		return Record{}, false, fmt.Errorf("parse %s: %w", path, err)
+	}
+	if staged.Block && data.DriverName != s.DriverName {
+		return Record{}, false, nil
 	}
 	handle, err := volumehandle.Parse(data.VolumeHandle)
 	if err != nil {
-		return "", false, fmt.Errorf("read %s: %w", path, err)
+		return Record{}, false, fmt.Errorf("read %s: %w", path, err)
 	}
-	return handle.VolumeName(), true, nil
+	staged.VolumeName, staged.VolumeID = handle.VolumeName(), data.VolumeHandle
+	return staged, true, nil
 }
 
 // held says whether the device of a record is in use though nothing is mounted at

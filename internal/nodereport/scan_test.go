@@ -183,6 +183,50 @@ func TestTwoDisksOfOneNameThatTheV1DriverStagedHaveTwoEntries(t *testing.T) {
 	}
 }
 
+// Of a raw block volume only the device is mounted, once for each pod. The V1 driver keeps no record of it.
+func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	blocks := filepath.Join(scanner.KubeletDir, "plugins/kubernetes.io/csi/volumeDevices")
+	write := func(pv, handle, driver string) {
+		t.Helper()
+		data, err := json.Marshal(map[string]string{"volumeHandle": handle, "driverName": driver})
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(blocks, pv, "data"), 0o750)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(blocks, pv, "data", "vol_data.json"), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("pv-1", volumeID, scanner.DriverName)
+	write("pv-2", "a volume of another driver", "other.driver")
+	for pv, device := range map[string]string{"pv-1": "/dev/sdc", "pv-2": "/dev/sdd", "without-a-file": "/dev/sde"} {
+		for _, pod := range []string{"uid-1", "uid-2"} {
+			mounts.points = append(mounts.points, provisioner.MountPoint{Source: device, Target: filepath.Join(blocks, "publish", pv, pod)})
+		}
+	}
+	api := newAPI(t)
+	r, _ := newReporter(t, api, scanner)
+	if _, err := r.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	staging := filepath.Join(blocks, "staging", "pv-1")
+	want := []apiv1.StagedVolume{{VolumeName: "pvc-1", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: staging}}
+	if diff := cmp.Diff(want, get(t, api).Status.StagedVolumes); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	records, err := scanner.Records.List()
+	wantRecords := map[string]Record{
+		"pvc-1": {VolumeName: "pvc-1", VolumeID: volumeID, BootID: bootID, StagingPath: staging, Device: "/dev/sdc", Block: true},
+	}
+	if diff := cmp.Diff(wantRecords, records); diff != "" || err != nil {
+		t.Errorf("records: %v (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestScanNamesStagingMountsByTheRecord(t *testing.T) {
 	mounts := &mountList{}
 	scanner := newScanner(t, mounts)

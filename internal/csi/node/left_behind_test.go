@@ -219,3 +219,40 @@ func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 	}
 	m.assertClean()
 }
+
+// A pod goes on with a raw block volume that the V1 driver has staged. Nobody has published it with this driver.
+func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(takeClaim)
+	blocks := filepath.Join(m.dir, "plugins/kubernetes.io/csi/volumeDevices")
+	staging, target := filepath.Join(blocks, "staging", "pv-1"), filepath.Join(blocks, "publish", "pv-1", "uid-1")
+	m.must(os.MkdirAll(filepath.Join(blocks, "pv-1", "data"), 0o750))
+	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": driverName})
+	m.must(err)
+	m.must(os.WriteFile(filepath.Join(blocks, "pv-1", "data", "vol_data.json"), data, 0o600))
+	host.mounts[target] = provisioner.MountPoint{Source: memoryDevice, Target: target}
+	s := m.start()
+	_, err = s.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{ // as a kubelet that was started again does
+		VolumeId: volumeID, StagingTargetPath: staging, VolumeCapability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+	})
+	wantCode(t, err, codes.Unavailable, "Releasing", "raw block device")
+	if m.entry() == nil {
+		t.Error("the report does not name the volume, which a pod uses")
+	}
+	_, err = s.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target})
+	m.must(err)
+	host.held, host.unflushed = true, true
+	for range 2 {
+		wantCode(t, m.unstageAt(staging), codes.Aborted, "held")
+		if m.entry() == nil {
+			t.Fatal("the report does not name the volume, and its device is held")
+		}
+	}
+	host.held = false
+	m.must(m.unstageAt(staging))
+	m.assertClean()
+	if host.unflushed {
+		t.Error("the report says unstaged, and the device was not flushed")
+	}
+}

@@ -106,6 +106,9 @@ func (s *Server) settle(ctx context.Context, disk volumehandle.Handle, path stri
 
 // takeBack removes record and entry of a volume that is not staged, unless they are of another disk of its name. Its error says what stays behind.
 func (s *Server) takeBack(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
+	if err := s.options.Report.EnsureScanned(ctx); err != nil {
+		return err
+	}
 	record, recorded, err := s.record(disk)
 	ofAnother := errors.Is(err, errOtherDisk) || !recorded && errors.Is(failure, errOtherDisk)
 	if err != nil && !ofAnother {

@@ -47,6 +47,9 @@ func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageV
 
 func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path string) error {
 	volume := disk.VolumeName()
+	if err := s.options.Report.EnsureScanned(ctx); err != nil {
+		return err
+	}
 	record, recorded, err := s.record(disk)
 	if errors.Is(err, errOtherDisk) {
 		return s.unmountOther(ctx, path, err)
