@@ -43,7 +43,8 @@ type AzDriverNodeList struct {
 
 // AzDriverNodeSpec identifies the virtual machine of a node.
 type AzDriverNodeSpec struct {
-	// VMID is the Azure resource ID of the VM or of the scale-set instance.
+	// VMID is the Azure resource ID of the VM or of the scale-set instance. The controller believes it only as far as it agrees with
+	// the Node's spec.providerID; see the condition VMKnown.
 	// +kubebuilder:validation:MinLength=1
 	VMID string `json:"vmID"`
 	// VMSize as in "Standard_D4s_v5".
@@ -90,6 +91,10 @@ const (
 	ProbeableContradicted = "ProbesContradicted"
 )
 
+// NodeConditionVMKnown says whether the controller believes which VM the node says to be. It is absent until it was False. Only the
+// controller writes it.
+const NodeConditionVMKnown = "VMKnown"
+
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
 	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
@@ -123,7 +128,7 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable, Probeable, OutOfService.
+	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable, Probeable, OutOfService, VMKnown.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -32,6 +32,8 @@ const (
 // PrimaryClaim is the claim to be the one node that uses a volume. It is written
 // with optimistic locking only: a compare-and-swap (law 1).
 //
+// An epoch grows by one, or past those of attachments that an AzVolume of before had, which was lost or restored from a backup.
+//
 //	Released ──claim(B), epoch+1──▶ Held(B) ──unpublish(B)──▶ Releasing(B) ──proof──▶ Released
 //	                                  ▲                          │
 //	                                  └────claim(B), epoch+1─────┘
@@ -43,12 +45,12 @@ const (
 // +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && has(oldSelf.nodeName) && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="a claim can be taken over only once it is Released"
 // +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state == 'Releasing' && has(oldSelf.cause) && oldSelf.cause == 'NodeLost')",message="a claim that is Releasing because its node was lost has to be Released first"
 // +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state == 'Releasing'",message="cause is set only while the claim is Releasing"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch == oldSelf.epoch + 1",message="every claim raises the epoch by one"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch > oldSelf.epoch",message="every claim raises the epoch"
 type PrimaryClaim struct {
 	// NodeName is the node that holds the claim; empty when Released.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// Epoch grows by one at every claim and never shrinks. 0 is never claimed.
+	// Epoch grows at every claim and never shrinks. 0 is never claimed.
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
 	// State of the claim.

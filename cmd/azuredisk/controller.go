@@ -174,7 +174,7 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 		return err
 	}
 	driverNodeReconciler := drivernode.New(drivernode.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: settings.NodeWorkers,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Events: mgr.GetEventRecorder("azuredisk-drivernode"), Workers: settings.NodeWorkers,
 	})
 	failovers, err := failover.New(failover.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),

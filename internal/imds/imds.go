@@ -13,13 +13,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 const (
@@ -123,7 +123,7 @@ func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {
 	if err := json.Unmarshal(body, &compute); err != nil {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("parse instance metadata: %w", err)
 	}
-	if !vmID.MatchString(compute.ResourceID) {
+	if !plan.IsVMID(compute.ResourceID) {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("instance metadata names no virtual machine: resourceId %q", compute.ResourceID)
 	}
 	return apiv1.AzDriverNodeSpec{
@@ -131,22 +131,11 @@ func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {
 	}, nil
 }
 
-// vmID matches the resource ID of a VM and of an instance of a uniform scale set.
-var vmID = regexp.MustCompile(`(?i)^/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Compute/(virtualMachineScaleSets/[^/]+/)?virtualMachines/[^/]+$`)
-
-const providerPrefix = "azure://"
-
-// FromNode reads the VM off a Node object as the Azure cloud provider fills it in. The zone label of a node that is in no zone holds
-// its fault domain; only `<region>-<zone>` is a zone.
+// FromNode reads the VM off a Node object as the Azure cloud provider fills it in.
 func FromNode(node *corev1.Node) (apiv1.AzDriverNodeSpec, error) {
-	id, isAzure := strings.CutPrefix(node.Spec.ProviderID, providerPrefix)
-	if !isAzure || !vmID.MatchString(id) {
+	spec, ok := plan.SpecOf(node)
+	if !ok {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("node %s: providerID %q names no Azure virtual machine", node.Name, node.Spec.ProviderID)
 	}
-	location := strings.ToLower(node.Labels[corev1.LabelTopologyRegion])
-	zone, isZone := strings.CutPrefix(strings.ToLower(node.Labels[corev1.LabelTopologyZone]), location+"-")
-	if !isZone || location == "" {
-		zone = ""
-	}
-	return apiv1.AzDriverNodeSpec{VMID: id, VMSize: node.Labels[corev1.LabelInstanceTypeStable], Location: location, Zone: zone}, nil
+	return spec, nil
 }

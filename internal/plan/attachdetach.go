@@ -21,6 +21,8 @@ type AttachDetachInput struct {
 	Pods []*corev1.Pod
 	// Report returns the AzDriverNode of a node, nil if there is none.
 	Report func(node string) *apiv1.AzDriverNode
+	// Identity returns which VM a node is.
+	Identity func(node string) Identity
 	// Silent says of a node that Kubernetes has lost it: the Node is not Ready, or there is none.
 	Silent func(node string) bool
 }
@@ -134,7 +136,7 @@ func (in AttachDetachInput) cutOff(node string) bool {
 // anotherVM says that the volume was published to the VM that the node was before: the one that it is now cannot use it.
 func (in AttachDetachInput) anotherVM(node string) bool {
 	a, report := in.attachment(node), in.Report(node)
-	return a != nil && report != nil && OfAnotherVM(a, report.Spec.VMID)
+	return a != nil && report != nil && in.Identity(node).Another(a)
 }
 
 // published says that a publish to the node has succeeded and has not been taken back.

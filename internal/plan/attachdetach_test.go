@@ -208,15 +208,16 @@ func TestAttachDetach(t *testing.T) {
 }
 
 func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*corev1.Pod, reports []*apiv1.AzDriverNode, silent []string) plan.AttachDetachInput {
+	report := func(node string) *apiv1.AzDriverNode {
+		if i := slices.IndexFunc(reports, func(d *apiv1.AzDriverNode) bool { return d.Name == node }); i >= 0 {
+			return reports[i]
+		}
+		return nil
+	}
 	return plan.AttachDetachInput{
-		Volume: v, Attachments: attachments, Pods: pods,
-		Report: func(node string) *apiv1.AzDriverNode {
-			if i := slices.IndexFunc(reports, func(d *apiv1.AzDriverNode) bool { return d.Name == node }); i >= 0 {
-				return reports[i]
-			}
-			return nil
-		},
-		Silent: func(node string) bool { return slices.Contains(silent, node) },
+		Volume: v, Attachments: attachments, Pods: pods, Report: report,
+		Identity: func(node string) plan.Identity { return plan.Identify(plan.Claimant{DriverNode: report(node)}, nil) },
+		Silent:   func(node string) bool { return slices.Contains(silent, node) },
 	}
 }
 

@@ -17,14 +17,19 @@ type AttachmentInput struct {
 	Attachment *apiv1.AzVolumeAttachment
 	// Volume is nil if there is no such AzVolume.
 	Volume *apiv1.AzVolume
-	// VMID of the node, from its AzDriverNode; "" if there is none.
-	VMID string
+	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says why.
+	VMID      string
+	VMUnknown string
+	// SharedWith is the attachment of another node that names the same VM and for which the disk stays attached there; see SharedVM. "" if there is none.
+	SharedWith string
 	// NodeLost says that the node's report will not come: two independent signals, or the node is gone.
 	NodeLost bool
 	// NotReadySince is since when the Node is not Ready; zero if it is Ready. See the function of that name.
 	NotReadySince time.Time
 	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but not one that has ended. It matters only where MayBeDeserted.
 	UsedByPod bool
+	// LetGo is what the node's report proves, for an attachment that is Unclaimed; nil if it proves nothing.
+	LetGo *apiv1.ReleaseProof
 	// HasFinalizer says that our finalizer is on the attachment.
 	HasFinalizer bool
 	// Room on the node and the disk; used only before an attach.
@@ -145,7 +150,8 @@ func (s *AttachmentStep) begin(in AttachmentInput) {
 	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
 		s.pending(in, ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
 	case in.VMID == "":
-		s.pending(in, ReasonNodeUnknown, "there is no AzDriverNode "+in.Attachment.Spec.NodeName)
+		s.pending(in, ReasonNodeUnknown, in.VMUnknown)
+		s.RequeueAfter = lastRetry
 	case in.Room.GiveWay != "":
 		s.GiveWay = in.Room.GiveWay
 		s.pending(in, ReasonWaitingForRoom, "replica "+in.Room.GiveWay+" gives way")

@@ -18,8 +18,8 @@ const MultiNodeEpoch = 1
 
 // Claim decides what a node's claim to be primary makes of the current claim. It returns the claim to write with
 // a compare-and-swap; changed is false if the node holds it already. A claim that
-// another node has not released is a FailedPrecondition (law 1).
-func Claim(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1.PrimaryClaim, changed bool, err error) {
+// another node has not released is a FailedPrecondition (law 1). The epoch grows beyond that of the current claim, and beyond last; see LastEpoch.
+func Claim(current *apiv1.PrimaryClaim, node string, last int64, now time.Time) (claim apiv1.PrimaryClaim, changed bool, err error) {
 	epoch := int64(0)
 	if current != nil {
 		epoch = current.Epoch
@@ -36,7 +36,7 @@ func Claim(current *apiv1.PrimaryClaim, node string, now time.Time) (claim apiv1
 				"node %s was lost and is being fenced (epoch %d); it can claim the volume again when that is done", node, current.Epoch)
 		}
 	}
-	return apiv1.PrimaryClaim{NodeName: node, Epoch: epoch + 1, State: apiv1.ClaimHeld, Since: moment(now)}, true, nil
+	return apiv1.PrimaryClaim{NodeName: node, Epoch: max(epoch, last) + 1, State: apiv1.ClaimHeld, Since: moment(now)}, true, nil
 }
 
 // Releasing decides how a node's claim starts to be taken back. holder is false

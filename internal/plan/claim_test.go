@@ -29,7 +29,7 @@ func TestClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, changed, err := plan.Claim(test.current, "b", now)
+			got, changed, err := plan.Claim(test.current, "b", 0, now)
 			if test.refused {
 				if !errors.Is(err, provisioner.FailedPrecondition) {
 					t.Fatalf("error %v", err)
@@ -233,7 +233,7 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 	if p.claimed {
 		current = &p.claim
 	}
-	if c, changed, err := plan.Claim(current, name, now); err == nil && changed {
+	if c, changed, err := plan.Claim(current, name, 0, now); err == nil && changed {
 		next["claim "+name] = p.with(func(q *protocol) { q.claimed, q.claim = true, stripped(c) })
 	}
 	// A plug-in that starts finds its mounts, and reports them, before it says that it has scanned.

@@ -1,7 +1,8 @@
 package plan
 
 import (
-	"slices"
+	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -19,6 +20,9 @@ func (s *AttachmentStep) leave(in AttachmentInput) {
 	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
 		// There is neither a claim that could pass on nor anything to ask Azure about.
 		s.detach(in)
+	case !Proven(in.Volume, a) && in.LetGo != nil:
+		s.Status.Proof = in.LetGo
+		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.LetGo.Message)
 	case !Proven(in.Volume, a) && !held(in) && (unanswered(in) || Fenced(a)):
 		s.fence(in)
 	case in.Job.Work == WorkAttach && in.Job.running():
@@ -47,12 +51,21 @@ func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {
 func (s *AttachmentStep) detach(in AttachmentInput) {
 	a := in.Attachment
 	switch {
+	case a.Status.VMID == "" && a.Status.State == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "" && in.Job.Phase == PhaseIdle:
+		// It has no status yet: it was made anew for a disk that Azure has attached, or restored from a backup.
+		s.Start = WorkDetach
+		s.Status.VMID = in.VMID
+		s.Status.State = apiv1.AttachmentDetaching
+		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
 	case a.Status.VMID == "":
 		// Nothing was ever asked of Azure: the VM is recorded before that.
 		s.RemoveFinalizer = true
 		s.Reason = ReasonDetached
 	case in.Job.ended(WorkDetach):
 		s.detachEnded(in)
+	case in.SharedWith != "" && !in.Job.running():
+		s.RemoveFinalizer = true
+		s.Reason, s.Message = ReasonDetached, sharedWith(in)+"; the disk stays attached there"
 	case in.Job.Work == WorkDetach && in.Job.running():
 		if op := in.Job.operation(); op != nil {
 			s.Status.Operation = keep(s.Status.Operation, op)
@@ -100,6 +113,9 @@ func (s *AttachmentStep) fence(in AttachmentInput) {
 		}
 	case fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now) > 0:
 		s.RequeueAfter = fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now)
+	case in.SharedWith != "" && in.Volume == nil:
+		// Without the disk's ID it cannot be found out where else the disk is attached.
+		s.condition(in, conditionNow(in.Attachment), ReasonWaitingForProof, sharedWith(in)+", and there is no AzVolume; waiting for either to change")
 	default:
 		s.Start = WorkFence
 		if op := s.Status.Operation; op != nil && op.Kind == string(WorkFence) {
@@ -179,31 +195,60 @@ func notAttached(a *apiv1.AzVolumeAttachment) string {
 	return "Azure says that the disk is not attached to the VM"
 }
 
-// Suspects sorts the VMs that have a disk, for the fence of a node of which it is not recorded to which VM the disk was attached. attachments are those of the
-// volume, and nodes all that there are, both read from the API server after the disk: an attachment names its VM before Azure is asked.
-//
-//	the VM that the node is now                      cut: the disk has to be cut off there
-//	one that an attachment of another node names     nothing to do with this node
-//	that of another node, without an attachment      known: nothing is cut off under a node that is there, and there is no proof either. Its own
-//	                                                 report decides as what that attachment is made anew (see Remade), and then it is the case above
-//	any other                                        cut: it may be the node's, of which nothing else is left
-func Suspects(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes []*apiv1.AzDriverNode) (cut []string, known *apiv1.AzDriverNode) {
-	for _, vm := range attachedTo {
-		of := func(d *apiv1.AzDriverNode) bool { return strings.EqualFold(d.Spec.VMID, vm) }
-		named := slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
-			return a.Spec.NodeName != node && strings.EqualFold(a.Status.VMID, vm)
-		})
-		switch i := slices.IndexFunc(nodes, of); {
-		case i >= 0 && nodes[i].Name == node:
-			cut = append(cut, vm)
-		case named:
-		case i >= 0:
-			known = nodes[i]
-		default:
-			cut = append(cut, vm)
+func sharedWith(in AttachmentInput) string {
+	return fmt.Sprintf("attachment %s names the VM %s as well", in.SharedWith, cmp.Or(in.Attachment.Status.VMID, in.VMID))
+}
+
+// SharedVM returns the name of another attachment of the volume that names the VM of attachment a, and for which the disk has to stay attached to that VM whatever
+// becomes of a; "" if there is none. vmID is the VM of a's node, which counts where a names none yet. Two nodes are never one VM, so that one of the two attachments is wrong: one of a node whose VM has another name
+// now, or one from before the controller knew better. Of two that both may go, the first by name detaches the disk.
+func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, all []*apiv1.AzVolumeAttachment) string {
+	vmID = cmp.Or(a.Status.VMID, vmID)
+	for _, other := range all {
+		if other.Name == a.Name || vmID == "" || !strings.EqualFold(other.Status.VMID, vmID) {
+			continue
+		}
+		if other.DeletionTimestamp == nil || !Proven(volume, other) || other.Name < a.Name {
+			return other.Name
 		}
 	}
-	return cut, known
+	return ""
+}
+
+// Suspects sorts the VMs that have a disk, for the fence of a node of which it is not known to which VM the disk was attached, or not for certain. attachments
+// are those of the volume, and nodes the identities of all nodes by name, both read from the API server after the disk: an attachment names its VM before Azure is asked.
+//
+//	the VM that the node is                          cut: the disk has to be cut off there
+//	… and an attachment of another node names it     contested: nothing is cut off for one of two that name a VM, and there is no proof either
+//	one that an attachment of another node names     nothing to do with this node
+//	that of another node, without an attachment      contested by that node. Its own report decides as what that attachment is made anew (see Remade),
+//	                                                 and then it is the case above
+//	any other                                        cut: it may be the node's, of which nothing else is left
+func Suspects(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes map[string]Identity) (cut []string, contested string) {
+	owners := map[string]string{}
+	for name, id := range nodes {
+		if id.VMID != "" {
+			owners[strings.ToLower(id.VMID)] = name
+		}
+	}
+	for _, vm := range attachedTo {
+		owner, named := owners[strings.ToLower(vm)], ""
+		for _, a := range attachments {
+			if a.Spec.NodeName != node && strings.EqualFold(a.Status.VMID, vm) {
+				named = a.Spec.NodeName
+			}
+		}
+		switch {
+		case owner == node && named != "":
+			contested = named
+		case owner == node, owner == "" && named == "":
+			cut = append(cut, vm)
+		case named != "":
+		default:
+			contested = owner
+		}
+	}
+	return cut, contested
 }
 
 func (s *AttachmentStep) prove(in AttachmentInput, kind apiv1.ProofKind, message string) {

@@ -128,35 +128,116 @@ func TestSuspects(t *testing.T) {
 		a.Status.VMID = vm
 		return a
 	}
-	is := func(name, vm string) *apiv1.AzDriverNode {
-		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
+	is := func(pairs ...string) map[string]plan.Identity {
+		all := map[string]plan.Identity{}
+		for i := 0; i < len(pairs); i += 2 {
+			all[pairs[i]] = plan.Identity{Name: pairs[i], VMID: pairs[i+1]}
+		}
+		return all
 	}
-	nodes := func(n ...*apiv1.AzDriverNode) []*apiv1.AzDriverNode { return n }
 	for name, test := range map[string]struct {
 		attachedTo  []string
 		attachments []*apiv1.AzVolumeAttachment
-		nodes       []*apiv1.AzDriverNode
+		nodes       map[string]plan.Identity
 		cut         []string
-		known       string
+		contested   string
 	}{
-		"a disk that nobody has":                               {nil, list(to("a", "")), nodes(is("b", "/vm/b")), nil, ""},
-		"a VM that nobody knows":                               {[]string{"/vm/x"}, list(to("a", "")), nodes(is("b", "/vm/b")), []string{"/vm/x"}, ""},
-		"the VM that the node is now":                          {[]string{"/VM/A"}, list(to("a", "")), nodes(is("a", "/vm/a")), []string{"/VM/A"}, ""},
-		"even if another node's attachment names it":           {[]string{"/vm/a"}, list(to("a", ""), to("b", "/vm/a")), nodes(is("a", "/vm/a")), []string{"/vm/a"}, ""},
-		"that of another attachment":                           {[]string{"/VM/B"}, list(to("a", ""), to("b", "/vm/b")), nodes(is("b", "/vm/b")), nil, ""},
+		"a disk that nobody has":                               {nil, list(to("a", "")), is("b", "/vm/b"), nil, ""},
+		"a VM that nobody knows":                               {[]string{"/vm/x"}, list(to("a", "")), is("b", "/vm/b"), []string{"/vm/x"}, ""},
+		"a VM of nodes whose VM is not established":            {[]string{"/vm/x"}, list(to("a", "")), is("b", ""), []string{"/vm/x"}, ""},
+		"the VM that the node is now":                          {[]string{"/VM/A"}, list(to("a", "")), is("a", "/vm/a"), []string{"/VM/A"}, ""},
+		"that VM, which another node's attachment names too":   {[]string{"/vm/a"}, list(to("a", ""), to("b", "/vm/a")), is("a", "/vm/a"), nil, "b"},
+		"the node's recorded VM, which is another's":           {[]string{"/vm/b"}, list(to("a", "/vm/b"), to("b", "/vm/b")), is("b", "/vm/b"), nil, ""},
+		"that of another attachment":                           {[]string{"/VM/B"}, list(to("a", ""), to("b", "/vm/b")), is("b", "/vm/b"), nil, ""},
 		"that of another attachment whose node is gone":        {[]string{"/vm/b"}, list(to("a", ""), to("b", "/vm/b")), nil, nil, ""},
-		"that of a node without an attachment":                 {[]string{"/vm/c"}, list(to("a", "")), nodes(is("b", "/vm/b"), is("c", "/VM/c")), nil, "c"},
-		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, list(to("a", ""), to("b", "")), nodes(is("b", "/vm/b")), nil, "b"},
-		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, list(to("a", ""), to("b", "/vm/b")), nodes(is("a", "/vm/a"), is("b", "/vm/b")), []string{"/vm/x", "/vm/a", "/vm/y"}, ""},
-		"some of which are a node's without an attachment": {[]string{"/vm/x", "/vm/c"}, list(to("a", "")), nodes(is("c", "/vm/c")), []string{"/vm/x"}, "c"},
+		"that of a node without an attachment":                 {[]string{"/vm/c"}, list(to("a", "")), is("b", "/vm/b", "c", "/VM/c"), nil, "c"},
+		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, list(to("a", ""), to("b", "")), is("b", "/vm/b"), nil, "b"},
+		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, list(to("a", ""), to("b", "/vm/b")), is("a", "/vm/a", "b", "/vm/b"), []string{"/vm/x", "/vm/a", "/vm/y"}, ""},
+		"some of which are a node's without an attachment": {[]string{"/vm/x", "/vm/c"}, list(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cut, known := plan.Suspects(test.attachedTo, "a", test.attachments, test.nodes)
-			if !slices.Equal(cut, test.cut) || (known == nil) != (test.known == "") || known != nil && known.Name != test.known {
-				t.Fatalf("cut %q, known %+v", cut, known)
+			cut, contested := plan.Suspects(test.attachedTo, "a", test.attachments, test.nodes)
+			if !slices.Equal(cut, test.cut) || contested != test.contested {
+				t.Fatalf("got cut %q, contested by %q; want %q, %q", cut, contested, test.cut, test.contested)
 			}
 		})
+	}
+}
+
+// Two attachments of one volume that name one VM: one of them is wrong, and whichever goes, the disk stays for the other.
+func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
+	t.Parallel()
+	const victim = "/vm/victim"
+	at := func(node, vm string, change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := newAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+		a.Status.VMID = vm
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	going := func(a *apiv1.AzVolumeAttachment) { deleted(a) }
+	primary := func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 }
+	volume := newVolume(claimed("z", 1, apiv1.ClaimHeld))
+	for name, test := range map[string]struct {
+		a     *apiv1.AzVolumeAttachment
+		other *apiv1.AzVolumeAttachment
+		want  string
+	}{
+		"another VM":                               {at("m", victim, going), at("z", "/vm/z"), ""},
+		"no VM":                                    {at("m", "", going), at("z", ""), ""},
+		"the other is a primary":                   {at("m", victim, going), at("z", "/VM/Victim", primary), "vol-z"},
+		"the other is a replica":                   {at("m", victim, going), at("z", victim), "vol-z"},
+		"the other goes and has no proof":          {at("m", victim, going), at("z", victim, primary, going), "vol-z"},
+		"both may go, and this is the first":       {at("m", victim, going), at("z", victim, going), ""},
+		"both may go, and the other is the first":  {at("m", victim, going), at("b", victim, going), "vol-b"},
+		"an attachment is no other than itself":    {at("m", victim, going), at("m", victim), ""},
+		"the other is that of a node without a VM": {at("m", victim, going), at("z", ""), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := plan.SharedVM(volume, test.a, "", list(test.a, test.other))
+			if got != test.want {
+				t.Fatalf("got shared with %q, want %q", got, test.want)
+			}
+			step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: test.a, Volume: volume, HasFinalizer: true, SharedWith: got})
+			detaches := test.want == "" && test.a.Status.VMID != ""
+			if (step.Start == plan.WorkDetach) != detaches || step.RemoveFinalizer == detaches {
+				t.Errorf("got start %q, finalizer removed %t; want a detach: %t", step.Start, step.RemoveFinalizer, detaches)
+			}
+		})
+	}
+}
+
+// It was made anew for a disk that Azure has attached, or restored without its status. Were it to go without a detach, the disk would stay attached.
+func TestAnAttachmentWithoutAStatusIsDetachedFromItsNodesVM(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		state  apiv1.AttachmentState
+		vmID   string
+		shared string
+		want   plan.Work
+	}{
+		"no status": {"", "/vm/a", "", plan.WorkDetach},
+		"no status, and another attachment names the VM": {"", "/vm/a", "vol-b", plan.WorkNone},
+		"no status, and no VM of the node":               {"", "", "", plan.WorkNone},
+		"a status without a VM: Azure was never asked":   {apiv1.AttachmentPending, "/vm/a", "", plan.WorkNone},
+	} {
+		a := deleted(newAttachment("a", apiv1.RoleReplica, 0, test.state))
+		step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared})
+		if step.Start != test.want || step.RemoveFinalizer != (test.want == plan.WorkNone) || test.want != plan.WorkNone && step.Status.VMID != test.vmID {
+			t.Errorf("%s: got start %q, finalizer removed %t, VM %q; want start %q", name, step.Start, step.RemoveFinalizer, step.Status.VMID, test.want)
+		}
+	}
+}
+
+func TestAFenceWithoutAnAzVolumeWaitsWhereAnotherAttachmentNamesTheVM(t *testing.T) {
+	t.Parallel()
+	a := deleted(newAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))
+	step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, VMID: "/vm/a", NodeLost: true, HasFinalizer: true, SharedWith: "vol-b"})
+	if step.Start != plan.WorkNone || !strings.Contains(step.Message, "vol-b") {
+		t.Errorf("got start %q, message %q; want neither work nor silence about vol-b", step.Start, step.Message)
 	}
 }
 

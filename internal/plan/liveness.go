@@ -39,6 +39,15 @@ const (
 	UnreadyGrace = 5 * time.Minute
 )
 
+// LongestPromise is the longest interval between heartbeats that a node is believed to promise. A node that promises more is judged, and judged by, as if it
+// promised this: else one node could keep itself from ever being late, and an observer that is cut off from finding out by all nodes being late at once.
+const LongestPromise = 5 * time.Minute
+
+// Promise returns the interval between heartbeats that a node is believed to promise; 0 for none.
+func Promise(seconds int32) time.Duration {
+	return min(time.Duration(max(seconds, 0))*time.Second, LongestPromise)
+}
+
 // Verdict is what is held of a node.
 type Verdict struct {
 	State Liveness
@@ -132,7 +141,7 @@ func secondSignal(s NodeSigns) (second bool, why string) {
 
 // Patience is the age at which a heartbeat is stale.
 func Patience(staleAfter time.Duration, promisedSeconds int32) time.Duration {
-	return max(staleAfter, missedHalves*time.Duration(promisedSeconds)*time.Second/2)
+	return max(staleAfter, missedHalves*Promise(promisedSeconds)/2)
 }
 
 // Lateness is the age at which a heartbeat is half an interval late, and other signs of life are looked for.
@@ -140,7 +149,7 @@ func Lateness(staleAfter time.Duration, promisedSeconds int32) time.Duration {
 	if promisedSeconds <= 0 {
 		return staleAfter / 2
 	}
-	return 3 * time.Duration(promisedSeconds) * time.Second / 2
+	return 3 * Promise(promisedSeconds) / 2
 }
 
 // FailedOver says of a lost node that nothing there is at stake any more: its failover began, which the taint of the Node records, and of every volume that the node

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,19 @@ func TestFailedOver(t *testing.T) {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
+	}
+}
+
+// Law 7: a node may not promise so much that nobody would ever miss it, nor so much that the sum overflows and a fresh heartbeat is late.
+func TestAPromiseIsBelievedUpToALimit(t *testing.T) {
+	t.Parallel()
+	for promised, want := range map[int32]time.Duration{-1: 0, 0: 0, 30: 30 * time.Second, 301: plan.LongestPromise, math.MaxInt32: plan.LongestPromise} {
+		if got := plan.Promise(promised); got != want {
+			t.Errorf("got %s for %d s, want %s", got, promised, want)
+		}
+	}
+	if got, want := plan.Patience(6*time.Second, math.MaxInt32), 5*plan.LongestPromise/2; got != want {
+		t.Errorf("got patience %s, want %s", got, want)
 	}
 }
 

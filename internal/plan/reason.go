@@ -50,7 +50,11 @@ const (
 	ReasonVolumeReleased    = "VolumeReleased"
 	ReasonVolumeUpdates     = "VolumeUpdates"
 	// Nodes.
-	ReasonNodeGone = "NodeGone"
+	ReasonNodeGone       = "NodeGone"
+	ReasonVMEstablished  = "VMEstablished"
+	ReasonVMContradicted = "VMContradictsProviderID"
+	ReasonVMInvalid      = "VMIDInvalid"
+	ReasonVMContested    = "VMNamedTwice"
 )
 
 // Condition types of AzVolume and AzVolumeAttachment.

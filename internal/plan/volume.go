@@ -61,15 +61,15 @@ func Volume(in VolumeInput) VolumeStep {
 	return s
 }
 
-func creation(v *apiv1.AzVolume) Work {
-	if v.Spec.Origin == apiv1.OriginAdopted {
+func creation(in VolumeInput) Work {
+	if in.Volume.Spec.Origin == apiv1.OriginAdopted || Restored(in.Volume, in.PersistentVolume) {
 		return WorkAdoptDisk
 	}
 	return WorkCreateDisk
 }
 
 func (s *VolumeStep) create(in VolumeInput) {
-	work := creation(in.Volume)
+	work := creation(in)
 	state := in.Volume.Status.State
 	switch {
 	case in.Job.ended(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil && in.Job.Truth.Filling:

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // Heartbeats judges whether nodes still report. Nodes' clocks are not trusted:
@@ -109,7 +110,7 @@ func (h *Heartbeats) Silence() time.Duration {
 func (h *Heartbeats) patience(seconds int32) time.Duration {
 	interval := h.interval
 	if seconds > 0 {
-		interval = time.Duration(seconds) * time.Second
+		interval = plan.Promise(seconds)
 	}
 	return max(h.minimum, time.Duration(h.factor*float64(interval)))
 }

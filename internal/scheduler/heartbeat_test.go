@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 func beating(at time.Time, seconds int32) func(*apiv1.AzDriverNode) {
@@ -87,6 +89,20 @@ func TestAnObserverThatHearsNothingDoesNotCallEveryNodeStale(t *testing.T) {
 	h.Observe(node("b", beating(epoch.Add(time.Hour), 10)))
 	if !isStale(h, "a") || isStale(h, "b") || h.Blind() {
 		t.Error("one heartbeat comes through, so the other node is the one that is lost")
+	}
+}
+
+// Law 7: one node that promises to report once in a lifetime does not keep the others from being believed when the observer itself is cut off.
+func TestAPromiseWithoutEndDoesNotMakeABlindObserverSee(t *testing.T) {
+	h, clock := newHeartbeats()
+	for name, seconds := range map[string]int32{"a": 10, "b": 10, "liar": math.MaxInt32} {
+		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: clock.Now()}, seconds
+		h.Observe(d)
+	}
+	clock.SetTime(clock.Now().Add(3*plan.LongestPromise + time.Second))
+	if _, stale := h.Age("a"); stale || !h.Blind() {
+		t.Errorf("got stale %t, blind %t when nothing was heard of any node for %s; want a blind observer that calls no node stale", stale, h.Blind(), 3*plan.LongestPromise)
 	}
 }
 

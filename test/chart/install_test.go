@@ -221,6 +221,16 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 			own.Status.DriverVersion = "v1"
 			return plugIn.Status().Update(t.Context(), own)
 		}, true},
+		{"set a finalizer on its own", func() error {
+			o := own.DeepCopy()
+			o.Finalizers = []string{"example.com/stay"}
+			return plugIn.Update(t.Context(), o)
+		}, false},
+		{"set an owner of its own", func() error {
+			o := own.DeepCopy()
+			o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}}
+			return plugIn.Update(t.Context(), o)
+		}, false},
 		{"read another's", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) }, true},
 		{"create another's", func() error { return plugIn.Create(t.Context(), node("node-d")) }, false},
 		{"update another's", func() error { o := other.DeepCopy(); o.Spec.Zone = "9"; return plugIn.Update(t.Context(), o) }, false},

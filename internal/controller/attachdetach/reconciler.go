@@ -28,6 +28,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -165,7 +166,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 
 // nodes reads what is known of the nodes that matter, so that the decision does no I/O.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
-	reports, silent := map[string]*apiv1.AzDriverNode{}, map[string]bool{}
+	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]plan.Identity{}
 	for _, name := range nodesOf(o.AttachDetachInput) {
 		d, n := &apiv1.AzDriverNode{}, &corev1.Node{}
 		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err == nil {
@@ -178,8 +179,15 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 			return fmt.Errorf("get Node: %w", err)
 		}
 		silent[name] = err != nil || !plan.NodeReady(n)
+		if err != nil {
+			n = nil
+		}
+		if identities[name], err = nodeidentity.Of(ctx, r.Client, n, reports[name]); err != nil {
+			return err
+		}
 	}
 	o.Report = func(node string) *apiv1.AzDriverNode { return reports[node] }
+	o.Identity = func(node string) plan.Identity { return identities[node] }
 	o.Silent = func(node string) bool { return silent[node] }
 	return nil
 }

@@ -55,7 +55,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim)).
 		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(view.Changed(whereabouts))).
-		Watches(&apiv1.AzDriverNode{}, mapped(ofReport), builder.WithPredicates(view.Changed(view.StagedVolumes))).
+		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport), builder.WithPredicates(view.Changed(view.StagedVolumes))).
 		// A report that a node has begun to stand by, and the lack of one, say something of each volume that it does not name.
 		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(view.Scanned))).
 		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(func(n *corev1.Node) any { return plan.NodeReady(n) }))).
@@ -86,17 +86,13 @@ func (r *Reconciler) ofPersistentVolume(_ context.Context, o client.Object) ([]s
 	return []string{view.VolumeOf(o, r.DriverName)}, nil
 }
 
-// ofReport returns the volumes that a report names. Of an update the old report is asked as well, so that what has left it is found.
-func ofReport(_ context.Context, o client.Object) ([]string, error) {
+// ofReport returns the node's own volumes that a report names. Of an update the old report is asked as well, so that what has left it is found.
+func (r *Reconciler) ofReport(ctx context.Context, o client.Object) ([]string, error) {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {
 		return nil, nil
 	}
-	var names []string
-	for _, s := range d.Status.StagedVolumes {
-		names = append(names, s.VolumeName)
-	}
-	return names, nil
+	return view.Reported(ctx, r.Client, d)
 }
 
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, error) {

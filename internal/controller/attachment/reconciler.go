@@ -25,6 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -122,17 +123,43 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	if err != nil {
 		return in, err
 	}
-	in.VMID = facts.VMID
-	in.NodeLost, in.NotReadySince = facts.Lost || plan.OfAnotherVM(a, facts.VMID), facts.NotReadySince
+	if plan.Unclaimed(volume, a) && !facts.Identity.Another(a) {
+		if in.LetGo, err = r.letGo(ctx, a, in.Now); err != nil {
+			return in, err
+		}
+	}
+	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
+	in.NodeLost, in.NotReadySince = facts.Lost || facts.Identity.Another(a), facts.NotReadySince
 	if plan.MayBeDeserted(in) {
 		if in.UsedByPod, err = view.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err
 		}
 	}
+	if a.DeletionTimestamp != nil || plan.Holds(volume, a.Spec.NodeName) {
+		all, err := r.list(ctx, a.Namespace, view.AttachmentVolume, a.Spec.VolumeName)
+		if err != nil {
+			return in, err
+		}
+		in.SharedWith = plan.SharedVM(volume, a, in.VMID, all)
+	}
 	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
 	}
 	return in, err
+}
+
+// letGo returns what the node's report proves, which is read from the API server.
+func (r *Reconciler) letGo(ctx context.Context, a *apiv1.AzVolumeAttachment, now time.Time) (*apiv1.ReleaseProof, error) {
+	report := &apiv1.AzDriverNode{}
+	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName}, report)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the report of node %s: %w", a.Spec.NodeName, err)
+	}
+	proof, _ := plan.Unstaged(report, a.Spec.VolumeName, a.Spec.Epoch, now)
+	return proof, nil
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
@@ -213,7 +240,7 @@ func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan
 // requeue adds to the step's own time the watch over a node from which a proof is awaited.
 func requeue(in plan.AttachmentInput, step plan.AttachmentStep) time.Duration {
 	a := in.Attachment
-	awaited := a.Spec.Role == apiv1.RolePrimary && !plan.Proven(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
+	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !plan.Proven(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
 		(a.DeletionTimestamp != nil || (plan.Holds(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
 	// A job that has ended is forgotten by now, and no event comes of that.
 	quiet := in.Job.Phase == plan.PhaseIdle || in.Job.Phase == plan.PhaseEnded
@@ -297,6 +324,11 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, fmt.Errorf("it changed"))
 		}
 	}
+	if step.Start != plan.WorkAttach {
+		if err := r.stillShared(ctx, in); err != nil {
+			return err
+		}
+	}
 	vmID := a.Status.VMID
 	if vmID == "" {
 		vmID = in.VMID
@@ -314,10 +346,35 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 	return nil
 }
 
-// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk.
+// stillShared returns a conflict if the API server knows of another attachment that names the VM, and the cache does not: an attachment names its VM before
+// Azure is asked to attach the disk, so that no disk is detached that another attachment has.
+func (r *Reconciler) stillShared(ctx context.Context, in plan.AttachmentInput) error {
+	a := in.Attachment
+	all, err := r.attachmentsNow(ctx, a)
+	if err != nil {
+		return err
+	}
+	if other := plan.SharedVM(in.Volume, a, in.VMID, all); other != in.SharedWith {
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
+			fmt.Errorf("it names the same VM as attachment %q, not %q", other, in.SharedWith))
+	}
+	return nil
+}
+
+// attachmentsNow returns the attachments of an attachment's volume from the API server.
+func (r *Reconciler) attachmentsNow(ctx context.Context, a *apiv1.AzVolumeAttachment) ([]*apiv1.AzVolumeAttachment, error) {
+	var all apiv1.AzVolumeAttachmentList
+	if err := r.Reader.List(ctx, &all, client.InNamespace(a.Namespace), client.MatchingFields{view.AttachmentVolume: a.Spec.VolumeName}); err != nil {
+		return nil, fmt.Errorf("list attachments of a disk: %w", err)
+	}
+	return pointers(all.Items), nil
+}
+
+// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk. It goes by the disk as well where
+// another attachment names that VM, so that nothing is cut off there.
 func (r *Reconciler) fence(in plan.AttachmentInput, vmID, token string) work.Func {
 	a := in.Attachment
-	if a.Status.VMID != "" || in.Volume == nil {
+	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
 		return r.disks.fence(a.Spec.VolumeName, r.diskID(in), vmID, token)
 	}
 	diskID := r.diskID(in)
@@ -334,18 +391,18 @@ func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	if len(attachedTo) == 0 {
 		return nil, nil
 	}
-	var attachments apiv1.AzVolumeAttachmentList
-	if err := r.Reader.List(ctx, &attachments, client.InNamespace(a.Namespace), client.MatchingFields{view.AttachmentVolume: a.Spec.VolumeName}); err != nil {
-		return nil, fmt.Errorf("list attachments of a disk: %w", err)
+	attachments, err := r.attachmentsNow(ctx, a)
+	if err != nil {
+		return nil, err
 	}
-	var nodes apiv1.AzDriverNodeList
-	if err := r.Reader.List(ctx, &nodes, client.InNamespace(a.Namespace)); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+	nodes, err := nodeidentity.All(ctx, r.Reader, a.Namespace)
+	if err != nil {
+		return nil, err
 	}
-	cut, known := plan.Suspects(attachedTo, a.Spec.NodeName, pointers(attachments.Items), pointers(nodes.Items))
-	if known != nil {
-		return nil, provisioner.Errorf(provisioner.Conflict, "it is not recorded to which VM of node %s the disk was attached, and Azure says that it is attached to that of node %s (%s) "+
-			"without an attachment: there is no proof while it is", a.Spec.NodeName, known.Name, known.Spec.VMID)
+	cut, contested := plan.Suspects(attachedTo, a.Spec.NodeName, attachments, nodes)
+	if contested != "" {
+		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
+			"there is no proof while it is", a.Spec.NodeName, contested, nodes[contested].VMID)
 	}
 	return cut, nil
 }

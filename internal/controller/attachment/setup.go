@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -113,13 +114,15 @@ func driverNodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
 		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-		return ok && isNode && (before.Spec != after.Spec || (before.Status.Capacity == nil) != (after.Status.Capacity == nil))
+		return ok && isNode && (before.Spec != after.Spec || (before.Status.Capacity == nil) != (after.Status.Capacity == nil) ||
+			meta.IsStatusConditionFalse(before.Status.Conditions, apiv1.NodeConditionVMKnown) != meta.IsStatusConditionFalse(after.Status.Conditions, apiv1.NodeConditionVMKnown))
 	}}
 }
 
-// nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see plan.DesertedGrace.
+// nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see plan.DesertedGrace. A
+// providerID that becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
-	changed := view.Changed(func(n *corev1.Node) any { return plan.NodeReady(n) })
+	changed := view.Changed(func(n *corev1.Node) any { return [2]any{plan.NodeReady(n), n.Spec.ProviderID} })
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: changed.Update,

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,22 +74,27 @@ func (s shelf) List(_ context.Context, into client.ObjectList, _ ...client.ListO
 		into.Items = s.attachments
 	case *apiv1.AzDriverNodeList:
 		into.Items = s.nodes
+	case *corev1.NodeList:
+		for i := range s.nodes {
+			into.Items = append(into.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.nodes[i].Name}})
+		}
 	}
 	return nil
 }
 
 func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
+	const vmC = compute + "virtualMachines/c"
 	t.Parallel()
-	api := shelf{nodes: []apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/c"}}}}
+	api := shelf{nodes: []apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: apiv1.AzDriverNodeSpec{VMID: vmC}}}}
 	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
 	r := &Reconciler{Options: Options{Reader: api}}
-	cut, err := r.suspects(t.Context(), a, []string{"/vm/x", "/vm/c"})
-	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c (/vm/c)") {
+	cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC})
+	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c ("+vmC+")") {
 		t.Errorf("cut %q, %v", cut, err)
 	}
-	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: "/vm/c"}}}
+	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
 	r.Reader = api
-	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", "/vm/c"}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
+	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
 		t.Errorf("when its attachment was made anew: cut %q, %v", cut, err)
 	}
 }

@@ -38,7 +38,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 	if err != nil {
 		return nil, 0, err
 	}
-	if wait := r.wait(d.Spec.VMID, pressed); wait > 0 {
+	if wait := r.wait(d, pressed); wait > 0 {
 		return nil, wait, nil
 	}
 	now := r.Clock.Now()
@@ -79,24 +79,25 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.looked[d.Spec.VMID] = now
+	r.looked[d.Name] = looked{vmID: d.Spec.VMID, at: now}
 	return foreign, lookEvery, nil
 }
 
-// wait is how long it is until the next look at a VM. pressed is when an attachment there last found no room.
-func (r *Reconciler) wait(vmID string, pressed time.Time) time.Duration {
+// wait is how long it is until the next look at a node's VM. pressed is when an attachment there last found no room. A node that has become another VM waits
+// as well: one that names a new VM with every write must not use up what Azure allows the driver.
+func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duration {
 	r.mu.Lock()
-	last, seen := r.looked[vmID]
+	last, seen := r.looked[d.Name]
 	r.mu.Unlock()
 	if !seen {
 		return 0
 	}
 	every := lookEvery
 	// The API has full seconds.
-	if pressed.After(last.Truncate(time.Second)) {
+	if pressed.After(last.at.Truncate(time.Second)) || last.vmID != d.Spec.VMID {
 		every = lookAgain
 	}
-	return every - r.Clock.Since(last)
+	return every - r.Clock.Since(last.at)
 }
 
 // attachments returns the attachments to the node by volume, which are the cache's own, and when one of them last found no room.
@@ -173,12 +174,21 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and stays so", "volume", v.Name, "node", d.Name, "message", why)
 		return nil
 	}
-	err = r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
+	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Finalizers: []string{apiv1.Finalizer}},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: role, Epoch: epoch},
-	})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	}
+	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("create attachment anew: %w", err)
+	}
+	// An attachment that names no VM goes without a detach: Azure was never asked for it, as a rule.
+	before := a.DeepCopy()
+	a.Status.State, a.Status.VMID = apiv1.AttachmentPending, d.Spec.VMID
+	err = r.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its own reconciler was first, which records the VM as well
+		return fmt.Errorf("record the VM of an attachment: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", plan.ReasonAttachmentLost)
 	return nil

@@ -105,8 +105,8 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 	} {
 		a := &apiv1.AzVolumeAttachment{}
 		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, a))
-		if a.Spec != want || len(a.Finalizers) != 1 {
-			t.Errorf("%s: %+v with finalizers %v", volume, a.Spec, a.Finalizers)
+		if a.Spec != want || len(a.Finalizers) != 1 || a.Status.VMID != w.vm() {
+			t.Errorf("%s: got %+v of VM %q with finalizers %v; want %+v of VM %q, or the disk stays attached when it goes", volume, a.Spec, a.Status.VMID, a.Finalizers, want, w.vm())
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -26,6 +27,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -36,6 +38,7 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // cloudTimeout bounds the reads of the platform; they are single requests.
 const cloudTimeout = 30 * time.Second
@@ -46,6 +49,8 @@ type Options struct {
 	Client client.Client
 	Reader client.Reader
 	Cloud  provisioner.Cloud
+	// Events are told of nodes whose VM is not known, about the Node; nil for nobody.
+	Events events.EventRecorder
 	// Clock paces the looks at Azure; nil for the real one.
 	Clock clock.PassiveClock
 	// Workers is how many nodes are reconciled at once.
@@ -55,9 +60,14 @@ type Options struct {
 // Reconciler reconciles AzDriverNodes.
 type Reconciler struct {
 	Options
-	// looked is when this process last asked Azure for the disks of a VM. It only saves repetition.
+	// looked is when this process last asked Azure for the disks of a node's VM, and which one that was, by node. It only saves repetition.
 	mu     sync.Mutex
-	looked map[string]time.Time
+	looked map[string]looked
+}
+
+type looked struct {
+	vmID string
+	at   time.Time
 }
 
 // New makes a Reconciler.
@@ -65,7 +75,7 @@ func New(options Options) *Reconciler {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Reconciler{Options: options, looked: map[string]time.Time{}}
+	return &Reconciler{Options: options, looked: map[string]looked{}}
 }
 
 // Reconcile takes the next step of one node.
@@ -77,45 +87,57 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if d.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	gone, err := r.nodeGone(ctx, d.Name)
+	node, err := r.nodeOf(ctx, d.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if gone {
+	if node == nil {
 		return reconcile.Result{}, r.remove(ctx, d)
+	}
+	identity, err := nodeidentity.Of(ctx, r.Client, node, d)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.tellIdentity(ctx, d, identity); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil // a heartbeat came first
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	if identity.VMID == "" {
+		return reconcile.Result{RequeueAfter: lookAgain}, nil // whatever Azure says of that VM, it is not about this node
 	}
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
 	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to register.
 	foreign, next, err := r.look(ctx, d)
-	if err := errors.Join(err, r.fillCapacity(ctx, d, foreign)); err != nil {
-		r.forget(d.Spec.VMID) // a count that was not written is no count
+	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, foreign)); err != nil {
+		r.forget(d.Name) // a count that was not written is no count
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// forget has the VM's disks looked at the next time, whenever that was done last.
-func (r *Reconciler) forget(vmID string) {
+// forget has the disks of a node's VM looked at the next time, whenever that was done last.
+func (r *Reconciler) forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.looked, vmID)
+	delete(r.looked, node)
 }
 
-// nodeGone asks the API server itself, because a cache may not know a new Node yet.
-func (r *Reconciler) nodeGone(ctx context.Context, name string) (bool, error) {
+// nodeOf returns the Node, nil if it is gone. It asks the API server itself, because a cache may not know a new Node yet.
+func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node)
 	if apierrors.IsNotFound(err) {
 		err = r.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
 	}
 	if apierrors.IsNotFound(err) {
-		return true, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("get Node: %w", err)
+		return nil, fmt.Errorf("get Node: %w", err)
 	}
-	return false, nil
+	return node, nil
 }
 
 // remove deletes the AzDriverNode of a node that is gone, once nothing is attached there any more: until then it
@@ -129,13 +151,13 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}
-	r.forget(d.Spec.VMID)
+	r.forget(d.Name)
 	ctrl.LoggerFrom(ctx).Info("node is gone", "node", d.Name, "reason", plan.ReasonNodeGone)
 	return nil
 }
 
 // fillCapacity writes what is known of the VM's room, if it is news. foreign is nil where the disks were not counted.
-func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, foreign *int32) error {
+func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity plan.Identity, foreign *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
 	}
@@ -143,14 +165,14 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, fo
 	if d.Status.Capacity != nil {
 		capacity = *d.Status.Capacity
 	}
-	limits, err := r.Cloud.SKUs().VM(ctx, d.Spec.Location, d.Spec.VMSize)
+	limits, err := r.Cloud.SKUs().VM(ctx, identity.Location, d.Spec.VMSize)
 	news := capacity.VMSize != d.Spec.VMSize
 	switch {
 	case err == nil || (news && errors.Is(err, provisioner.NotFound)):
 		// Where Azure does not list the size, the node takes its fallback, and Azure decides on each attach. Of a size that it does not list
 		// any more, what was known goes on.
 		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
-		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, d.Spec.Zone)
+		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, identity.Zone)
 	case news:
 		return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 	}
@@ -188,9 +210,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(view.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec }))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(view.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(deletions())).
+		}), builder.WithPredicates(goneOrKnown())).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 				return toNode(a.Spec.NodeName)
@@ -212,7 +235,7 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 		DeleteFunc: func(e event.DeleteEvent) bool {
 			a, ok := e.Object.(*apiv1.AzVolumeAttachment)
 			if ok && a.Status.VMID != "" && a.Status.State != apiv1.AttachmentDetaching {
-				r.forget(a.Status.VMID)
+				r.forget(a.Spec.NodeName)
 			}
 			return ok
 		},
@@ -225,9 +248,14 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 	}
 }
 
-func deletions() predicate.Predicate {
+// goneOrKnown passes on Nodes that are gone, and those whose providerID has become known.
+func goneOrKnown() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, isNode := e.ObjectNew.(*corev1.Node)
+			return ok && isNode && before.Spec.ProviderID != after.Spec.ProviderID
+		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -65,7 +66,7 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	var instance provisioner.Instance
 	primary, err := m.holdsPrimary(ctx, n.name)
 	asked := err == nil && (primary || down)
-	if asked {
+	if asked = asked && m.believes(ctx, n.name, vmID); asked {
 		instance, err = m.Instances.Get(ctx, vmID)
 		m.metrics.question(err)
 	}
@@ -79,6 +80,16 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	case err == nil && instance.Power != provisioner.PowerUnknown:
 		n.azure.power, n.azure.gone = instance.Power, false
 	}
+}
+
+// believes says whether the node's Node does not contradict that it is a VM: what Azure says of another one's power says nothing of the node.
+func (m *Monitor) believes(ctx context.Context, name, vmID string) bool {
+	node := &corev1.Node{}
+	if err := m.Reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	provider := plan.ProviderVM(node)
+	return provider == "" || strings.EqualFold(provider, vmID)
 }
 
 func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {

@@ -15,6 +15,7 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -87,7 +88,7 @@ func trimNode(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
-	trimmed.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+	trimmed.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -229,6 +230,8 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
+		{&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys},
+		{&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys},
 	} {
 		if err := indexer.IndexField(ctx, index.object, index.field, index.keys); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)

@@ -27,6 +27,36 @@ func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, nod
 	return list.Items, nil
 }
 
+// Reported returns those volumes of a node's report that the node has an attachment of, or a claim to. What else a report names concerns nobody, so that a node
+// cannot have volumes looked at that are not its own.
+func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) ([]string, error) {
+	if len(d.Status.StagedVolumes) == 0 {
+		return nil, nil
+	}
+	own := map[string]bool{}
+	here, err := AttachmentsOfNode(ctx, reader, d.Namespace, d.Name)
+	if err != nil {
+		return nil, err
+	}
+	for i := range here {
+		own[here[i].Spec.VolumeName] = true
+	}
+	var claimed apiv1.AzVolumeList
+	if err := reader.List(ctx, &claimed, client.InNamespace(d.Namespace), client.MatchingFields{VolumePrimary: d.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list volumes of node %s: %w", d.Name, err)
+	}
+	for i := range claimed.Items {
+		own[claimed.Items[i].Name] = true
+	}
+	var names []string
+	for _, s := range d.Status.StagedVolumes {
+		if own[s.VolumeName] {
+			names = append(names, s.VolumeName)
+		}
+	}
+	return names, nil
+}
+
 // PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of one disk: one that was released and is kept,
 // and another that somebody made for the next claim; or one for each of the namespaces that share the disk. They are
 // the cache's own, and only to be read.

@@ -3,7 +3,6 @@ package view
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -37,8 +37,8 @@ func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, judg
 
 // Facts are what an attachment's next step needs to know of its node.
 type Facts struct {
-	// VMID from the AzDriverNode; "" if there is none.
-	VMID string
+	// Identity says which VM the node is.
+	Identity plan.Identity
 	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
 	// Lost says that no report is to be expected: the Node or the AzDriverNode is
@@ -55,11 +55,15 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
+	identity, err := nodeidentity.Of(ctx, n.reader, node, d)
+	if err != nil {
+		return Facts{}, err
+	}
 	if d == nil {
-		return Facts{Lost: true}, nil
+		return Facts{Identity: identity, Lost: true}, nil
 	}
 	verdict := n.judge.Verdict(name)
-	facts := Facts{VMID: d.Spec.VMID, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !plan.NodeReady(node))}
+	facts := Facts{Identity: identity, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !plan.NodeReady(node))}
 	facts.MaxDataDisks, facts.NotReadySince = slots(d), plan.NotReadySince(node)
 	return facts, nil
 }
@@ -122,8 +126,12 @@ func (n *Nodes) Views(ctx context.Context) ([]plan.NodeView, error) {
 }
 
 func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.Node) (*plan.NodeView, error) {
+	identity, err := nodeidentity.Of(ctx, n.reader, node, d)
+	if err != nil {
+		return nil, err
+	}
 	v := &plan.NodeView{
-		Node: node, Zone: d.Spec.Zone, Location: strings.ToLower(d.Spec.Location), Health: n.health(d, node),
+		Node: node, Zone: identity.Zone, Location: identity.Location, Health: n.health(d, node, identity),
 		FreeSlots: -1, Volumes: map[string]bool{},
 	}
 	here, err := AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
@@ -147,11 +155,11 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 }
 
 // health judges a node for replicas. One that is lost, down or not ready keeps them for a while, as a reboot does not
-// take longer; and for as long as so many nodes seem lost that the fault may be elsewhere.
-func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node) plan.Health {
+// take longer; and for as long as so many nodes seem lost that the fault may be elsewhere. One whose VM is not established is given none.
+func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity plan.Identity) plan.Health {
 	verdict := n.judge.Verdict(d.Name)
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
-	if verdict.State == plan.Alive && plan.NodeReady(node) && (c == nil || c.Status == metav1.ConditionTrue) {
+	if verdict.State == plan.Alive && plan.NodeReady(node) && identity.VMID != "" && (c == nil || c.Status == metav1.ConditionTrue) {
 		return plan.Healthy
 	}
 	if verdict.MassLoss {

@@ -14,6 +14,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -21,6 +22,8 @@ var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // says is a judge who says one thing of every node.
 type says plan.Verdict
+
+const vm = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a"
 
 func (s says) Verdict(string) plan.Verdict { return plan.Verdict(s) }
 
@@ -44,10 +47,11 @@ func nodesOf(t *testing.T, verdict plan.Verdict, notReady time.Duration, objects
 			ready.Status, ready.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-notReady))
 		}
 		node.Status.Conditions = []corev1.NodeCondition{ready}
-		objects = []client.Object{node, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: "vm"}}}
+		objects = []client.Object{node, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).Build()
+		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).Build()
 	return view.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(verdict))
 }
 
@@ -75,6 +79,22 @@ func TestHealthForReplicas(t *testing.T) {
 				t.Errorf("%v, %v", v, err)
 			}
 		})
+	}
+}
+
+// Its VM is not established, so that a disk that is attached to the node could be another node's.
+func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vm + "-b"},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
+	nodes := nodesOf(t, silentFor(plan.Alive, 0), -1, node, d)
+	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != plan.Doubtful {
+		t.Errorf("got health %q, %v; want %q", v.Health, err, plan.Doubtful)
+	}
+	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" || facts.Identity.Reason != plan.ReasonVMContradicted {
+		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, plan.ReasonVMContradicted)
 	}
 }
 

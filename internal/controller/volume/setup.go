@@ -43,12 +43,18 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toVolume(view.VolumeOf(o, r.DriverName))
 		})).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			d, ok := o.(*apiv1.AzDriverNode)
+			if !ok {
+				return nil
+			}
+			names, err := view.Reported(ctx, r.Client, d)
+			if err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
+			}
 			var requests []reconcile.Request
-			if d, ok := o.(*apiv1.AzDriverNode); ok {
-				for _, s := range d.Status.StagedVolumes {
-					requests = append(requests, toVolume(s.VolumeName)...)
-				}
+			for _, name := range names {
+				requests = append(requests, toVolume(name)...)
 			}
 			return requests
 		}), builder.WithPredicates(view.Changed(view.StagedVolumes))).

@@ -57,6 +57,9 @@ func made(v *apiv1.AzVolume) *plan.Updated {
 func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
 		disk, err := d.get(ctx, volumehandle.Of(v.Spec.Disk).String())
+		if v.Spec.Origin != apiv1.OriginAdopted {
+			return plan.Truth{Disk: disk}, err // it was restored, and the settings of the spec need not be the disk's
+		}
 		return plan.Truth{Disk: disk, Update: made(v)}, err
 	}
 }
@@ -75,7 +78,8 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 				return plan.Truth{}, nil
 			case err != nil:
 				return plan.Truth{}, fmt.Errorf("read disk: %w", err)
-			case !ours(v, &disk):
+			case disk.Tags[tagVolumeUID] != string(v.UID):
+				// Also where it has the name of the same PersistentVolume: the AzVolume may have been restored, and the disk full of data.
 				return plan.Truth{Foreign: true}, nil
 			}
 		}

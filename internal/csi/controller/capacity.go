@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -93,10 +94,14 @@ func (s *Server) nodesTake(ctx context.Context, p place, skuName string) (bool, 
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list nodes: %w", err)
 	}
+	identities, err := nodeidentity.All(ctx, s.Client, s.Namespace)
+	if err != nil {
+		return false, err
+	}
 	known := false
 	for i := range nodes.Items {
 		d := &nodes.Items[i]
-		if d.Spec.Zone != p.zone || !strings.EqualFold(d.Spec.Location, p.location) {
+		if at := identities[d.Name]; at.VMID == "" || at.Zone != p.zone || !strings.EqualFold(at.Location, p.location) {
 			continue
 		}
 		if d.Status.Capacity.Takes(skuName) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -58,7 +58,7 @@ func (s *Server) takeOver(ctx context.Context, handle volumehandle.Handle, node 
 		}
 		epoch = claim.Epoch
 	}
-	a, _, err := s.promote(ctx, v, d, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch})
+	a, _, err := s.promote(ctx, v, *d, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch})
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,9 @@ func (s *Server) takeOver(ctx context.Context, handle volumehandle.Handle, node 
 	return s.volume(ctx, handle)
 }
 
-// attachedByOthers returns the node's AzDriverNode if Azure says that the disk is attached to its VM, and nil if it says
+// attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM, and nil if it says
 // that it is not. Aborted: the node's VM is not known, and may be the one that Azure names.
-func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzDriverNode, error) {
+func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*plan.Identity, error) {
 	disk, err := s.Disks.Get(ctx, handle.String())
 	if errors.Is(err, provisioner.NotFound) || err == nil && len(disk.AttachedTo) == 0 {
 		return nil, nil
@@ -79,22 +79,24 @@ func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handl
 	if err != nil {
 		return nil, fmt.Errorf("read disk: %w", err)
 	}
-	var nodes apiv1.AzDriverNodeList
-	if err := s.Reader.List(ctx, &nodes, client.InNamespace(s.Namespace)); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+	nodes, err := nodeidentity.All(ctx, s.Reader, s.Namespace)
+	if err != nil {
+		return nil, err
 	}
-	vms := map[string]*apiv1.AzDriverNode{}
-	for i := range nodes.Items {
-		d := &nodes.Items[i]
-		vms[strings.ToLower(d.Spec.VMID)] = d
+	vms := map[string]string{}
+	for name, identity := range nodes {
+		if identity.VMID != "" {
+			vms[strings.ToLower(identity.VMID)] = name
+		}
 	}
-	known := slices.ContainsFunc(nodes.Items, func(d apiv1.AzDriverNode) bool { return d.Name == node })
+	this := nodes[node]
 	for _, vm := range disk.AttachedTo {
-		switch d := vms[strings.ToLower(vm)]; {
-		case d != nil && d.Name == node:
-			return d, nil
-		case d == nil && !known && s.nodeExists(ctx, node):
-			return nil, grpcstatus.Errorf(codes.Aborted, "the disk is attached to %s, and whether that is node %s is not known until its node plug-in runs", vm, node)
+		switch owner := vms[strings.ToLower(vm)]; {
+		case owner == node:
+			return &this, nil
+		case owner == "" && this.VMID == "" && s.nodeExists(ctx, node):
+			return nil, grpcstatus.Errorf(codes.Aborted, "the disk is attached to %s, and whether that is node %s is not known until its node plug-in runs and its VM is established (%s)",
+				vm, node, this.Message)
 		}
 	}
 	return nil, nil

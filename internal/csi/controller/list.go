@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -134,7 +135,15 @@ func (s *Server) newLook(ctx context.Context) (*look, error) {
 	l := &look{Server: s, nodes: map[string]*apiv1.AzDriverNode{}, nodeOf: map[string]string{}}
 	for i := range nodes.Items {
 		l.nodes[nodes.Items[i].Name] = &nodes.Items[i]
-		l.nodeOf[strings.ToLower(nodes.Items[i].Spec.VMID)] = nodes.Items[i].Name
+	}
+	identities, err := nodeidentity.All(ctx, s.Client, s.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for name, identity := range identities {
+		if identity.VMID != "" {
+			l.nodeOf[strings.ToLower(identity.VMID)] = name
+		}
 	}
 	return l, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -57,6 +58,9 @@ func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, reques
 	node, err := s.node(ctx, request.GetNodeId())
 	if err != nil {
 		return err
+	}
+	if node.VMID == "" {
+		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: it is not known which VM the node is: %s", node.Name, node.Message)
 	}
 	v, err := s.usable(ctx, handle, request)
 	if err != nil {
@@ -113,9 +117,9 @@ func (s *Server) withdraw(ctx context.Context, handle volumehandle.Handle, node 
 // the caller has only so many workers, and comes again.
 const newcomerPatience = 10 * time.Second
 
-// node returns the AzDriverNode. The cache is good enough for one that is there. A node whose plug-in has not
+// node returns which VM a node is. The cache is good enough for a node that is there. A node whose plug-in has not
 // reported yet is waited for, and then Unavailable; only a node that does not exist is NotFound.
-func (s *Server) node(ctx context.Context, name string) (*apiv1.AzDriverNode, error) {
+func (s *Server) node(ctx context.Context, name string) (plan.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, newcomerPatience)
 	defer cancel()
 	d := &apiv1.AzDriverNode{}
@@ -140,9 +144,28 @@ func (s *Server) node(ctx context.Context, name string) (*apiv1.AzDriverNode, er
 		return false, nil
 	}, watched{kindNode, name})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
+		return plan.Identity{}, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
 	}
-	return d, err
+	if err != nil {
+		return plan.Identity{}, err
+	}
+	return s.identity(ctx, d)
+}
+
+// identity returns which VM the node of an AzDriverNode is.
+func (s *Server) identity(ctx context.Context, d *apiv1.AzDriverNode) (plan.Identity, error) {
+	node := &corev1.Node{}
+	err := s.Client.Get(ctx, client.ObjectKey{Name: d.Name}, node)
+	if apierrors.IsNotFound(err) {
+		err = s.Reader.Get(ctx, client.ObjectKey{Name: d.Name}, node)
+	}
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return plan.Identity{}, fmt.Errorf("get Node: %w", err)
+	}
+	return nodeidentity.Of(ctx, s.Client, node, d)
 }
 
 // usable returns the AzVolume, adopted if need be, if it can be used as the request asks.
@@ -187,13 +210,18 @@ const maxTries = 10
 // claim writes the node's claim to be primary (law 1). v has just been read from the API server.
 func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (apiv1.PrimaryClaim, error) {
 	for range maxTries {
-		claim, changed, err := plan.Claim(v.Status.Primary, node, s.Clock.Now())
+		claim, changed, err := plan.Claim(v.Status.Primary, node, 0, s.Clock.Now())
 		if err != nil {
 			return claim, s.refused(ctx, v, err)
 		}
 		if !changed {
 			return claim, nil
 		}
+		last, err := s.history(ctx, v, node)
+		if err != nil {
+			return claim, err
+		}
+		claim, _, _ = plan.Claim(v.Status.Primary, node, last, claim.Since.Time)
 		err = s.writeClaim(ctx, v, claim, nil)
 		if !apierrors.IsConflict(err) {
 			return claim, err
@@ -233,7 +261,7 @@ func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.
 
 // promote makes the node's attachment a primary as wanted, and says whether it was not. The first look is at the cache: the write
 // succeeds only if it showed the truth.
-func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzDriverNode, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, bool, error) {
+func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node plan.Identity, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, bool, error) {
 	name := apiv1.AttachmentName(v.Name, node.Name)
 	var reader client.Reader = s.Client
 	for range maxTries {
@@ -268,7 +296,7 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node *apiv1.AzD
 				return nil, false, err
 			}
 			continue
-		case plan.OfAnotherVM(a, node.Spec.VMID):
+		case node.Another(a):
 			if err := s.remove(ctx, a); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				return nil, false, err
 			}

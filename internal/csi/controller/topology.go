@@ -11,9 +11,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -146,15 +146,17 @@ func (s *Server) anywhere(ctx context.Context, location string, n need) (place, 
 
 // withNodes leaves those of the zones that have nodes, or all of them if none has.
 func (s *Server) withNodes(ctx context.Context, location string, zones []string) ([]string, error) {
-	var nodes apiv1.AzDriverNodeList
-	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+	nodes, err := nodeidentity.All(ctx, s.Client, s.Namespace)
+	if err != nil {
+		return nil, err
 	}
-	populated := slices.DeleteFunc(slices.Clone(zones), func(zone string) bool {
-		return !slices.ContainsFunc(nodes.Items, func(d apiv1.AzDriverNode) bool {
-			return d.Spec.Zone == zone && strings.EqualFold(d.Spec.Location, location)
-		})
-	})
+	has := map[string]bool{}
+	for _, identity := range nodes {
+		if identity.VMID != "" && strings.EqualFold(identity.Location, location) {
+			has[identity.Zone] = true
+		}
+	}
+	populated := slices.DeleteFunc(slices.Clone(zones), func(zone string) bool { return !has[zone] })
 	if len(populated) == 0 {
 		populated = slices.Clone(zones)
 	}

@@ -123,6 +123,14 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 		if a, err = s.finishRelease(ctx, handle, v, node, a); err != nil {
 			return err
 		}
+	} else if a != nil && a.DeletionTimestamp == nil && !plan.Proven(v, a) {
+		proven, why, err := s.proveForgotten(ctx, v, a)
+		if err == nil && !proven {
+			err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s let go of volume %s, which it held under epoch %d: %s", node, v.Name, a.Spec.Epoch, why)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return s.lookAfter(ctx, v, a)
 }
@@ -197,32 +205,9 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 	why, holder := "", plan.Wait{}
 	name := apiv1.AttachmentName(v.Name, node)
 	err := s.Watch.until(ctx, func() (bool, error) {
-		d := &apiv1.AzDriverNode{}
-		err := s.Reader.Get(ctx, s.key(node), d)
-		if apierrors.IsNotFound(err) {
-			d, err = nil, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("read AzDriverNode: %w", err)
-		}
-		a, err := s.attachment(ctx, s.Reader, v.Name, node)
-		if err != nil {
-			return false, err
-		}
-		if a != nil && d != nil && plan.OfAnotherVM(a, d.Spec.VMID) {
-			why = "the node is VM " + d.Spec.VMID + " now, which cannot speak for " + a.Status.VMID
-		} else if proof, why = plan.Unstaged(d, v.Name, epoch, s.Clock.Now()); proof != nil {
-			return true, nil
-		}
-		if a == nil && d == nil {
-			proof, why, err = s.proofFromAzure(ctx, v, node, epoch)
-			return proof != nil, err
-		}
-		if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
-			proof = a.Status.Proof
-		}
-		holder = plan.Holder(v, a)
-		return proof != nil, nil
+		var err error
+		proof, why, holder, err = s.findProof(ctx, v, node, epoch)
+		return proof != nil, err
 	}, watched{kindNode, node}, watched{kindAttachment, name})
 	if errors.Is(err, context.DeadlineExceeded) {
 		if holder.Failing {
@@ -231,6 +216,43 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released the volume: %s", node, why)
 	}
 	return proof, err
+}
+
+// findProof looks for the proof once. Where there is none, why says what is missing, and holder what is being done about it.
+func (s *Server) findProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (proof *apiv1.ReleaseProof, why string, holder plan.Wait, err error) {
+	d := &apiv1.AzDriverNode{}
+	err = s.Reader.Get(ctx, s.key(node), d)
+	if apierrors.IsNotFound(err) {
+		d, err = nil, nil
+	}
+	if err != nil {
+		return nil, "", holder, fmt.Errorf("read AzDriverNode: %w", err)
+	}
+	a, err := s.attachment(ctx, s.Reader, v.Name, node)
+	if err != nil {
+		return nil, "", holder, err
+	}
+	another := false
+	if a != nil && d != nil {
+		identity, err := s.identity(ctx, d)
+		if err != nil {
+			return nil, "", holder, err
+		}
+		another = identity.Another(a)
+	}
+	if another {
+		why = "the node says to be VM " + d.Spec.VMID + " now, which cannot speak for " + a.Status.VMID
+	} else if proof, why = plan.Unstaged(d, v.Name, epoch, s.Clock.Now()); proof != nil {
+		return proof, "", holder, nil
+	}
+	if a == nil && d == nil {
+		proof, why, err = s.proofFromAzure(ctx, v, node, epoch)
+		return proof, why, holder, err
+	}
+	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
+		return a.Status.Proof, "", holder, nil
+	}
+	return nil, why, plan.Holder(v, a), nil
 }
 
 // proofFromAzure is for a node of which nothing is left: neither its report nor

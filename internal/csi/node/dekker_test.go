@@ -171,7 +171,7 @@ func restart(name string) step {
 func publishSteps(name string) step {
 	return func(w *world) step {
 		claim, version := w.claim, w.version
-		next, changed, err := plan.Claim(&claim, name, time.Unix(1, 0))
+		next, changed, err := plan.Claim(&claim, name, 0, time.Unix(1, 0))
 		if err != nil {
 			return nil
 		}

@@ -193,7 +193,9 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		SetUp(ctrl.Manager, string) error
 	}{
 		volumes, attachments,
-		drivernode.New(drivernode.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Workers: 2}),
+		drivernode.New(drivernode.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Events: mgr.GetEventRecorder("drivernode"), Workers: 2,
+		}),
 	}
 	pods := attachdetach.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("attachdetach"), Clock: now, DriverName: DriverName}
 	if p.options.PublishedByPods {
@@ -394,7 +396,10 @@ func signal(ch chan struct{}) {
 func (p *ControlPlane) AddNode(name, zone, size string) {
 	p.t.Helper()
 	p.Cloud.AddVM(provisioner.Instance{ID: VMID(name), Name: name, Size: size, Location: Location, Zone: zone})
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		Spec:       corev1.NodeSpec{ProviderID: "azure://" + VMID(name)}, // as on AKS
+	}
 	p.must(p.Client.Create(p.t.Context(), node))
 	p.nodes = append(p.nodes, name)
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}

@@ -1,0 +1,72 @@
+package drivernode
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// tellIdentity keeps the condition VMKnown, and writes an event on the Node when it turns False. A node that was always believed gets no condition, which saves a
+// write per node. Nothing is decided by the condition: the node can write it, too.
+func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, identity plan.Identity) error {
+	before := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
+	c := metav1.Condition{
+		Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue, Reason: plan.ReasonVMEstablished,
+		ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}
+	if identity.VMID == "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, identity.Reason, identity.Message
+	}
+	switch {
+	case before == nil && c.Status == metav1.ConditionTrue:
+		return nil
+	case before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message:
+		return nil
+	}
+	changed := d.DeepCopy()
+	meta.SetStatusCondition(&changed.Status.Conditions, c)
+	if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write condition %s of node %s: %w", c.Type, d.Name, err)
+	}
+	changed.DeepCopyInto(d)
+	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", identity.VMID, "reason", c.Reason, "message", c.Message)
+	if r.Events != nil && c.Status == metav1.ConditionFalse {
+		// Events on Nodes carry the name as UID, as the kubelet's do.
+		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.Name, UID: types.UID(d.Name)}
+		r.Events.Eventf(about, nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode", "%s; no disk is attached to the node", c.Message)
+	}
+	return nil
+}
+
+// rivals asks for the other nodes that name the VM of an AzDriverNode: what is believed of them may have changed.
+func (r *Reconciler) rivals(ctx context.Context, o client.Object) []reconcile.Request {
+	d, ok := o.(*apiv1.AzDriverNode)
+	if !ok {
+		return nil
+	}
+	var others apiv1.AzDriverNodeList
+	err := r.Client.List(ctx, &others, client.InNamespace(d.Namespace), client.MatchingFields{nodeidentity.VM: strings.ToLower(d.Spec.VMID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "nodes of a VM not found", "vmID", d.Spec.VMID)
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range others.Items {
+		if others.Items[i].Name != d.Name {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&others.Items[i])})
+		}
+	}
+	return requests
+}
