@@ -18,6 +18,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -79,7 +80,8 @@ func newDeserted(t *testing.T) *deserted {
 			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentVolume, view.AttachmentVolumeKeys).
 			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
 			WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys("disk.csi.azure.com")).
-			WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys)
+			WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys).
+			WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys)
 		for _, o := range objects {
 			b = b.WithObjects(o.DeepCopyObject().(client.Object))
 		}

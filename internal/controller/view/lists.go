@@ -109,8 +109,7 @@ func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*co
 }
 
 // UsedOn says whether a pod on a node uses a volume: also one that is being deleted, but not one that has ended. pods reads the pods, from the cache or from the API server, and
-// reader the PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume for long. A pod that names another disk of the
-// same name counts as well.
+// reader the PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume for long.
 func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string) (bool, error) {
 	pvs, err := PersistentVolumes(ctx, reader, volume)
 	if err != nil {
