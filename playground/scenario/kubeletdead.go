@@ -51,7 +51,7 @@ func kubeletDead(ctx context.Context, e *Environment) error {
 	}
 	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	e.recordFailover(f, proofDetached)
-	e.bound("the pod runs elsewhere, after its deletion, within", f.Took(), most)
+	e.bound("after its deletion the pod runs elsewhere in", f.Took(), most)
 	if err := e.awaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
 		return err
 	}
