@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,16 +23,20 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverSt
 	if step.Quarantine == plan.TaintAsIs && step.OutOfService == plan.TaintAsIs {
 		return nil
 	}
+	node := &corev1.Node{}
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: o.NodeName}, node); err != nil {
+		return fmt.Errorf("read Node: %w", err)
+	}
+	if node.UID != o.Node.UID {
+		// The step is about the Node that had this name before. The out-of-service taint would end all pods of its successor.
+		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName, fmt.Errorf("the Node was replaced while its failover was decided"))
+	}
 	if step.OutOfService == plan.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
 		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Verdict.Evidence); err != nil {
 			return err
 		}
 		crashpoint.At("failover-after-out-of-service-record")
-	}
-	node := &corev1.Node{}
-	if err := r.Reader.Get(ctx, client.ObjectKey{Name: o.NodeName}, node); err != nil {
-		return fmt.Errorf("read Node: %w", err)
 	}
 	before := node.DeepCopy()
 	change(node, step.Quarantine, corev1.Taint{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule})
