@@ -148,6 +148,8 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 		next.Status.ReportDigest = plan.ReportDigest(next)
 		if apiequality.Semantic.DeepEqual(next.Status, r.last.Status) {
 			if fresh {
+				// An earlier write that seemed to fail may have written this.
+				r.staged = next.DeepCopy().Status.StagedVolumes
 				return nil
 			}
 			r.last = nil

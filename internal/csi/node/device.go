@@ -119,7 +119,7 @@ func (s *Server) checkNotAnothers(ctx context.Context, volume string, disk provi
 		if name == volume || record.BootID != s.options.BootID || !s.names(ctx, record, disk) {
 			continue
 		}
-		_, _, why, err := s.lasting(ctx, record)
+		_, why, err := s.lasting(ctx, record)
 		switch {
 		case errors.Is(err, errOtherDisk), errors.Is(err, provisioner.NotFound), err == nil && why == "":
 			return anothers(volume, disk, name)

@@ -64,7 +64,7 @@ func (s *Server) staged(ctx context.Context, use usage, staging string) (source,
 
 // unusable says why a pod cannot use the filesystem of a record, or "".
 func (s *Server) unusable(ctx context.Context, record nodereport.Record, mount provisioner.MountPoint, mounted bool) (string, error) {
-	if _, _, why, err := s.lasting(ctx, record); why != "" || err != nil {
+	if _, why, err := s.lasting(ctx, record); why != "" || err != nil {
 		return why, err
 	}
 	switch {
@@ -83,37 +83,37 @@ func (s *Server) unusable(ctx context.Context, record nodereport.Record, mount p
 
 // lasting reads the claim at the API server and says why the record is not good any more, or "": its epoch has ended, or the report does
 // not say that the volume is staged under it, as after a kill.
-func (s *Server) lasting(ctx context.Context, record nodereport.Record) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, string, error) {
+func (s *Server) lasting(ctx context.Context, record nodereport.Record) (attachment *apiv1.AzVolumeAttachment, why string, err error) {
 	disk, err := parseID(record.VolumeID)
 	if err != nil {
-		return nil, nil, "", fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
+		return nil, "", fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
 	}
 	volume, attachment, err := s.read(ctx, disk)
 	if errors.Is(err, provisioner.NotFound) {
-		return nil, nil, err.Error(), nil
+		return nil, err.Error(), nil
 	}
 	if err != nil {
-		return nil, nil, "", err
+		return nil, "", err
 	}
 	if why := epochOver(s.options.NodeName, s.options.Instance.VMID, record.Epoch, volume, attachment); why != "" {
-		return nil, nil, fmt.Sprintf("it was staged under epoch %d, which is over: %s", record.Epoch, why), nil
+		return nil, fmt.Sprintf("it was staged under epoch %d, which is over: %s", record.Epoch, why), nil
 	}
 	entries, err := s.options.Report.Entries(ctx)
 	if err != nil {
-		return nil, nil, "", err
+		return nil, "", err
 	}
 	for _, entry := range entries {
 		if entry.VolumeName == record.VolumeName && entry.Epoch == record.Epoch && entry.Phase == apiv1.PhaseStaged {
-			return volume, attachment, "", nil
+			return attachment, "", nil
 		}
 	}
-	return nil, nil, fmt.Sprintf("the report does not name it as staged under epoch %d", record.Epoch), nil
+	return nil, fmt.Sprintf("the report does not name it as staged under epoch %d", record.Epoch), nil
 }
 
 // stagedBlockDevice returns the device of a volume that is staged as raw block. Nothing mounted holds the
 // device in its place, and its path may mean another disk after a detach; so it is found again.
 func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record) (device, why string, err error) {
-	_, attachment, why, err := s.lasting(ctx, record)
+	attachment, why, err := s.lasting(ctx, record)
 	switch {
 	case why != "" || err != nil:
 		return "", why, err

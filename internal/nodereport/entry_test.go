@@ -1,0 +1,52 @@
+package nodereport
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// The API server took the write and its answer was lost. The repetition finds nothing to write, and the process must know the entry all the same: when
+// the object is deleted by force afterwards, the next write makes it again with the entries that the process knows.
+func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnownAfterTheRepetition(t *testing.T) {
+	base := newAPI(t)
+	fail := false
+	api := interceptor.NewClient(base, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := c.Status().Update(ctx, obj, opts...); err != nil || !fail {
+				return err
+			}
+			fail = false
+			return errors.New("the answer was lost")
+		},
+	})
+	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(r.Announce(t.Context(), "v", 1, "/p"))
+	fail = true
+	if err := r.Announce(t.Context(), "w", 1, "/q"); err == nil {
+		t.Error("the lost answer was taken for a success")
+	}
+	must(r.Announce(t.Context(), "w", 1, "/q"))
+	entries, err := r.Entries(t.Context())
+	must(err)
+	if got := describe(&apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{StagedVolumes: entries}}); got != "v:1:Staging w:1:Staging" {
+		t.Errorf("the process knows %q, want both entries", got)
+	}
+	must(base.Delete(t.Context(), get(t, base)))
+	must(r.Restage(t.Context(), "v"))
+	must(r.Announce(t.Context(), "v", 2, "/p"))
+	if got := describe(get(t, base)); got != "v:2:Staging w:1:Staging" {
+		t.Errorf("the report that was made again has %q, want both entries", got)
+	}
+}
