@@ -93,6 +93,7 @@ func useRows() []row[nodeWorld] {
 		}},
 		{"NodePublishVolume", "it fails for any other reason, and the volume is at the target path", codes.Unavailable, func(w nodeWorld) error {
 			w.must(w.inUse().kernel.Mounts().Unmount(w.Context(), w.staging()))
+			w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleased })
 			return w.publish(nil)
 		}},
 		{"NodePublishVolume", "the volume is not staged here", codes.FailedPrecondition, func(w nodeWorld) error { return w.publish(nil) }},
