@@ -214,13 +214,14 @@ func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
 		t.Fatal(err)
 	}
 	staging := filepath.Join(blocks, "staging", "pv-1")
-	want := []apiv1.StagedVolume{{VolumeName: "pvc-1", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: staging}}
+	name := volumeNameOf(t, volumeID)
+	want := []apiv1.StagedVolume{{VolumeName: name, Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: staging}}
 	if diff := cmp.Diff(want, get(t, api).Status.StagedVolumes); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 	records, err := scanner.Records.List()
 	wantRecords := map[string]Record{
-		"pvc-1": {VolumeName: "pvc-1", VolumeID: volumeID, BootID: bootID, StagingPath: staging, Device: "/dev/sdc", Block: true},
+		name: {VolumeName: name, VolumeID: volumeID, BootID: bootID, StagingPath: staging, Device: "/dev/sdc", Block: true},
 	}
 	if diff := cmp.Diff(wantRecords, records); diff != "" || err != nil {
 		t.Errorf("records: %v (-want +got):\n%s", err, diff)
