@@ -45,7 +45,9 @@ func stageRows() []row[nodeWorld] {
 		{rpc, "the volume does not exist, or the ID is no disk's", codes.NotFound, asked(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = "nonsense" })},
 		{rpc, "the node is not the one that may use the volume, or may no more", codes.FailedPrecondition, where(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-b" })},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, where(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk.ResourceGroup = "other" })},
-		{rpc, ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().stage(w.Context(), nil) }},
+		{rpc, ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error {
+			return w.ofAnother().stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath += "-2" }) // at its own it is mounted
+		}},
 		{rpc, "the device has another size than the volume", codes.FailedPrecondition, in(func(k *kernel) { k.size = 2 << 30 })},
 		{rpc, "the device carries something else than the volume's filesystem, or is blank and should not be", codes.FailedPrecondition, in(func(k *kernel) { k.found.Type = "xfs" })},
 		{rpc, "the disk has no partition of the number", codes.FailedPrecondition, with(map[string]string{"partition": "3"})},
@@ -92,12 +94,10 @@ func useRows() []row[nodeWorld] {
 			return w.inUse().publish(func(r *csi.NodePublishVolumeRequest) { r.Readonly = true })
 		}},
 		{"NodePublishVolume", "it fails for any other reason, and the volume is at the target path", codes.Unavailable, func(w nodeWorld) error {
-			w.must(w.inUse().kernel.Mounts().Unmount(w.Context(), w.staging()))
-			w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleased })
-			return w.publish(nil)
+			return w.inUse().publish(func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability = nil })
 		}},
 		{"NodePublishVolume", "the volume is not staged here", codes.FailedPrecondition, func(w nodeWorld) error { return w.publish(nil) }},
-		{"NodePublishVolume", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().publish(nil) }},
+		{"NodePublishVolume", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().publish(second) }},
 		{"NodePublishVolume", "the access mode allows one pod, and another one has the volume", codes.FailedPrecondition, func(w nodeWorld) error { return w.inUse().publish(second) }},
 		{"NodePublishVolume", "the claim under which it was staged has ended, and the volume cannot be staged again in place yet", codes.Unavailable, func(w nodeWorld) error {
 			w.must(w.stage(w.Context(), nil))
