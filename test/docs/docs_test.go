@@ -186,6 +186,29 @@ func TestEveryFinalCodeHasATestThatExists(t *testing.T) {
 	}
 }
 
+// TestEveryClaimOfTheThreatModelHasATestThatExists reads the tables of the page: the last column names tests as `folder.TestName`, or says after a dash why there
+// is nothing to test.
+func TestEveryClaimOfTheThreatModelHasATestThatExists(t *testing.T) {
+	const page = "docs/explanation/security.md"
+	claims := 0
+	for n, line := range strings.Split(read(t, page), "\n") {
+		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, "| test |") {
+			continue
+		}
+		claims++
+		cells := strings.Split(line, "|")
+		last := strings.TrimSpace(cells[len(cells)-2])
+		tests := named.FindAllStringSubmatch(last, -1)
+		if len(tests) == 0 && !strings.HasPrefix(last, "—") && !strings.Contains(line, "See above") {
+			t.Errorf("%s:%d: got no test for the claim %q", page, n+1, line)
+		}
+		checkNamed(t, page, n+1, tests)
+	}
+	if claims < 20 {
+		t.Errorf("%s: got %d claims, want at least 20", page, claims)
+	}
+}
+
 // exists says whether a folder's Go files define a test, or name one of the playground's.
 func exists(t *testing.T, folder, test string) bool {
 	t.Helper()

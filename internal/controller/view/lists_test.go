@@ -1,6 +1,7 @@
 package view_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +62,29 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 				t.Errorf("got %v, %v, want %q", got, err, test.want)
 			}
 		})
+	}
+}
+
+// Law 7: a node that names all volumes of the cluster has none of them looked at but its own.
+func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := apiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
+	held := &apiv1.AzVolume{ObjectMeta: at("held"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "a", Epoch: 1, State: apiv1.ClaimHeld}}}
+	others := &apiv1.AzVolume{ObjectMeta: at("others"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "b", Epoch: 1, State: apiv1.ClaimHeld}}}
+	attached := &apiv1.AzVolumeAttachment{ObjectMeta: at("attached-a"), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(held, others, attached).
+		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolume{}, view.VolumePrimary, view.VolumePrimaryKeys).Build()
+	d := &apiv1.AzDriverNode{ObjectMeta: at("a")}
+	for _, name := range []string{"held", "others", "attached", "nobodys"} {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: name})
+	}
+	got, err := view.Reported(t.Context(), c, d)
+	if want := []string{"held", "attached"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }
 
