@@ -278,6 +278,7 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.Status.State, v.Status.Primary = apiv1.VolumeCreated, &apiv1.PrimaryClaim{NodeName: "node-7", Epoch: 3, State: apiv1.ClaimHeld}
+	v.Status.Replicas = &apiv1.ReplicaCount{Ready: 6, Wanted: 8}
 	if err := c.Status().Update(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +292,7 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for resource, want := range map[string][]string{
-		"azvolumes":           {"printed", "Created", "Premium_LRS", "node-7", "3", "1"},
+		"azvolumes":           {"printed", "Created", "Premium_LRS", "node-7", "3", "6", "8"},
 		"azvolumeattachments": {"printed", "node-8", "Replica", "Attached", "5"},
 	} {
 		row := table(t, namespace, resource)

@@ -64,7 +64,7 @@ func (w controllerWorld) untilFailed() context.Context {
 		defer close(over)
 		_ = wait.PollUntilContextTimeout(w.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			v := &apiv1.AzVolume{}
-			err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: controlplane.VolumeName(w.name)}, v)
+			err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: w.plane.VolumeName(w.name)}, v)
 			return err == nil && v.Status.Error != nil, nil
 		})
 	}()
@@ -133,7 +133,7 @@ func (w controllerWorld) disk(change func(*provisioner.Disk)) string {
 func (w controllerWorld) ofAnother() string {
 	w.Helper()
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.plane.Namespace, Name: controlplane.VolumeName(w.name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.plane.Namespace, Name: w.plane.VolumeName(w.name)},
 		Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30, Disk: apiv1.DiskParameters{
 			SubscriptionID: controlplane.Subscription, ResourceGroup: "other", Name: w.name, SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None",
 		}},

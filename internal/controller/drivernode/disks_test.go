@@ -1,16 +1,17 @@
 package drivernode_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
@@ -163,28 +164,43 @@ func TestAnAttachmentThatAzureDoesNotHaveIsMadeAnew(t *testing.T) {
 	}
 }
 
+// answered calls then after each list of a VM's disks, before the caller has the answer.
+type answered struct {
+	*fake.Cloud
+	then func()
+}
+
+func (c answered) Attachments() provisioner.Attachments {
+	return answeredAttachments{c.Cloud.Attachments(), c.then}
+}
+
+type answeredAttachments struct {
+	provisioner.Attachments
+	then func()
+}
+
+func (a answeredAttachments) List(ctx context.Context, vmID string) ([]provisioner.Attachment, error) {
+	disks, err := a.Attachments.List(ctx, vmID)
+	a.then()
+	return disks, err
+}
+
 func TestWhatChangedWhileAzureWasAskedIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.volume("vol")
 	a := w.attachedAt("vol", 0, apiv1.AzVolumeAttachmentSpec{Role: apiv1.RoleReplica})
 	w.scan()
-	release := w.cloud.HoldAll(fake.AttachmentsList)
-	results := make(chan reconcile.Result, 1)
-	go func() {
-		result, err := w.r.Reconcile(t.Context(), w.request())
-		if err != nil {
-			t.Error(err)
-		}
-		results <- result
-	}()
-	w.eventually(func() bool { return w.cloud.CallCount(fake.AttachmentsList) == 1 })
-	before := a.DeepCopy()
-	a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 4
-	w.must(w.api.Patch(t.Context(), a, client.MergeFrom(before)))
-	release()
-	if result := <-results; result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
-		t.Errorf("again in %s", result.RequeueAfter)
+	w.r.Cloud = answered{w.cloud, func() {
+		before := a.DeepCopy()
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 4
+		w.must(w.api.Patch(t.Context(), a, client.MergeFrom(before)))
+	}}
+	result, err := w.r.Reconcile(t.Context(), w.request())
+	w.must(err)
+	w.r.Cloud = w.cloud
+	if result.RequeueAfter <= 0 || result.RequeueAfter > time.Second {
+		t.Errorf("got the next look in %s, want it within 1s", result.RequeueAfter)
 	}
 	if got := w.has("vol"); got.Status.State != apiv1.AttachmentAttached {
 		t.Errorf("what was promoted meanwhile was set back: %+v", got.Status)

@@ -325,7 +325,7 @@ func TestLaw3AVolumeLeavesANodeOfWhichNothingIsLeftOnlyWithItsDisk(t *testing.T)
 				l.must(l.Client.Delete(t.Context(), gone))
 			}
 			if !attached {
-				op, err := l.Cloud.Attachments().Detach(t.Context(), controlplane.VMID(a), controlplane.DiskID("vol"))
+				op, err := l.Cloud.Attachments().Detach(t.Context(), controlplane.VMID(a), l.DiskID("vol"))
 				l.must(err)
 				l.must(op.Wait(t.Context()))
 			}

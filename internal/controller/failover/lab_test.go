@@ -112,7 +112,7 @@ type lab struct {
 func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab {
 	t.Helper()
 	l := &lab{T: t, monitor: &monitor{verdicts: map[string]plan.Verdict{}}, dieAt: dieAt, dead: make(chan struct{})}
-	options := controlplane.Options{Quiet: dieAt > 0, With: l.with}
+	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
 	for _, f := range change {
 		f(&options)
 	}

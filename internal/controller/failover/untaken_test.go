@@ -15,7 +15,7 @@ import (
 // v1Volume is a disk that V1 has attached to the node, with PersistentVolume and claim, and an AzVolume as an expansion makes it if it is adopted.
 func (l *lab) v1Volume(name, node string, adopted bool) {
 	l.Helper()
-	id := controlplane.DiskID(name)
+	id := l.DiskID(name)
 	l.Cloud.AddDisk(provisioner.Disk{ID: id, Location: controlplane.Location, Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 << 30, MaxShares: 1, Ready: true})
 	op, err := l.Cloud.Attachments().Attach(l.Context(), provisioner.AttachRequest{VMID: controlplane.VMID(node), DiskID: id, CachingMode: "None"})
 	l.must(err)
@@ -25,11 +25,11 @@ func (l *lab) v1Volume(name, node string, adopted bool) {
 		return
 	}
 	l.must(l.Client.Create(l.Context(), &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: controlplane.VolumeName(name), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.VolumeName(name), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30,
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: controlplane.Subscription, ResourceGroup: controlplane.Group, Name: name, Location: controlplane.Location, Zone: "1",
+				SubscriptionID: controlplane.Subscription, ResourceGroup: l.Group, Name: name, Location: controlplane.Location, Zone: "1",
 				SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None",
 			},
 		},

@@ -254,7 +254,7 @@ func TestASharedVolumeThatIsLeavingANodeLeavesItBeforeItComesBack(t *testing.T) 
 	eventually(t, p, "published to one", attached("ac-a", ""))
 	eventually(t, p, "published to the other", attached("ac-b", ""))
 	p.Report("ac-a", func(s *apiv1.AzDriverNodeStatus) {
-		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: controlplane.VolumeName(vol), Epoch: plan.MultiNodeEpoch, Phase: apiv1.PhaseStaged}}
+		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: p.VolumeName(vol), Epoch: plan.MultiNodeEpoch, Phase: apiv1.PhaseStaged}}
 	})
 	before := p.Attachment(vol, "ac-a")
 	must(t, p.Client.Delete(t.Context(), before))

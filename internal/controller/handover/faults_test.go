@@ -76,7 +76,7 @@ func TestLaw3NoReleaseWithoutProof(t *testing.T) {
 	// The report comes while the call waits.
 	stageAgain := make(chan error, 1)
 	p.Report("np-a", func(s *apiv1.AzDriverNodeStatus) {
-		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: controlplane.VolumeName("vol"), Epoch: 1, Phase: apiv1.PhaseUnstaging}}
+		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: p.VolumeName("vol"), Epoch: 1, Phase: apiv1.PhaseUnstaging}}
 	})
 	go func() { stageAgain <- p.Unpublish(t.Context(), handle, "np-a") }()
 	p.Unstage("vol", "np-a")

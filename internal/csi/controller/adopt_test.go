@@ -203,7 +203,7 @@ func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit fun
 	})
 	p.Eventually("the cache has the PersistentVolume", func() string {
 		var cached corev1.PersistentVolumeList
-		must(t, p.CSI.Client.List(t.Context(), &cached, client.MatchingFields{"azVolume": controlplane.VolumeName(name)}))
+		must(t, p.CSI.Client.List(t.Context(), &cached, client.MatchingFields{"azVolume": p.VolumeName(name)}))
 		if len(cached.Items) == 0 {
 			return "not yet"
 		}

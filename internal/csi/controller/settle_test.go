@@ -31,7 +31,7 @@ func TestCreateVolumeHasNoFinalCodeWhileItsAzVolumeExists(t *testing.T) {
 		first <- err
 	}()
 	p.Eventually("the AzVolume exists", func() string {
-		return notYet(p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: controlplane.VolumeName("left")}, &apiv1.AzVolume{}))
+		return notYet(p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: p.VolumeName("left")}, &apiv1.AzVolume{}))
 	})
 	hangUp()
 	expectRefusal(t, <-first, codes.Canceled)
@@ -49,7 +49,7 @@ func TestCreateVolumeHasNoFinalCodeWhileItsAzVolumeExists(t *testing.T) {
 			request := controlplane.CreateRequest("left", nil)
 			change(request)
 			_, err := p.CSI.CreateVolume(t.Context(), request)
-			expectRefusal(t, err, codes.Unavailable, "AzVolume "+controlplane.VolumeName("left")+" exists")
+			expectRefusal(t, err, codes.Unavailable, "AzVolume "+p.VolumeName("left")+" exists")
 			request.Name = "nothing-left"
 			_, err = p.CSI.CreateVolume(t.Context(), request)
 			if code := status.Code(err); code == codes.Unavailable || code == codes.OK {

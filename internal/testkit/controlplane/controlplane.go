@@ -59,6 +59,9 @@ type Options struct {
 	PublishedByPods bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
+	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the whole API server, and one that names a disk says that the
+	// disk was made: tests that run at once and make PersistentVolumes need disks that differ.
+	OwnGroup bool
 }
 
 // ControlPlane is a controller plug-in that can be killed and started again.
@@ -66,7 +69,9 @@ type ControlPlane struct {
 	t         testing.TB
 	options   Options
 	Namespace string
-	Cloud     *fake.Cloud
+	// Group is the resource group of the disks.
+	Group string
+	Cloud *fake.Cloud
 	// Client reads from the API server.
 	Client client.WithWatch
 	// CSI is the Controller server of the process that runs now.
@@ -88,7 +93,10 @@ func New(t testing.TB, options Options) *ControlPlane {
 	}
 	p := &ControlPlane{
 		t: t, options: options, Namespace: apiserver.Namespace(t), Client: apiserver.Client(t),
-		Cloud: fake.New(fake.Options{Latency: options.Latency}),
+		Cloud: fake.New(fake.Options{Latency: options.Latency}), Group: Group,
+	}
+	if options.OwnGroup {
+		p.Group = p.Namespace
 	}
 	p.Start()
 	t.Cleanup(func() {
@@ -185,7 +193,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	if p.CSI, err = csicontroller.New(csicontroller.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: now, Namespace: p.Namespace,
-		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: Group, Location: Location, WaitTimeout: patience, PublishedByPods: p.options.PublishedByPods,
+		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: p.Group, Location: Location, WaitTimeout: patience, PublishedByPods: p.options.PublishedByPods,
 	}); err != nil {
 		return err
 	}
@@ -229,13 +237,20 @@ func VMID(node string) string {
 	return "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/Microsoft.Compute/virtualMachines/" + node
 }
 
-// DiskID returns the resource ID of a disk.
-func DiskID(name string) string {
-	return "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/Microsoft.Compute/disks/" + name
+// DiskID returns the resource ID of a disk in the resource group Group.
+func DiskID(name string) string { return diskID(Group, name) }
+
+func diskID(group, name string) string {
+	return "/subscriptions/" + Subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/" + name
 }
 
+// DiskID returns the resource ID of a disk.
+func (p *ControlPlane) DiskID(name string) string { return diskID(p.Group, name) }
+
 // VolumeName returns the name of the AzVolume of a disk.
-func VolumeName(disk string) string { return apiv1.VolumeName(Subscription, Group, disk) }
+func (p *ControlPlane) VolumeName(disk string) string {
+	return apiv1.VolumeName(Subscription, p.Group, disk)
+}
 
 // Create creates a volume with parameters and returns its handle.
 func (p *ControlPlane) Create(name string, parameters map[string]string) string {
@@ -288,14 +303,14 @@ func (p *ControlPlane) Unpublish(ctx context.Context, handle, node string) error
 func (p *ControlPlane) Volume(disk string) *apiv1.AzVolume {
 	p.t.Helper()
 	v := &apiv1.AzVolume{}
-	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: VolumeName(disk)}, v))
+	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: p.VolumeName(disk)}, v))
 }
 
 // Attachment reads the AzVolumeAttachment of a disk to a node, or returns nil.
 func (p *ControlPlane) Attachment(disk, node string) *apiv1.AzVolumeAttachment {
 	p.t.Helper()
 	a := &apiv1.AzVolumeAttachment{}
-	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(VolumeName(disk), node)}, a))
+	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(p.VolumeName(disk), node)}, a))
 }
 
 func found[T any](t testing.TB, object *T, err error) *T {
@@ -313,7 +328,7 @@ func found[T any](t testing.TB, object *T, err error) *T {
 func (p *ControlPlane) Attachments(disk string) []apiv1.AzVolumeAttachment {
 	p.t.Helper()
 	var list apiv1.AzVolumeAttachmentList
-	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": VolumeName(disk)}))
+	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": p.VolumeName(disk)}))
 	return list.Items
 }
 
@@ -321,7 +336,7 @@ func (p *ControlPlane) Attachments(disk string) []apiv1.AzVolumeAttachment {
 func (p *ControlPlane) AttachedTo(disk string) []string {
 	var names []string
 	for _, d := range p.Cloud.State().Disks {
-		if d.ID == DiskID(disk) {
+		if d.ID == p.DiskID(disk) {
 			for _, vm := range d.AttachedTo {
 				names = append(names, vm[len(VMID("")):])
 			}
@@ -439,7 +454,7 @@ func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus
 // takes back. An error says why the volume may not be used.
 func (p *ControlPlane) Stage(disk, node string) error {
 	p.t.Helper()
-	volume := VolumeName(disk)
+	volume := p.VolumeName(disk)
 	a := p.Attachment(disk, node)
 	if a == nil {
 		return fmt.Errorf("there is no attachment")
@@ -471,7 +486,7 @@ func (p *ControlPlane) node(name string) *apiv1.AzDriverNode {
 // Unstage does what NodeUnstageVolume does with the API.
 func (p *ControlPlane) Unstage(disk, node string) {
 	p.t.Helper()
-	p.setEntry(node, VolumeName(disk), nil)
+	p.setEntry(node, p.VolumeName(disk), nil)
 }
 
 func (p *ControlPlane) setEntry(node, volume string, entry *apiv1.StagedVolume) {
