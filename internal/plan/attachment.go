@@ -123,7 +123,7 @@ func (s *AttachmentStep) attach(in AttachmentInput) {
 		s.attached(in, a.Status.LUN)
 		return
 	}
-	if a.Status.State == apiv1.AttachmentAttaching && a.Status.VMID != "" {
+	if a.Status.State == apiv1.AttachmentAttaching && a.Status.VMID != "" && in.Volume != nil {
 		// Begun by a process that is gone, or just before this.
 		s.Start = WorkAttach
 		if op := a.Status.Operation; op != nil && op.Kind == string(WorkAttach) {

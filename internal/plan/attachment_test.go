@@ -51,6 +51,8 @@ func TestAttachment(t *testing.T) {
 			want{state: apiv1.AttachmentAttaching, resume: "t"}},
 		"a restart resumes the operation": {plan.AttachmentInput{Attachment: withOperation(primary(apiv1.AttachmentAttaching), plan.WorkAttach, "t"), Volume: newVolume(held), VMID: "/vm/a", HasFinalizer: true},
 			want{start: plan.WorkAttach, state: apiv1.AttachmentAttaching, resume: "t"}},
+		"an attach that was begun is not resumed while the AzVolume is missing": {plan.AttachmentInput{Attachment: withOperation(primary(apiv1.AttachmentAttaching), plan.WorkAttach, "t"), VMID: "/vm/a", HasFinalizer: true},
+			want{state: apiv1.AttachmentPending, reason: plan.ReasonVolumeNotReady}},
 		"what is attached in truth is attached": {plan.AttachmentInput{Attachment: primary(apiv1.AttachmentAttaching), Volume: newVolume(held), VMID: "/vm/a", HasFinalizer: true,
 			Job: ended(plan.WorkAttach, plan.Truth{Attached: true, LUN: 3}, errors.New("lost touch"))},
 			want{state: apiv1.AttachmentAttached, reason: plan.ReasonAttached}},
