@@ -47,8 +47,11 @@ func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Ve
 // Gate lets a call through: it calls do, or does not, and returns what the caller is told.
 type Gate func(ctx context.Context, call Call, do func() error) error
 
-// Change is a committed change of an object. Before is nil for a creation, After for a removal.
-type Change struct{ Before, After client.Object }
+// Change is a committed change of an object, the store's At-th. Before is nil for a creation, After for a removal.
+type Change struct {
+	Before, After client.Object
+	At            int64
+}
 
 // Store is the state of the server. It is safe for concurrent use.
 type Store struct {
@@ -301,7 +304,7 @@ func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.O
 		after.SetResourceVersion(strconv.FormatInt(s.version, 10))
 		k.objects[key] = after
 	}
-	change := Change{Before: before, After: after}
+	change := Change{Before: before, After: after, At: s.version}
 	k.log = append(k.log, change)
 	for _, w := range s.watchers {
 		w.offer(change)
