@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing/synctest"
 	"time"
 
@@ -31,6 +32,27 @@ type Options struct {
 	Directory string
 	// Mutant is the law that the driver shall not keep; "" for none.
 	Mutant Mutant
+	// Without are the behaviours that are left out; see Behaviours.
+	Without []string
+}
+
+// The behaviours, each of which some of the histories have.
+const (
+	behaviourKubelets = "kubelets"
+	behaviourFaults   = "faults"
+	behaviourOverlap  = "overlap"
+	behaviourLiars    = "liars"
+	behaviourEdits    = "edits"
+)
+
+// Behaviours are the names of what can be left out, to see what a history depends on.
+func Behaviours() []string {
+	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits}
+}
+
+// has says that the history has a behaviour: those whose seed is at most a share when divided by a number of their own.
+func (w *world) has(behaviour string, of, share uint64) bool {
+	return w.seed%of < share && !slices.Contains(w.options.Without, behaviour)
 }
 
 // Result of a history.
@@ -98,6 +120,9 @@ func newWorld(seed uint64, options Options) *world {
 	// And not by chance, so that the other histories stay what they were.
 	w.byPods, w.people = seed%4 == 0, seed%3 == 0
 	scheme := scheme()
+	w.kubelets, w.attaching = w.has(behaviourKubelets, 7, 3), map[share]*attaching{}
+	w.faults, w.overlaps = w.has(behaviourFaults, 11, 3), w.has(behaviourOverlap, 1, 1)
+	w.edits = w.has(behaviourEdits, 17, 4)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))
@@ -107,6 +132,9 @@ func newWorld(seed uint64, options Options) *world {
 	w.azure = &platform{w: w, operations: map[string]*began{}, changed: true}
 	for i := range 2 + w.random.IntN(3) {
 		w.addMachine(fmt.Sprintf("node-%d", i))
+	}
+	if w.has(behaviourLiars, 13, 3) && len(w.machines) > 2 {
+		w.liar = w.machines[len(w.machines)-1]
 	}
 	for i := range 1 + w.random.IntN(3) {
 		v := &volumeModel{name: volumeOf(fmt.Sprintf("vol-%d", i)), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
@@ -139,9 +167,12 @@ func (w *world) directory() string { return filepath.Join(w.options.Directory, f
 
 func (w *world) addMachine(name string) {
 	m := &machine{w: w, name: name, records: nodereport.Records{Dir: filepath.Join(w.directory(), name)}}
+	if w.kubelets {
+		m.kubelet = newKubelet(m)
+	}
 	w.machines = append(w.machines, m)
 	w.cloud.AddVM(provisioner.Instance{ID: vmOf(name), Name: name, Size: vmSize, Location: location, Zone: "1"})
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vmOf(name)}}
 	w.must(w.store.Create(n))
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now())}}
 	w.must(w.store.Update(n, true))
@@ -246,10 +277,10 @@ func (w *world) unpublish(p *process, v *volumeModel, node string, timeout time.
 func (w *world) stage(m *machine, v *volumeModel, timeout time.Duration) *call {
 	server := m.server
 	return w.begin(m.plugin, "Stage "+v.name, timeout, func(ctx context.Context) error {
-		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name), VolumeCapability: v.capability()})
+		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: m.staging(v.name), VolumeCapability: v.capability()})
 		if err == nil && v.several {
 			_, err = server.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-				VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name), TargetPath: rawTarget(v.name), VolumeCapability: v.capability(),
+				VolumeId: diskOf(v.name), StagingTargetPath: m.staging(v.name), TargetPath: rawTarget(v.name), VolumeCapability: v.capability(),
 			})
 		}
 		return err
@@ -264,7 +295,7 @@ func (w *world) unstage(m *machine, v *volumeModel, timeout time.Duration) *call
 				return err
 			}
 		}
-		_, err := server.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: staging(v.name)})
+		_, err := server.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: m.staging(v.name)})
 		return err
 	})
 }
@@ -289,6 +320,20 @@ func (w *world) until(what string, limit time.Duration, check func() string) {
 func (w *world) live() {
 	for range 30 + w.random.IntN(31) {
 		w.act()
+		if w.edits {
+			w.moments = append(w.moments, w.store.Now())
+		}
+		w.lie()
+		w.edit()
+		w.restoreAll()
+		if w.faults && w.random.IntN(10) == 0 {
+			m := pick(w.random, w.machines)
+			v := pick(w.random, w.volumes)
+			if o := w.volume(v.name); o != nil && o.Status.Primary != nil && o.Status.Primary.NodeName != "" {
+				m = w.machine(o.Status.Primary.NodeName)
+			}
+			w.nodeFault(m, v)
+		}
 		for range w.random.IntN(25) {
 			if w.violation != "" {
 				return
@@ -321,7 +366,7 @@ func (w *world) alive() *process {
 
 func (w *world) leader() *process {
 	for _, p := range w.processes {
-		if p.leads && !p.dead {
+		if p.leads && !p.dead && p.deposed.IsZero() {
 			return p
 		}
 	}
@@ -330,13 +375,20 @@ func (w *world) leader() *process {
 
 // act does one thing that users, hardware or bad luck do.
 func (w *world) act() {
-	v, m, p := pick(w.random, w.volumes), pick(w.random, w.machines), w.alive()
+	if w.kubelets {
+		w.actOnPods()
+		return
+	}
+	v, m, p := pick(w.random, w.volumes), pick(w.random, w.hosts()), w.alive()
 	// Where something can happen.
 	if object := w.volume(v.name); object != nil && object.Status.Primary != nil && object.Status.Primary.NodeName != "" && w.random.IntN(2) == 0 {
 		m = w.machine(object.Status.Primary.NodeName)
 	}
 	if shares := w.attachments(v.name); v.several && len(shares) > 0 && w.random.IntN(4) > 0 {
 		m = w.machine(pick(w.random, shares).Spec.NodeName)
+	}
+	if m == w.liar {
+		m = w.machines[0]
 	}
 	timeout := time.Duration(1+w.random.IntN(15)) * time.Second
 	switch n := w.random.IntN(100); {
@@ -374,6 +426,41 @@ func (w *world) act() {
 	}
 }
 
+// actOnPods does one thing in a history with kubelets.
+func (w *world) actOnPods() {
+	m := pick(w.random, w.machines)
+	if v := w.volume(pick(w.random, w.volumes).name); v != nil && v.Status.Primary != nil && v.Status.Primary.NodeName != "" && w.random.IntN(2) == 0 {
+		m = w.machine(v.Status.Primary.NodeName)
+	}
+	switch n := w.random.IntN(100); {
+	case n < 70:
+		w.usePods()
+	case n < 75:
+		w.loseUser()
+	case n < 79:
+		if p := w.alive(); p != nil {
+			w.change(p, pick(w.random, w.volumes), 15*time.Second)
+		}
+	case n < 87:
+		w.kubeletFails(m)
+	default:
+		w.misfortune(m)
+	}
+}
+
+// kubeletFails restarts a kubelet, or ends it for some time.
+func (w *world) kubeletFails(m *machine) {
+	k := m.kubelet
+	switch {
+	case !m.on:
+	case !k.dead.IsZero() || k.mayDie() && w.random.IntN(2) == 0:
+		w.note("the kubelet of %s starts", m.name)
+		k.start()
+	case k.mayDie():
+		k.die()
+	}
+}
+
 // loseUser takes a machine away that writes to a volume, for long enough to be noticed, and has the volume unpublished, as Kubernetes would.
 func (w *world) loseUser() {
 	v := pick(w.random, w.volumes)
@@ -392,8 +479,9 @@ func (w *world) loseUser() {
 	}
 	if m.on && w.random.IntN(2) == 0 {
 		m.setCutOff(false)
+		w.comeBack(v, m)
 	}
-	if p := w.alive(); p != nil && !w.byPods {
+	if p := w.alive(); p != nil && !w.byPods && !w.kubelets {
 		w.unpublish(p, v, m.name, 15*time.Second)
 	}
 }
@@ -412,8 +500,11 @@ func (w *world) misfortune(m *machine) {
 	switch n := w.random.IntN(30); {
 	case n < 6:
 		w.crash()
-	case n < 8:
+	case n < 7:
 		w.changeLeader()
+	case n < 8 && w.overlaps:
+		w.overlap()
+	case n < 8:
 	case n < 11:
 		w.power(m)
 	case n < 13:
@@ -465,7 +556,7 @@ func (w *world) elect() {
 		return
 	}
 	for _, p := range w.processes {
-		if !p.dead {
+		if !p.dead && !p.leads {
 			w.must(p.lead())
 			return
 		}

@@ -110,6 +110,18 @@ func (w *world) changeNode(m *machine, change func(*corev1.Node)) {
 
 // inUse says whether Kubernetes holds the volume to be in use on a node, and so does not unpublish it.
 func (w *world) inUse(m *machine, v *volumeModel) bool {
+	return slices.Contains(m.volumesInUse(), inUseName(v))
+}
+
+func (m *machine) volumesInUse() []corev1.UniqueVolumeName {
+	if n := m.w.node(m); n != nil {
+		return n.Status.VolumesInUse
+	}
+	return nil
+}
+
+// node returns the Node of a machine, which must not be changed, or nil.
+func (w *world) node(m *machine) *corev1.Node {
 	n, _ := w.store.Look((*corev1.Node)(nil), client.ObjectKey{Name: m.name}).(*corev1.Node)
-	return n != nil && slices.Contains(n.Status.VolumesInUse, inUseName(v))
+	return n
 }

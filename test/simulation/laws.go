@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -25,7 +26,7 @@ func clientKey(o client.Object) client.ObjectKey { return client.ObjectKeyFromOb
 func (w *world) check() {
 	for _, m := range w.machines {
 		m.look()
-		m.kubelet()
+		m.tellOfNode()
 	}
 	w.sizes()
 	w.kept()
@@ -51,6 +52,14 @@ func (w *world) writers(volume string) []string {
 func (w *world) volume(name string) *apiv1.AzVolume {
 	v, _ := w.store.Look((*apiv1.AzVolume)(nil), client.ObjectKey{Namespace: namespace, Name: name}).(*apiv1.AzVolume)
 	return v
+}
+
+// record is the volume as it is recorded, which must not be changed, or an empty one.
+func (w *world) record(v *volumeModel) *apiv1.AzVolume {
+	if o := w.volume(v.name); o != nil {
+		return o
+	}
+	return &apiv1.AzVolume{}
 }
 
 // attachments returns the attachments of a volume, or of all if it names none.
@@ -85,12 +94,17 @@ func describe(c *apiv1.PrimaryClaim) string {
 
 // changed asserts what holds of every write. The store is locked.
 func (w *world) changed(c memapi.Change) {
+	if w.editing {
+		return // what people do is no step of the driver
+	}
 	switch before := c.Before.(type) {
 	case *apiv1.AzVolume:
 		if after, ok := c.After.(*apiv1.AzVolume); ok {
 			w.claimChanged(before, after)
 			w.sizeChanged(before, after)
 		}
+	case *corev1.Pod:
+		w.podChanged(c)
 	case *apiv1.AzVolumeAttachment:
 		after, stays := c.After.(*apiv1.AzVolumeAttachment)
 		switch {
@@ -117,7 +131,7 @@ func (w *world) claimChanged(v, next *apiv1.AzVolume) {
 	switch {
 	case after.Epoch < before.Epoch:
 		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
-	case after.State == apiv1.ClaimHeld && after.Epoch != before.Epoch+1:
+	case after.State == apiv1.ClaimHeld && after.Epoch != before.Epoch+1 && !(w.edits && before.Epoch == 0):
 		w.broken("law 1: %s is claimed anew and the epoch goes from %d to %d", v.Name, before.Epoch, after.Epoch)
 	case before.State != apiv1.ClaimReleased && after.State != apiv1.ClaimReleased && after.NodeName != before.NodeName:
 		w.broken("law 1: the claim of %s goes from %s to %s without a release", v.Name, describe(before), describe(after))

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
@@ -40,14 +39,27 @@ type machine struct {
 	records nodereport.Records
 
 	// The kernel: what is mounted where, and the devices that it knows.
-	mounts  map[string]provisioner.MountPoint
+	mounts  map[string]mount
 	devices map[string]*device
-	serial  int
+	leaks   []leak
+
+	// unreported says that somebody edited the report, and that the node has not written it since.
+	unreported bool
+	// pretends is the machine whose VM a liar says that it is; nil for its own.
+	pretends *machine
+	// kubelet is nil where calls come at random.
+	kubelet *kubelet
 
 	plugin *owner
 	cancel context.CancelFunc
 	server *node.Server
 	starts int
+}
+
+// mount is something mounted, of a volume.
+type mount struct {
+	provisioner.MountPoint
+	volume string
 }
 
 // device is a disk at a machine, from its attach to its detach.
@@ -62,11 +74,15 @@ type device struct {
 func (m *machine) boot() {
 	m.boots++
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
-	m.mounts, m.devices = map[string]provisioner.MountPoint{}, map[string]*device{}
+	m.mounts, m.devices, m.leaks = map[string]mount{}, map[string]*device{}, nil
 	m.w.note("%s boots (%d)", m.name, m.boots)
 	m.w.azure.changed = true
-	for _, v := range m.w.volumes {
-		m.w.endPod(m, v) // the kubelet finds none of its pods running
+	if m.kubelet != nil {
+		m.kubelet.start()
+	} else {
+		for _, v := range m.w.volumes {
+			m.w.endPod(m, v) // the kubelet finds none of its pods running
+		}
 	}
 	m.startPlugin()
 }
@@ -76,7 +92,10 @@ func (m *machine) die() {
 	m.w.note("%s loses its power", m.name)
 	m.on, m.silentSince = false, m.w.now()
 	m.stopPlugin()
-	m.mounts, m.devices = map[string]provisioner.MountPoint{}, map[string]*device{}
+	if m.kubelet != nil {
+		m.kubelet.halt()
+	}
+	m.mounts, m.devices, m.leaks = map[string]mount{}, map[string]*device{}, nil
 }
 
 func (m *machine) stopPlugin() {
@@ -86,10 +105,6 @@ func (m *machine) stopPlugin() {
 }
 
 func (m *machine) bootID() string { return fmt.Sprintf("%s-boot-%d", m.name, m.boots) }
-
-func (m *machine) spec() apiv1.AzDriverNodeSpec {
-	return apiv1.AzDriverNodeSpec{VMID: vmOf(m.name), VMSize: vmSize, Location: location, Zone: "1"}
-}
 
 func (m *machine) startPlugin() {
 	m.starts++
@@ -101,14 +116,14 @@ func (m *machine) startPlugin() {
 	report := nodereport.New(nodereport.Options{
 		Client: api, Namespace: namespace, NodeName: m.name, Spec: m.spec(), DriverVersion: "simulated",
 		SlowInterval: 10 * time.Second, FastInterval: 2 * time.Second,
-		Scanner: nodereport.Scanner{KubeletDir: "/kubelet", DriverName: driverName, BootID: m.bootID(), Records: m.records, Mounts: host.Mounts(), Devices: host.Devices()},
+		Scanner: nodereport.Scanner{KubeletDir: m.kubeletDir(), DriverName: driverName, BootID: m.bootID(), Records: m.records, Mounts: host.Mounts(), Devices: host.Devices()},
 		Clock:   gatedClock{host},
 	})
 	report.SetReady(true, "Serving", "")
 	m.server = node.New(node.Options{
 		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Client: api, Host: host,
 		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
-		AwaitPublish: m.w.byPods,
+		AwaitPublish: m.w.byPods, DiskAt: host.diskAt,
 		NewUUID:      func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
 	})
 	plugin := m.plugin
@@ -131,24 +146,53 @@ func (m *machine) setCutOff(off bool) {
 	}
 }
 
-func staging(volume string) string { return "/staging/" + volume }
+// kubeletDir is the kubelet's directory, in which only what the node plug-in reads is there.
+func (m *machine) kubeletDir() string { return filepath.Join(m.w.directory(), m.name, "kubelet") }
 
-// mounted returns the device that a volume is mounted from, or that a pod has of it.
-func (m *machine) mounted(volume string) (device *device, found bool) {
-	mount, ok := m.mounts[staging(volume)]
-	if !ok {
-		mount, ok = m.mounts[rawTarget(volume)]
+// staging is where the kubelet has a volume staged.
+func (m *machine) staging(volume string) string {
+	return filepath.Join(m.kubeletDir(), "plugins/kubernetes.io/csi", driverName, volume, stagingName)
+}
+
+const stagingName = "globalmount"
+
+// volumeAt is the volume of a mount's target.
+func volumeAt(target string) string {
+	if filepath.Base(target) == stagingName {
+		return filepath.Base(filepath.Dir(target))
 	}
-	if !ok {
-		return nil, false
+	return filepath.Base(target)
+}
+
+// mounted says whether anything of a volume is mounted.
+func (m *machine) mounted(volume string) bool {
+	for _, mount := range m.mounts {
+		if mount.volume == volume {
+			return true
+		}
 	}
-	return m.devices[mount.Source], true
+	return false
+}
+
+// live says whether there is a mount at the target, of a device that takes writes.
+func (m *machine) live(target string) bool {
+	mount, found := m.mounts[target]
+	return found && m.works(mount.Source)
+}
+
+func (m *machine) works(path string) bool {
+	d := m.devices[path]
+	return m.on && d != nil && !d.cut
 }
 
 // writes says whether the machine can write to the volume now.
 func (m *machine) writes(volume string) bool {
-	d, found := m.mounted(volume)
-	return m.on && found && d != nil && !d.cut
+	for _, mount := range m.mounts {
+		if mount.volume == volume && m.works(mount.Source) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.volume == volume && m.works(l.path) })
 }
 
 // look makes the kernel notice what was detached. It is called after each step, so that no detach goes unseen.
@@ -160,14 +204,23 @@ func (m *machine) look() {
 	}
 }
 
-// kubelet tells the API server of the Node as Kubernetes' node controller would: not ready some time after it fell silent.
-func (m *machine) kubelet() {
-	if m.silentSince.IsZero() && !m.w.apiDown && m.w.now().Sub(m.renewed) >= leaseDuration/3 {
+// unheard is since when the API server has not heard of the kubelet; zero if it does.
+func (m *machine) unheard() time.Time {
+	if m.silentSince.IsZero() && m.kubelet != nil {
+		return m.kubelet.dead
+	}
+	return m.silentSince
+}
+
+// tellOfNode tells the API server of the Node as Kubernetes' node controller would: not ready some time after its kubelet fell silent.
+func (m *machine) tellOfNode() {
+	since := m.unheard()
+	if since.IsZero() && !m.w.apiDown && m.w.now().Sub(m.renewed) >= leaseDuration/3 {
 		m.renewLease()
 	}
 	ready := corev1.ConditionTrue
-	if !m.silentSince.IsZero() {
-		if m.w.now().Sub(m.silentSince) < kubeletGrace {
+	if !since.IsZero() {
+		if m.w.now().Sub(since) < kubeletGrace {
 			return
 		}
 		ready = corev1.ConditionUnknown
@@ -242,32 +295,61 @@ type devices struct{ kernel }
 // Find implements provisioner.Devices.
 func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error) {
 	at := func() (string, bool) {
-		for _, i := range k.m.w.azure.state().Instances {
-			for _, d := range i.DataDisks {
-				if i.ID == vmOf(k.m.name) && d.LUN == lun {
-					return d.DiskID, true
-				}
-			}
-		}
-		return "", false
+		disk, _ := k.diskAt(ctx, lun)
+		return disk, disk != ""
 	}
 	if err := k.enter(ctx, fmt.Sprintf("find device at LUN %d", lun), func() bool { _, found := at(); return found }); err != nil {
 		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d: %w", lun, err)
 	}
 	disk, _ := at()
+	k.forgetOwners(volumeOf(disk))
 	for _, d := range k.m.devices {
 		if d.disk == disk && !d.cut {
 			return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 		}
 	}
-	k.m.serial++
-	d := &device{path: fmt.Sprintf("/dev/%s.%d", lastOf(disk), k.m.serial), disk: disk, lun: lun}
+	d := &device{path: k.freeName(), disk: disk, lun: lun}
 	k.m.devices[d.path] = d
 	return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 }
 
+// freeName is the first name that no device has, or one that is gone and that nothing holds: then the name means another disk.
+func (k devices) freeName() string {
+	for i := 0; ; i++ {
+		path := fmt.Sprintf("/dev/sd%c", 'a'+i)
+		if d := k.m.devices[path]; d == nil || d.cut && !k.m.holds(path) {
+			return path
+		}
+	}
+}
+
+// holds says whether a mount holds the device, be it in another namespace.
+func (m *machine) holds(path string) bool {
+	for _, mount := range m.mounts {
+		if mount.Source == path {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.path == path })
+}
+
+// diskAt is what instance metadata says: the disk that Azure has at a LUN, "" for none.
+func (k kernel) diskAt(_ context.Context, lun int32) (string, error) {
+	for _, i := range k.m.w.azure.state().Instances {
+		for _, d := range i.DataDisks {
+			if i.ID == vmOf(k.m.name) && d.LUN == lun {
+				return d.DiskID, nil
+			}
+		}
+	}
+	return "", nil
+}
+
 // Rescan implements provisioner.Devices.
-func (k devices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
+func (k devices) Rescan(ctx context.Context, path string) (provisioner.Device, error) {
+	if k.believed(ctx) {
+		return provisioner.Device{Path: path, SizeBytes: volumeSize}, nil
+	}
 	d, err := k.device(path)
 	if err != nil {
 		return provisioner.Device{}, err
@@ -280,10 +362,8 @@ func (k devices) Flush(ctx context.Context, path string) error {
 	if err := k.enter(ctx, "flush "+path, nil); err != nil {
 		return err
 	}
-	for _, mount := range k.m.mounts {
-		if mount.Source == path {
-			return provisioner.Errorf(provisioner.Conflict, "%s is mounted", path)
-		}
+	if k.m.holds(path) {
+		return provisioner.Errorf(provisioner.Conflict, "%s is mounted", path)
 	}
 	if k.m.devices[path] == nil {
 		return nil
@@ -299,7 +379,10 @@ func (k devices) SetReadOnly(_ context.Context, path string, _ bool) error {
 }
 
 // Read implements provisioner.Devices.
-func (k devices) Read(_ context.Context, path string) error {
+func (k devices) Read(ctx context.Context, path string) error {
+	if k.believed(ctx) {
+		return nil
+	}
 	_, err := k.device(path)
 	return err
 }
@@ -335,6 +418,7 @@ func (k filesystems) Make(ctx context.Context, path string, fs provisioner.Files
 	if err != nil {
 		return err
 	}
+	k.m.w.maysMount(k.m, volumeOf(d.disk))
 	if found := k.m.w.content[d.disk]; found != (provisioner.Filesystem{}) {
 		k.m.w.broken("law 4: %s formats %s, which carries %s", k.m.name, path, found.UUID)
 	}
@@ -402,29 +486,55 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 	if err != nil {
 		return err
 	}
-	k.m.w.maysMount(k.m, volumeOf(d.disk))
-	k.m.mounts[target] = provisioner.MountPoint{Source: path, Target: target, FSType: fsType}
+	if k.sameDisk(d, target); k.m.w.violation == "" {
+		k.m.w.maysMount(k.m, volumeOf(d.disk))
+	}
+	k.add(provisioner.MountPoint{Source: path, Target: target, FSType: fsType})
 	return nil
 }
 
-// Bind implements provisioner.Mounts: a pod gets the device of a raw block volume. What filesystems pods see is not simulated.
-func (k mounts) Bind(ctx context.Context, path, target string, _ bool, _ []string) error {
-	if err := k.enter(ctx, "give "+path+" to a pod", nil); err != nil {
+// sameDisk holds that a device is that of the volume that the target is for.
+func (k mounts) sameDisk(d *device, target string) {
+	if volume := volumeAt(target); volumeOf(d.disk) != volume {
+		k.m.w.broken("identity: %s mounts the disk %s for volume %s", k.m.name, lastOf(d.disk), volume)
+	}
+}
+
+func (k mounts) add(point provisioner.MountPoint) {
+	k.m.mounts[point.Target] = mount{point, volumeAt(point.Target)}
+}
+
+// Bind implements provisioner.Mounts: a pod gets a filesystem that is mounted, whether its device works or not, or the device of a raw block volume.
+func (k mounts) Bind(ctx context.Context, source, target string, _ bool, _ []string) error {
+	what := source
+	if filepath.IsAbs(source) && filepath.Base(source) == stagingName {
+		what = volumeAt(source)
+	}
+	if err := k.enter(ctx, "give "+what+" to a pod", nil); err != nil {
 		return err
 	}
-	d, err := k.device(path)
+	if staged, found := k.m.mounts[source]; found {
+		k.add(provisioner.MountPoint{Source: staged.Source, Target: target, FSType: staged.FSType})
+		return nil
+	}
+	d, err := k.device(source)
 	if err != nil {
 		return err
 	}
-	k.m.w.mayUse(k.m, volumeOf(d.disk))
-	k.m.mounts[target] = provisioner.MountPoint{Source: path, Target: target}
+	if k.sameDisk(d, target); k.m.w.violation == "" {
+		k.m.w.mayUse(k.m, volumeOf(d.disk))
+	}
+	k.add(provisioner.MountPoint{Source: source, Target: target})
 	return nil
 }
 
 // Unmount implements provisioner.Mounts.
 func (k mounts) Unmount(ctx context.Context, target string) error {
-	if err := k.enter(ctx, "unmount "+filepath.Base(target), nil); err != nil {
+	if err := k.enter(ctx, "unmount "+volumeAt(target), nil); err != nil {
 		return err
+	}
+	if mount := k.m.mounts[target]; k.m.w.options.Mutant == NoRecord && mount.volume != "" && filepath.Base(target) == stagingName {
+		k.m.w.must(k.m.records.Delete(mount.volume))
 	}
 	delete(k.m.mounts, target)
 	return nil
@@ -434,7 +544,7 @@ func (k mounts) Unmount(ctx context.Context, target string) error {
 func (k mounts) List(context.Context) ([]provisioner.MountPoint, error) {
 	points := make([]provisioner.MountPoint, 0, len(k.m.mounts))
 	for _, mount := range k.m.mounts {
-		points = append(points, mount)
+		points = append(points, mount.MountPoint)
 	}
 	slices.SortFunc(points, func(a, b provisioner.MountPoint) int { return strings.Compare(a.Target, b.Target) })
 	return points, nil

@@ -55,6 +55,7 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	if err := t.Client.Get(ctx, key, into, options...); err != nil {
 		return err
 	}
+	t.tamper(ctx, into)
 	switch o := into.(type) {
 	case *apiv1.AzVolume:
 		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
@@ -100,6 +101,9 @@ func (s tamperedStatus) Patch(ctx context.Context, o client.Object, patch client
 // Update implements client.SubResourceWriter.
 func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...client.SubResourceUpdateOption) error {
 	d, isReport := o.(*apiv1.AzDriverNode)
+	if s.t.w.options.Mutant == EntriesStayAway && isReport && s.t.node != "" {
+		s.t.keepAway(d)
+	}
 	if s.t.w.options.Mutant != NoAnnouncement || !isReport || s.t.node == "" {
 		return s.SubResourceWriter.Update(ctx, o, options...)
 	}

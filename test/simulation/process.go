@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -49,14 +50,16 @@ const (
 // process is a controller plug-in: a CSI server, and the reconcilers if it leads.
 type process struct {
 	*owner
-	id      string
-	w       *world
-	ctx     context.Context
-	cancel  context.CancelFunc
-	cache   *memapi.Cache
-	client  client.Client
-	csi     *csicontroller.Server
-	leads   bool
+	id     string
+	w      *world
+	ctx    context.Context
+	cancel context.CancelFunc
+	cache  *memapi.Cache
+	client client.Client
+	csi    *csicontroller.Server
+	leads  bool
+	// deposed is when a process that led learns that another one leads; zero if none does.
+	deposed time.Time
 	monitor *liveness.Monitor
 	serial  int
 	setUps  []interface {
@@ -73,7 +76,7 @@ func (p *process) start() error {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.cache = memapi.NewCache(w.store, view.CacheOptions(namespace))
 	p.client = w.tamper(memapi.NewClient(w.store, w.gate(p.owner), p.cache), "")
-	p.leads, p.running = false, nil
+	p.leads, p.running, p.deposed = false, nil, time.Time{}
 	reader := w.tamper(memapi.NewClient(w.store, w.gate(p.owner), nil), "")
 	err := view.AddIndexes(p.ctx, p.cache, driverName)
 	if err != nil {
@@ -229,7 +232,7 @@ func (c *controller) reconcile(r reconcile.Request) {
 		defer c.queue.release(r)
 		defer func() {
 			if fault := recover(); fault != nil {
-				p.w.broken("%s %s panics: %v", c.name, r.Name, fault)
+				p.w.broken("%s %s panics: %v\n%s", c.name, r.Name, fault, debug.Stack())
 			}
 		}()
 		result, err := c.do.Reconcile(logr.NewContext(withActor(p.ctx, c.name+"/"+r.Name), logr.Discard()), r)

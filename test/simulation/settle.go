@@ -21,26 +21,18 @@ func (w *world) settle() {
 	w.note("the faults stop")
 	w.trouble, w.apiDown = 0, false
 	for _, p := range w.processes {
-		p.paused = false
+		if p.paused = false; !p.deposed.IsZero() && !p.dead {
+			p.stop()
+		}
 		if p.dead {
 			w.must(p.start())
 		}
 	}
 	w.elect()
-	dead := false // one may stay so; when more are lost at once, the driver holds back until somebody looks
-	for _, m := range w.machines {
-		switch {
-		case m.on:
-			m.setCutOff(false)
-		case !dead && w.random.IntN(2) == 0:
-			dead = true
-		default:
-			w.power(m)
-		}
-	}
+	w.restore()
 	for _, v := range w.volumes {
 		v.want = ""
-		if m := pick(w.random, w.machines); m.on {
+		if m := pick(w.random, w.hosts()); m.well() {
 			v.want = m.name
 		}
 		if v.several {
@@ -72,6 +64,32 @@ func (w *world) settle() {
 	w.until("every volume is deleted", patience, cluster.remove)
 	w.until("nothing is left", patience, w.leftOvers)
 }
+
+// restore brings the machines back, but for one at most, which may stay without power or without a kubelet: when more are lost at once, the driver holds
+// back until somebody looks.
+func (w *world) restore() {
+	dead := false
+	for _, m := range w.machines {
+		m.leaks = nil
+		stays := !dead && w.random.IntN(2) == 0
+		noKubelet := m.on && m.kubelet != nil && !m.kubelet.dead.IsZero()
+		if m.on {
+			m.setCutOff(false)
+		}
+		switch {
+		case m.on && !noKubelet:
+		case stays:
+			dead = true
+		case noKubelet:
+			m.kubelet.start()
+		default:
+			w.power(m)
+		}
+	}
+}
+
+// well says that pods can run on the machine.
+func (m *machine) well() bool { return m.on && m.unheard().IsZero() }
 
 // cluster does what Kubernetes does with the driver, one call for each volume and node at a time, until it succeeds.
 type cluster struct {
@@ -118,7 +136,10 @@ func (c *cluster) place() string {
 }
 
 func (c *cluster) placeVolume(v *volumeModel) string {
-	if v.several {
+	switch {
+	case c.w.kubelets:
+		return c.placePods(v)
+	case v.several:
 		return c.placeSeveral(v)
 	}
 	for _, m := range c.w.machines {
@@ -130,7 +151,7 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 		return ""
 	}
 	m, key := c.w.machine(v.want), v.name+" on "+v.want
-	object := c.w.volume(v.name)
+	object := c.w.record(v)
 	switch {
 	case c.w.byPods && plan.Fencing(object, v.want):
 		return "being fenced on " + v.want // whose taint keeps new pods away
@@ -162,10 +183,10 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 // takeFrom takes a volume from a node where it is not wanted, or where it is of no use any more.
 func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
-	_, mounted := m.mounted(v.name)
-	object := c.w.volume(v.name)
-	useless := mounted && !m.writes(v.name) || c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing
-	if v.want == m.name && !useless {
+	mounted := m.mounted(v.name)
+	object := c.w.record(v)
+	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing
+	if v.want == m.name && !leaving {
 		return ""
 	}
 	// The pod is gone, or will be as soon as the failover has deleted it.
@@ -227,13 +248,13 @@ func (w *world) unsettled() string {
 		if why := w.primaryAmiss(v); why != "" {
 			return v.name + ": " + why
 		}
-		replicas := len(w.replicasOf(v.name))
+		replicas, wanted := len(w.replicasOf(v.name)), int(w.record(v).Spec.MaxMountReplicaCount)
 		switch room := w.room(v); {
 		case v.want == "":
-		case replicas > v.replicas:
-			return fmt.Sprintf("%s has %d replicas, and %d are wanted", v.name, replicas, v.replicas)
-		case replicas < min(v.replicas, room):
-			return fmt.Sprintf("%s has %d replicas, and %d are wanted and have room", v.name, replicas, v.replicas)
+		case replicas > wanted:
+			return fmt.Sprintf("%s has %d replicas, and %d are wanted", v.name, replicas, wanted)
+		case replicas < min(wanted, room):
+			return fmt.Sprintf("%s has %d replicas, and %d are wanted and have room", v.name, replicas, wanted)
 		}
 	}
 	return w.differences()
@@ -243,7 +264,7 @@ func (w *world) unsettled() string {
 func (w *world) room(v *volumeModel) int {
 	n := 0
 	for _, m := range w.machines {
-		if m.on && m.name != v.want && len(w.volumes) <= slots-reservedSlots {
+		if m.well() && m != w.liar && m.name != v.want && len(w.volumes) <= slots-reservedSlots {
 			n++
 		}
 	}
@@ -254,8 +275,10 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 	if v.several {
 		return w.sharesAmiss(v)
 	}
-	object := w.volume(v.name)
-	claim := object.Status.Primary
+	claim := w.record(v).Status.Primary
+	if claim == nil {
+		claim = &apiv1.PrimaryClaim{}
+	}
 	for _, a := range w.attachments(v.name) {
 		switch {
 		case a.DeletionTimestamp != nil:

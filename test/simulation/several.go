@@ -69,7 +69,7 @@ func (w *world) takenFrom(vm, disk string) {
 func (w *world) someNodes(v *volumeModel) []string {
 	var nodes []string
 	for _, i := range w.random.Perm(len(w.machines)) {
-		if m := w.machines[i]; m.on && len(nodes) < v.shares && w.random.IntN(3) > 0 {
+		if m := w.machines[i]; m.well() && m != w.liar && len(nodes) < v.shares && w.random.IntN(3) > 0 {
 			nodes = append(nodes, m.name)
 		}
 	}
@@ -99,7 +99,7 @@ func (c *cluster) placeSeveral(v *volumeModel) string {
 func (c *cluster) clear(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	a := c.w.attachment(v.name, m.name)
-	_, used := m.mounted(v.name)
+	used := m.mounted(v.name)
 	wanted := slices.Contains(v.wants, m.name)
 	if wanted && (!used || m.writes(v.name)) && (a == nil || a.DeletionTimestamp == nil) {
 		return ""

@@ -64,6 +64,8 @@ type access struct {
 	by   *owner
 	what string
 	over way
+	// of is the call, if it is one to the API server.
+	of memapi.Call
 	// writes says that its answer may be lost or its caller killed after it.
 	writes bool
 	// ready says that it can happen; nil for always.
@@ -91,6 +93,21 @@ type world struct {
 	calls     []*call
 	// byPods says that the driver has no VolumeAttachments: pods alone say where a volume is wanted.
 	byPods bool
+	// kubelets says that pods come and go, and that models of kubelets make the calls to the nodes.
+	kubelets  bool
+	pods      []*podModel
+	podSerial int
+	// attaching are the VolumeAttachments of a history with kubelets.
+	attaching map[share]*attaching
+	// faults says that disks are detached by hand, that mounts leak, and that volumes have no records.
+	faults bool
+	// liar is a machine whose node plug-in lies, the last of machines; nil for none.
+	liar *machine
+	// edits says that people restore and edit objects, and editing that they do so just now. moments are those that all can be restored to.
+	edits, editing bool
+	moments        []int64
+	// overlaps says that two processes lead at once now and then.
+	overlaps bool
 	// people says that there are retained disks, and that somebody deletes records.
 	people bool
 
@@ -174,7 +191,7 @@ func (w *world) possible(a *access) bool {
 	switch {
 	case a.by.dead, a.by.paused:
 		return false
-	case a.over == overAPI && (w.apiDown || a.by.cutOff):
+	case a.over == overAPI && (w.apiDown || a.by.cutOff || w.edits && w.withheld(a)):
 		return false
 	}
 	return a.ready == nil || a.ready()
@@ -205,6 +222,7 @@ func (w *world) verdictFor(a *access) verdict {
 // step lets one thing happen, if there is any, or time pass.
 func (w *world) step() {
 	w.steps++
+	w.endOverlap()
 	var choices []func()
 	for _, a := range w.accesses() {
 		if w.possible(a) {
@@ -214,6 +232,10 @@ func (w *world) step() {
 	for _, p := range w.processes {
 		choices = append(choices, p.choices()...)
 	}
+	for _, m := range w.machines {
+		choices = append(choices, m.kubelet.choices()...)
+	}
+	choices = append(choices, w.attachDetach()...)
 	if len(choices) == 0 || w.random.IntN(50) == 0 {
 		w.pause(len(choices) == 0)
 	} else {
@@ -254,24 +276,26 @@ func (w *world) kill(o *owner, cancel context.CancelFunc) {
 // gate is the gate of a process before the API server.
 func (w *world) gate(o *owner) memapi.Gate {
 	return func(ctx context.Context, c memapi.Call, do func() error) error {
-		v := w.yield(ctx, &access{by: o, what: actorOf(ctx) + c.String(), over: overAPI, writes: c.Writes()})
+		v := w.yield(ctx, &access{by: o, what: actorOf(ctx) + c.String(), over: overAPI, of: c, writes: c.Writes()})
 		switch v {
 		case refuse:
-			return errUnavailable
+			return w.unanswered()
 		case lose:
 			_ = do()
-			return errUnavailable
+			return w.unanswered()
 		case dieAfter:
 			_ = do()
 			runtime.Goexit()
 		case expired:
 			return fmt.Errorf("%s: %w", c, ctx.Err())
 		}
-		return do()
+		err := do()
+		if w.edits && err == nil && c.Kind == "AzDriverNode" && c.Writes() {
+			w.reported(o)
+		}
+		return err
 	}
 }
-
-var errUnavailable = fmt.Errorf("the API server did not answer")
 
 type actorKey struct{}
 

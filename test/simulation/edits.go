@@ -1,0 +1,228 @@
+package simulation
+
+import (
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// People restore and edit the driver's objects: older versions come back, statuses are lost, finalizers are taken away, specs are changed by hand.
+//
+// What no driver can hold against is left out:
+//
+//   - Nobody writes a proof of release, a claim or a role of a multi-node volume by hand: each is a statement that only who knows can make.
+//   - An AzVolume does not come back with an older claim while the controllers run. In an orderly restore, which the documentation
+//     describes, they do not run until every node has reported.
+//   - After an edit of a node's report nothing is read from it until the node has written it again: until then it says what the person wrote. A person who
+//     edits a report waits for that before a volume is taken from the node.
+//   - An attachment of a multi-node volume does not get an older status: all of its attachments have one epoch, so that the proof of an earlier use looks
+//     like one of now.
+
+// edit does one such thing.
+func (w *world) edit() {
+	if !w.edits || w.apiDown || w.random.IntN(6) > 0 {
+		return
+	}
+	v, m := pick(w.random, w.volumes), pick(w.random, w.machines)
+	if o := w.volume(v.name); o != nil && o.Status.Primary != nil && o.Status.Primary.NodeName != "" {
+		m = w.machine(o.Status.Primary.NodeName)
+	}
+	w.editing = true
+	switch w.random.IntN(4) {
+	case 0:
+		w.editReport(m, v)
+	case 1, 2:
+		w.editAttachment(m, v)
+	default:
+		w.editVolume(v)
+	}
+	w.editing = false
+}
+
+// editReport edits the report of a node that is there to write it again.
+func (w *world) editReport(m *machine, v *volumeModel) {
+	d := w.report(m)
+	if d == nil || !m.on || m.cutOff || m.unreported {
+		return
+	}
+	d = d.DeepCopy()
+	key := client.ObjectKeyFromObject(d)
+	switch w.random.IntN(4) {
+	case 0:
+		var left []apiv1.StagedVolume
+		for _, e := range d.Status.StagedVolumes {
+			if e.VolumeName != v.name {
+				left = append(left, e)
+			}
+		}
+		w.note("somebody takes %s out of the report of %s", v.name, m.name)
+		d.Status.StagedVolumes = left
+		w.must(w.store.Update(d, true))
+	case 1:
+		old, _ := pick(w.random, w.store.Versions(d, key)).(*apiv1.AzDriverNode)
+		if old == nil {
+			return
+		}
+		w.note("an older report of %s is restored", m.name)
+		w.store.Restore(old)
+	case 2:
+		w.note("the status of the report of %s is lost", m.name)
+		d.Status = apiv1.AzDriverNodeStatus{}
+		w.store.Restore(d)
+	default:
+		w.note("somebody deletes the report of %s", m.name)
+		w.store.Erase(d)
+	}
+	m.unreported = true
+}
+
+// report is the AzDriverNode of a machine, which must not be changed, or nil.
+func (w *world) report(m *machine) *apiv1.AzDriverNode {
+	d, _ := w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+	return d
+}
+
+// withheld says that an access is to a report that was edited and that its node has not written since.
+func (w *world) withheld(a *access) bool {
+	if a.of.Kind != "AzDriverNode" || a.of.Writes() {
+		return false
+	}
+	for _, m := range w.machines {
+		if m.unreported && m.on && a.by != m.plugin && (a.of.Name == "" || a.of.Name == m.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// reported takes note of a report that its node has written.
+func (w *world) reported(by *owner) {
+	for _, m := range w.machines {
+		if m.plugin == by {
+			m.unreported = false
+		}
+	}
+}
+
+func (w *world) editAttachment(m *machine, v *volumeModel) {
+	a := w.attachment(v.name, m.name)
+	if a == nil {
+		if all := w.attachments(v.name); len(all) > 0 {
+			a = pick(w.random, all)
+		}
+	}
+	if a == nil {
+		return
+	}
+	a = a.DeepCopy()
+	switch n := w.random.IntN(6); {
+	case n == 0:
+		w.note("somebody removes the attachment %s with its finalizer", a.Name)
+		w.store.Erase(a)
+	case n == 1:
+		w.note("somebody deletes the attachment %s", a.Name)
+		w.must(w.store.Delete(a, client.DeleteOptions{}))
+	case v.several:
+	case n == 2:
+		old, _ := pick(w.random, w.store.Versions(a, client.ObjectKeyFromObject(a))).(*apiv1.AzVolumeAttachment)
+		if old == nil || old.UID != a.UID {
+			return
+		}
+		w.note("an older attachment %s is restored: %s of epoch %d, %s", a.Name, old.Spec.Role, old.Spec.Epoch, old.Status.State)
+		w.store.Restore(old)
+	case n == 3:
+		w.note("the status of the attachment %s is lost", a.Name)
+		a.Status = apiv1.AzVolumeAttachmentStatus{}
+		w.store.Restore(a)
+	case n == 4 && a.Spec.Role == apiv1.RolePrimary:
+		w.note("somebody makes the attachment %s a replica", a.Name)
+		a.Spec.Role = apiv1.RoleReplica
+		w.must(w.store.Update(a, false))
+	case n == 4:
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, a.Spec.Epoch+int64(w.random.IntN(2))
+		if a.Spec.Epoch == 0 {
+			a.Spec.Epoch = 1
+		}
+		w.note("somebody makes the attachment %s a primary of epoch %d", a.Name, a.Spec.Epoch)
+		w.must(w.store.Update(a, false))
+	default:
+		a.Spec.Epoch++
+		w.note("somebody gives the attachment %s epoch %d", a.Name, a.Spec.Epoch)
+		w.must(w.store.Update(a, false))
+	}
+}
+
+func (w *world) editVolume(v *volumeModel) {
+	o := w.volume(v.name)
+	if o == nil || o.DeletionTimestamp != nil {
+		return
+	}
+	o = o.DeepCopy()
+	switch w.random.IntN(4) {
+	case 0:
+		w.note("somebody removes the AzVolume %s with its finalizer", v.name)
+		w.store.Erase(o)
+	case 1:
+		w.note("the AzVolume %s is lost, and restored without its status", v.name)
+		w.store.Erase(o)
+		again := &apiv1.AzVolume{Spec: o.Spec}
+		again.Name, again.Namespace, again.Finalizers = o.Name, o.Namespace, o.Finalizers
+		w.must(w.store.Create(again))
+	case 2:
+		old, _ := pick(w.random, w.store.Versions(o, client.ObjectKeyFromObject(o))).(*apiv1.AzVolume)
+		if old == nil || old.UID != o.UID || describe(old.Status.Primary) != describe(o.Status.Primary) {
+			return
+		}
+		w.note("an older AzVolume %s with the claim of now is restored", v.name)
+		w.store.Restore(old)
+	default:
+		if v.several {
+			return
+		}
+		o.Spec.MaxMountReplicaCount = int32(w.random.IntN(v.shares))
+		w.note("somebody wants %d replicas of %s", o.Spec.MaxMountReplicaCount, v.name)
+		w.must(w.store.Update(o, false))
+	}
+}
+
+// restoreAll brings back all of the driver's objects as they were at a moment, in the order that the documentation gives: no controller runs from before
+// until every node has reported.
+func (w *world) restoreAll() {
+	if !w.edits || w.apiDown || len(w.moments) == 0 || w.random.IntN(30) > 0 {
+		return
+	}
+	for _, m := range w.machines {
+		if !m.on || m.cutOff || m.unreported {
+			return
+		}
+	}
+	for _, p := range w.processes {
+		if !p.dead {
+			p.stop()
+		}
+	}
+	at := pick(w.random, w.moments)
+	w.note("all objects of the driver are restored as they were at change %d", at)
+	w.editing = true
+	for _, kind := range []client.Object{&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}} {
+		w.store.RestoreAll(kind, at)
+	}
+	w.editing = false
+	for _, m := range w.machines {
+		m.unreported = true
+	}
+	w.until("every node has reported after the restore", time.Minute, func() string {
+		for _, m := range w.machines {
+			if m.unreported && m.on {
+				return m.name
+			}
+		}
+		return ""
+	})
+	for _, p := range w.processes {
+		w.must(p.start())
+	}
+	w.elect()
+}

@@ -1,0 +1,119 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Faults of one node: a disk that somebody detaches by hand, so that its LUN becomes another disk's; a mount namespace that keeps a
+// filesystem mounted; a volume that another driver staged, of which there is no record.
+
+// leak is a device that a mount namespace on the machine keeps mounted, and can write to.
+type leak struct{ path, volume string }
+
+// nodeFault makes one of them.
+func (w *world) nodeFault(m *machine, v *volumeModel) {
+	switch w.random.IntN(3) {
+	case 0:
+		w.detachByHand(m, v)
+	case 1:
+		m.leakOrNot(v)
+	default:
+		m.forgetRecord(v)
+	}
+}
+
+// detachByHand has a person detach a disk at Azure, by its portal.
+func (w *world) detachByHand(m *machine, v *volumeModel) {
+	vm, disk := vmOf(m.name), diskOf(v.name)
+	if _, attached := w.azure.holds(vm, disk); !attached || !w.azure.free(vm, disk, false, false) {
+		return
+	}
+	op, err := w.cloud.Attachments().Detach(context.Background(), vm, disk)
+	if err != nil {
+		return
+	}
+	w.note("somebody detaches %s from %s by hand", v.name, m.name)
+	w.azure.changed = true
+	w.azure.operations[op.Token()] = &began{vm: vm, disk: disk, ends: w.now().Add(w.latency.Detach)}
+}
+
+// leakOrNot has a new mount namespace copy the mounts of a volume, or ends those that there are.
+func (m *machine) leakOrNot(v *volumeModel) {
+	if len(m.leaks) > 0 {
+		m.w.note("the leaked mounts of %s go", m.name)
+		m.leaks = nil
+		return
+	}
+	for _, target := range m.targets() {
+		if mount := m.mounts[target]; mount.volume == v.name && mount.FSType != "" {
+			m.w.note("a mount namespace on %s keeps %s mounted", m.name, v.name)
+			m.leaks = append(m.leaks, leak{mount.Source, v.name})
+			return
+		}
+	}
+}
+
+// targets are what is mounted, in a fixed order.
+func (m *machine) targets() []string {
+	var targets []string
+	for target := range m.mounts {
+		targets = append(targets, target)
+	}
+	slices.Sort(targets)
+	return targets
+}
+
+// forgetRecord makes a volume that is staged one that the V1 driver staged: there is a mount, and the kubelet's file beside it, and no record.
+func (m *machine) forgetRecord(v *volumeModel) {
+	record, found, err := m.records.Get(v.name)
+	if _, staged := m.mounts[m.staging(v.name)]; err != nil || !found || !staged || record.Block || record.Formatting != nil || !m.on {
+		return
+	}
+	m.w.note("%s forgets that it staged %s itself", m.name, v.name)
+	m.stopPlugin()
+	m.w.must(m.records.Delete(v.name))
+	file := filepath.Join(filepath.Dir(m.staging(v.name)), "vol_data.json")
+	m.w.must(os.MkdirAll(filepath.Dir(file), 0o700))
+	data, err := json.Marshal(map[string]string{"volumeHandle": diskOf(v.name), "driverName": driverName})
+	m.w.must(err)
+	m.w.must(os.WriteFile(file, data, 0o600))
+	m.startPlugin()
+}
+
+// overlap has a standby take the lease from a leader that runs on for a while, as it does when it judges the leader's own node lost.
+func (w *world) overlap() {
+	old := w.leader()
+	for _, p := range w.processes {
+		if old == nil || p == old || p.dead || p.leads || w.apiDown {
+			continue
+		}
+		w.note("%s takes the lease from %s, which runs on", p.name, old.name)
+		old.deposed = w.now().Add(time.Duration(w.random.IntN(20000)) * time.Millisecond)
+		if w.random.IntN(2) == 0 {
+			old.paused = true // it holds what it was about to do, and does it later
+		}
+		w.must(p.lead())
+		return
+	}
+}
+
+// endOverlap ends a leader that has learnt that it is none any more.
+func (w *world) endOverlap() {
+	for _, p := range w.processes {
+		switch {
+		case p.deposed.IsZero() || p.dead:
+		case p.deposed.Before(w.now()):
+			p.deposed = time.Time{}
+			p.stop()
+			w.must(p.start())
+			w.elect()
+		case p.paused && w.random.IntN(20) == 0:
+			p.paused = false
+		}
+	}
+}

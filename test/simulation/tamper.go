@@ -1,0 +1,138 @@
+package simulation
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Mutants without one of the repairs that keep the edges of the protocol.
+const (
+	// NodeNamesItsVM: the controller believes each node which VM it is (law 7).
+	NodeNamesItsVM Mutant = "a node names its VM"
+	// KubeletIsThere: the controller takes the kubelet of each Node for alive.
+	KubeletIsThere Mutant = "kubelets live for ever"
+	// FinalCode: a node plug-in that fails and leaves something behind says so with a final code.
+	FinalCode Mutant = "final codes"
+	// NoRecord: a node does not write down which device it has yet to flush (law 3).
+	NoRecord Mutant = "no record of the device"
+	// MountIsGood: a volume is published as it was staged, whatever has become of its claim and its device.
+	MountIsGood Mutant = "every mount is good"
+	// NoEpochsOfBefore: an AzVolume without a claim begins with epoch 1, whatever its attachments say.
+	NoEpochsOfBefore Mutant = "no epochs of before"
+	// StagingIsStaged: a node that waits for its disk is taken for one that uses it.
+	StagingIsStaged Mutant = "Staging is Staged"
+	// DevicesOfAnybody: a node uses a device that another volume is staged with.
+	DevicesOfAnybody Mutant = "devices of anybody"
+	// EntriesStayAway: a node does not write an entry again that others took out of its report (law 3).
+	EntriesStayAway Mutant = "entries stay away"
+)
+
+type publishing struct{}
+
+// tamper changes an object that has been read.
+func (t tampered) tamper(ctx context.Context, o client.Object) {
+	switch t.w.options.Mutant {
+	case NodeNamesItsVM:
+		if n, ok := o.(*corev1.Node); ok && t.node == "" {
+			if d := t.w.report(t.w.machine(n.Name)); d != nil {
+				n.Spec.ProviderID = "azure://" + d.Spec.VMID
+			}
+		}
+	case KubeletIsThere:
+		if n, ok := o.(*corev1.Node); ok && t.node == "" {
+			for i := range n.Status.Conditions {
+				n.Status.Conditions[i].Status = corev1.ConditionTrue
+			}
+		}
+	case MountIsGood:
+		if ctx.Value(publishing{}) != nil && t.node != "" {
+			t.asRecorded(o)
+		}
+	case NoEpochsOfBefore:
+		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" {
+			if v := t.w.volume(a.Spec.VolumeName); v != nil && v.Status.Primary == nil {
+				a.Spec.Epoch = 0
+			}
+		}
+	case StagingIsStaged:
+		if d, ok := o.(*apiv1.AzDriverNode); ok && t.node == "" {
+			for i := range d.Status.StagedVolumes {
+				d.Status.StagedVolumes[i].Phase = apiv1.PhaseStaged
+			}
+		}
+	}
+}
+
+// asRecorded makes claim and attachment what they were when the node staged the volume.
+func (t tampered) asRecorded(o client.Object) {
+	switch o := o.(type) {
+	case *apiv1.AzVolume:
+		if record, found, err := t.w.machine(t.node).records.Get(o.Name); err == nil && found {
+			o.Status.Primary = &apiv1.PrimaryClaim{NodeName: t.node, Epoch: record.Epoch, State: apiv1.ClaimHeld}
+		}
+	case *apiv1.AzVolumeAttachment:
+		if record, found, err := t.w.machine(t.node).records.Get(o.Spec.VolumeName); err == nil && found {
+			o.Spec.Role, o.Spec.Epoch, o.Status.Proof, o.DeletionTimestamp = apiv1.RolePrimary, record.Epoch, nil, nil
+		}
+	}
+}
+
+// List implements client.Reader.
+func (t tampered) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if err := t.Client.List(ctx, list, options...); err != nil {
+		return err
+	}
+	return meta.EachListItem(list, func(o runtime.Object) error {
+		t.tamper(ctx, o.(client.Object))
+		return nil
+	})
+}
+
+// answer is what the caller of a node plug-in gets.
+func (w *world) answer(err error) error {
+	if w.options.Mutant == FinalCode && status.Code(err) == codes.Unavailable {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return err
+}
+
+// keepAway takes those entries out of a report that is written which the API server does not have, but for what is announced.
+func (t tampered) keepAway(d *apiv1.AzDriverNode) {
+	stored := map[string]bool{}
+	if before := t.w.report(t.w.machine(t.node)); before != nil {
+		for _, e := range before.Status.StagedVolumes {
+			stored[e.VolumeName] = true
+		}
+	}
+	var left []apiv1.StagedVolume
+	for _, e := range d.Status.StagedVolumes {
+		if stored[e.VolumeName] || e.Phase == apiv1.PhaseStaging {
+			left = append(left, e)
+		}
+	}
+	d.Status.StagedVolumes = left
+}
+
+// believed says that a device is taken for good without a look.
+func (k kernel) believed(ctx context.Context) bool {
+	return k.m.w.options.Mutant == MountIsGood && ctx.Value(publishing{}) != nil
+}
+
+// forgetOwners makes the records of a disk's volume those of another boot, so that nothing says whose device it is.
+func (k kernel) forgetOwners(volume string) {
+	if k.m.w.options.Mutant != DevicesOfAnybody {
+		return
+	}
+	if record, found, err := k.m.records.Get(volume); err == nil && found {
+		record.BootID = "another boot"
+		k.m.w.must(k.m.records.Put(record))
+	}
+}
