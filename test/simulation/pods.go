@@ -220,6 +220,9 @@ func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 		}
 		return ""
 	}
+	if c.w.attaching[shareOf(v, m)].is(detachingState) {
+		return "being detached from " + m.name // a pod that came now would keep it staged, and so for ever
+	}
 	if !c.w.takesPods(m) {
 		return m.name + " takes no pods"
 	}

@@ -136,3 +136,11 @@ func (k kernel) forgetOwners(volume string) {
 		k.m.w.must(k.m.records.Put(record))
 	}
 }
+
+// metadata is what a node has of instance metadata.
+func (w *world) metadata(diskAt func(context.Context, int32) (string, error)) func(context.Context, int32) (string, error) {
+	if w.options.Mutant == DevicesOfAnybody {
+		return nil
+	}
+	return diskAt
+}
