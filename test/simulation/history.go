@@ -195,7 +195,6 @@ func (w *world) found() {
 	}
 	for _, v := range w.volumes {
 		w.create(v)
-		w.addPersistentVolume(v)
 	}
 	w.until("the volumes are created", 2*time.Minute, func() string {
 		for _, v := range w.volumes {
@@ -206,6 +205,9 @@ func (w *world) found() {
 		}
 		return ""
 	})
+	for _, v := range w.volumes { // Kubernetes makes them after the disks, and the driver goes by that
+		w.addPersistentVolume(v)
+	}
 }
 
 func (w *world) create(v *volumeModel) {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // Mutants without one of the repairs that keep the edges of the protocol.
@@ -119,6 +120,7 @@ func (t tampered) keepAway(d *apiv1.AzDriverNode) {
 		}
 	}
 	d.Status.StagedVolumes = left
+	d.Status.ReportDigest = plan.ReportDigest(d)
 }
 
 // believed says that a device is taken for good without a look.
