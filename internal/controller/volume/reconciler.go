@@ -218,8 +218,16 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step p
 	return nil
 }
 
-// forget deletes the object of a volume, and leaves the disk alone. It is a conflict if the volume is no longer what it was.
+// forget deletes the object of a volume, and leaves the disk alone. It is a conflict if the volume is no longer what it was, or if the API server has
+// the PersistentVolume: the cache of PersistentVolumes can be behind that of AzVolumes, in which another leader has recorded it.
 func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
+	pv := &corev1.PersistentVolume{}
+	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {
+	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && view.IsOf(v, pv)):
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("PersistentVolume %s is there", pv.Name))
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("read PersistentVolume %s before its volume is forgotten: %w", v.Status.PersistentVolume, err)
+	}
 	if err := r.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
 		return fmt.Errorf("forget volume: %w", err)
 	}
