@@ -131,7 +131,7 @@ func (w *world) claimChanged(v, next *apiv1.AzVolume) {
 	switch {
 	case after.Epoch < before.Epoch:
 		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
-	case after.State == apiv1.ClaimHeld && after.Epoch != before.Epoch+1 && !(w.edits && before.Epoch == 0):
+	case after.State == apiv1.ClaimHeld && after.Epoch != before.Epoch+1 && !(w.edits && after.Epoch > before.Epoch):
 		w.broken("law 1: %s is claimed anew and the epoch goes from %d to %d", v.Name, before.Epoch, after.Epoch)
 	case before.State != apiv1.ClaimReleased && after.State != apiv1.ClaimReleased && after.NodeName != before.NodeName:
 		w.broken("law 1: the claim of %s goes from %s to %s without a release", v.Name, describe(before), describe(after))

@@ -281,6 +281,8 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 	}
 	for _, a := range w.attachments(v.name) {
 		switch {
+		case w.liar != nil && a.Spec.NodeName == w.liar.name:
+			// Which VM it is need not be known, and then the replica waits.
 		case a.DeletionTimestamp != nil:
 			return a.Name + " is on its way out"
 		case a.Status.State != apiv1.AttachmentAttached:
