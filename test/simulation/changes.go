@@ -70,8 +70,8 @@ func (w *world) asAsked() string {
 	for _, v := range w.volumes {
 		object := w.volume(v.name)
 		switch {
-		case object == nil && w.edits:
-			continue // it was lost, and nobody needs it
+		case v.edited:
+			continue
 		case object == nil || object.Status.Applied == nil || object.Status.State != apiv1.VolumeCreated:
 			return v.name + " is not there, or not at rest"
 		case object.Spec.CapacityBytes > object.Status.SizeBytes:

@@ -12,7 +12,10 @@ import (
 //
 // What no driver can hold against is left out:
 //
-//   - Nobody writes a proof of release, a claim or a role of a multi-node volume by hand: each is a statement that only who knows can make.
+//   - Nobody writes a proof of release, a claim, an epoch that no claim has had, or a role of a multi-node volume by hand: each says what only
+//     the driver can know.
+//   - What was asked of a disk before its AzVolume was lost or restored is not asked any more: the record says an older wish.
+//   - A person who deletes the attachment of a node that uses the volume has the pods there deleted, too: the node stages nothing any more until then.
 //   - An AzVolume does not come back with an older claim while the controllers run. In an orderly restore, which the documentation
 //     describes, they do not run until every node has reported.
 //   - After an edit of a node's report nothing is read from it until the node has written it again: until then it says what the person wrote. A person who
@@ -106,6 +109,12 @@ func (w *world) reported(by *owner) {
 	}
 }
 
+// beingDeleted says that somebody deleted the attachment of a volume for one node, so that the node stages the volume no more.
+func (w *world) beingDeleted(v *volumeModel, m *machine) bool {
+	a := w.attachment(v.name, m.name)
+	return w.edits && a != nil && a.DeletionTimestamp != nil
+}
+
 func (w *world) editAttachment(m *machine, v *volumeModel) {
 	a := w.attachment(v.name, m.name)
 	if a == nil {
@@ -141,15 +150,16 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 		a.Spec.Role = apiv1.RoleReplica
 		w.must(w.store.Update(a, false))
 	case n == 4:
-		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, a.Spec.Epoch+int64(w.random.IntN(2))
-		if a.Spec.Epoch == 0 {
-			a.Spec.Epoch = 1
+		claim := w.record(v).Status.Primary
+		if claim == nil || claim.Epoch == 0 {
+			return
 		}
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, max(a.Spec.Epoch, claim.Epoch)
 		w.note("somebody makes the attachment %s a primary of epoch %d", a.Name, a.Spec.Epoch)
 		w.must(w.store.Update(a, false))
-	default:
-		a.Spec.Epoch++
-		w.note("somebody gives the attachment %s epoch %d", a.Name, a.Spec.Epoch)
+	case a.Spec.Role == apiv1.RoleReplica: // of a primary it is what the caller of the publish has said
+		a.Spec.ReadOnly = !a.Spec.ReadOnly
+		w.note("somebody makes the attachment %s read-only: %t", a.Name, a.Spec.ReadOnly)
 		w.must(w.store.Update(a, false))
 	}
 }
@@ -159,7 +169,7 @@ func (w *world) editVolume(v *volumeModel) {
 	if o == nil || o.DeletionTimestamp != nil {
 		return
 	}
-	o = o.DeepCopy()
+	o, v.edited = o.DeepCopy(), true
 	switch w.random.IntN(4) {
 	case 0:
 		w.note("somebody removes the AzVolume %s with its finalizer", v.name)
@@ -206,6 +216,9 @@ func (w *world) restoreAll() {
 	at := pick(w.random, w.moments)
 	w.note("all objects of the driver are restored as they were at change %d", at)
 	w.editing = true
+	for _, v := range w.volumes {
+		v.edited = true
+	}
 	for _, kind := range []client.Object{&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}} {
 		w.store.RestoreAll(kind, at)
 	}

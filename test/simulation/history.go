@@ -79,6 +79,8 @@ type volumeModel struct {
 	// retained says that the disk is to be kept; made, that there is a disk; mayGo, that CSI was asked to delete it; forgettable, that the driver can know that
 	// Kubernetes has given it up.
 	retained, made, mayGo, forgettable bool
+	// edited says that its AzVolume was lost, restored or edited.
+	edited bool
 	// grown and classes are how often more, or something else, was asked for.
 	grown, classes int
 }

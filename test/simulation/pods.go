@@ -187,7 +187,7 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 	dead := l != nil && l.mount == mounted && !p.m.live(p.target())
 	waited := c.w.now().Sub(p.since) > afterAWhile
 	switch {
-	case !p.deleting && wanted && c.w.attaching[shareOf(p.v, p.m)].is(detachingState) && c.w.now().Sub(p.since) > 3*afterAWhile:
+	case !p.deleting && wanted && (c.w.attaching[shareOf(p.v, p.m)].is(detachingState) || c.w.beingDeleted(p.v, p.m)) && c.w.now().Sub(p.since) > 3*afterAWhile:
 		// The kubelet does not unstage what the pod wants, and the volume is not attached again before it is unstaged.
 		c.w.endPodModel(p)
 	case !p.deleting && (!wanted || dead && waited):
@@ -220,7 +220,7 @@ func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 		}
 		return ""
 	}
-	if c.w.attaching[shareOf(v, m)].is(detachingState) {
+	if c.w.attaching[shareOf(v, m)].is(detachingState) || c.w.beingDeleted(v, m) {
 		return "being detached from " + m.name // a pod that came now would keep it staged, and so for ever
 	}
 	if !c.w.takesPods(m) {

@@ -185,7 +185,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	mounted := m.mounted(v.name)
 	object := c.w.record(v)
-	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing
+	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing || c.w.beingDeleted(v, m) && !m.writes(v.name)
 	if v.want == m.name && !leaving {
 		return ""
 	}
@@ -194,7 +194,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 		c.do(key, func() *call { return c.w.unstage(m, v, callTimeout) })
 		return "staged on " + m.name
 	}
-	if v.want == m.name {
+	if v.want == m.name && !c.w.beingDeleted(v, m) {
 		return ""
 	}
 	delete(v.published, m.name+" ok")
