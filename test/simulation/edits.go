@@ -200,7 +200,7 @@ func (w *world) editVolume(v *volumeModel) {
 // restoreAll brings back all of the driver's objects as they were at a moment, in the order that the documentation gives: no controller runs from before
 // until every node has reported.
 func (w *world) restoreAll() {
-	if !w.edits || w.apiDown || len(w.moments) == 0 || w.random.IntN(30) > 0 {
+	if !w.edits || !w.options.Restores || w.apiDown || len(w.moments) == 0 || w.random.IntN(30) > 0 {
 		return
 	}
 	for _, m := range w.machines {

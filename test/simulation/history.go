@@ -32,6 +32,8 @@ type Options struct {
 	Directory string
 	// Mutant is the law that the driver shall not keep; "" for none.
 	Mutant Mutant
+	// Restores has all of the driver's objects restored now and then in histories with edits. The driver does not yet come through each of them.
+	Restores bool
 	// Without are the behaviours that are left out; see Behaviours.
 	Without []string
 }

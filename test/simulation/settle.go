@@ -300,6 +300,9 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 func (w *world) differences() string {
 	objects := map[string]bool{}
 	for _, a := range w.attachments("") {
+		if w.liar != nil && a.Spec.NodeName == w.liar.name && a.Status.VMID == "" {
+			continue // which VM it is is not known, and nothing was asked of Azure
+		}
 		objects[vmOf(a.Spec.NodeName)+" "+diskOf(a.Spec.VolumeName)] = true
 	}
 	found := 0

@@ -22,6 +22,7 @@ var (
 	first     = flag.Uint64("first", 1, "first seed")
 	histories = flag.Uint64("histories", enough, "number of histories")
 	failures  = flag.Uint64("failures", 5, "stop after that many histories that broke a law")
+	restores  = flag.Bool("restores", false, "restore all of the driver's objects now and then")
 	without   = flag.String("without", "", "behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
 )
 
@@ -50,7 +51,7 @@ func run(t *testing.T, seed uint64, options simulation.Options) (result simulati
 }
 
 func TestHistories(t *testing.T) {
-	options := simulation.Options{Directory: directory(t), Without: strings.Split(*without, ",")}
+	options := simulation.Options{Directory: directory(t), Restores: *restores, Without: strings.Split(*without, ",")}
 	if *seed != 0 {
 		result := run(t, *seed, options)
 		fmt.Println(strings.Join(result.History, "\n"))
