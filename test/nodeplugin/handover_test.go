@@ -139,7 +139,7 @@ func TestAVolumeSurvivesAKilledPlugin(t *testing.T) {
 	disk, attach := m.newDisk(lun)
 	staged := make(chan error, 1)
 	go func() { staged <- m.stage(t.Context()) }()
-	m.await("the announcement", func() bool { return m.entries() == "pvc-1:1:Staging" })
+	m.await("the announcement", func() bool { return m.entries() == volume+":1:Staging" })
 	attachment.Status.State, attachment.Status.LUN = apiv1.AttachmentAttached, ptr.To(lun)
 	if err := m.api.Status().Update(t.Context(), attachment); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestAVolumeSurvivesAKilledPlugin(t *testing.T) {
 	if err := <-staged; err != nil {
 		t.Fatal(err)
 	}
-	if got := m.entries(); got != "pvc-1:1:Staged" {
+	if got := m.entries(); got != volume+":1:Staged" {
 		t.Errorf("entries = %q", got)
 	}
 	if err := os.WriteFile(filepath.Join(m.stagingPath(), "file"), []byte("kept"), 0o600); err != nil {
@@ -158,7 +158,7 @@ func TestAVolumeSurvivesAKilledPlugin(t *testing.T) {
 	_ = m.stop(syscall.SIGKILL)
 	m.start()
 	m.await("the scan of the next process", func() bool { return m.report().Status.MountsScannedTime.After(before.Time) })
-	if got := m.entries(); got != "pvc-1:1:Staged" {
+	if got := m.entries(); got != volume+":1:Staged" {
 		t.Errorf("after the kill: entries = %q", got)
 	}
 	start := time.Now()

@@ -223,7 +223,7 @@ func TestAPluginThatIsToldToStop(t *testing.T) {
 			if err := m.ended(); err != nil {
 				t.Errorf("after SIGTERM: %v, want exit code 0", err)
 			}
-			if want := map[bool]string{true: "", false: "pvc-1:1:Staged"}[test.waits]; m.entries() != want {
+			if want := map[bool]string{true: "", false: volume + ":1:Staged"}[test.waits]; m.entries() != want {
 				t.Errorf("entries = %q, want %q", m.entries(), want)
 			}
 			if got := m.saysReady(); got != "False/Stopped" {
@@ -259,7 +259,7 @@ func TestAPluginWithoutPatienceLeavesItsVolumesToTheNext(t *testing.T) {
 	if took := time.Since(begun); took < time.Second {
 		t.Errorf("it ended after %s, and has a second", took)
 	}
-	if got := m.entries(); got != "pvc-1:1:Staged" {
+	if got := m.entries(); got != volume+":1:Staged" {
 		t.Errorf("entries = %q", got)
 	}
 	m.start()

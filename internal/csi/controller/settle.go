@@ -44,7 +44,7 @@ func settle(ctx context.Context, failure error, left func(context.Context) (stri
 // leftOfVolume names the AzVolume of a request, if there is one.
 func (s *Server) leftOfVolume(ctx context.Context, request *csi.CreateVolumeRequest) (string, error) {
 	// Of parameters that are not allowed any more, the default name is left.
-	p, _ := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters()) //nolint:errcheck // the failure itself says so
+	p, _ := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
 	name := apiv1.VolumeName(first(p.SubscriptionID, s.SubscriptionID), first(p.ResourceGroup, s.ResourceGroup), p.NameDisk(request.GetName()))
 	v := &apiv1.AzVolume{}
 	err := s.Reader.Get(ctx, s.key(name), v)
