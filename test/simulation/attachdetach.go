@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 // share is a volume at a machine.
@@ -99,6 +101,10 @@ func (w *world) attachStep(v *volumeModel, m *machine, a *attaching, wanted bool
 			return func() { a.state, a.call = detachingState, nil }
 		}
 	case attachedState:
+		if wanted && !w.listed(v, m) {
+			// csi-attacher compares its VolumeAttachments with the driver's ListVolumes, and publishes again where they differ.
+			return func() { a.state, a.call = attachingState, nil }
+		}
 		if !wanted && (!w.inUse(m, v) || w.now().Sub(a.unwanted) > forceAfter && m.told == corev1.ConditionUnknown || w.outOfService(m)) {
 			return func() { a.state = detachingState }
 		}
@@ -111,6 +117,15 @@ func (w *world) attachStep(v *volumeModel, m *machine, a *attaching, wanted bool
 		}
 	}
 	return nil
+}
+
+// listed says that the driver lists the node among those that the volume is published to.
+func (w *world) listed(v *volumeModel, m *machine) bool {
+	o := w.volume(v.name)
+	if o == nil {
+		return false
+	}
+	return slices.Contains(plan.PublishedTo(o, w.attachments(v.name), func(node string) bool { return w.machine(node).told == corev1.ConditionTrue }), m.name)
 }
 
 func (w *world) outOfService(m *machine) bool {
