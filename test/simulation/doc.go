@@ -9,6 +9,15 @@
 // reconciler attachdetach makes the calls. In a third there are disks to be retained, and people who delete PersistentVolumes and records. In a fifth, disks with
 // several shares are raw block volumes that several nodes use at once.
 //
+// Each of the following is in a share of the histories, by the seed, so that all combinations come up (history.go, Behaviours):
+//
+//   - kubelets: pods are bound to nodes, and models of kubelets and of Kubernetes' attach/detach controller make the calls (kubelet.go, attachdetach.go). A kubelet
+//     stages a volume once for all of its pods, forgets it after a final error, and can die beside a node plug-in that lives;
+//   - faults of nodes: a disk is detached by hand and its LUN becomes another disk's, a mount namespace keeps a mount, a volume has no record (nodefaults.go);
+//   - liars: somebody with a node's token writes what they like into its AzDriverNode (liars.go);
+//   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why;
+//   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
+//
 // # One seed, one history
 //
 // A history runs inside a synctest bubble, so that its clock is its own. Every access to the API server, to
@@ -28,6 +37,7 @@
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
 //   - no disk is deleted but by DeleteVolume, whoever deletes PersistentVolumes and AzVolumes, and whenever;
 //   - no disk ever shrinks, and at the end each is as its volume says, which asks for nothing more;
+//   - identity: no disk is mounted for another one's volume (mounts.sameDisk);
 //   - never format twice: no filesystem is made on a device that is not blank;
 //   - the world settles: when the faults stop, every volume gets where it is wanted.
 package simulation
