@@ -76,6 +76,9 @@ func (w *world) attachments(volume string) []*apiv1.AzVolumeAttachment {
 // maysMount holds law 2: a kernel mounts only for the node that has the claim.
 func (w *world) maysMount(m *machine, volume string) {
 	v := w.volume(volume)
+	if model := w.model(volume); w.edits && model != nil && model.edited && (v == nil || v.Status.Primary == nil) {
+		return // the claim that it was granted was lost since
+	}
 	if v == nil || v.Status.Primary == nil {
 		w.broken("law 2: %s mounts %s, which has no claim", m.name, volume)
 		return
