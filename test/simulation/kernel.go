@@ -220,10 +220,10 @@ func (k filesystems) Check(context.Context, string, provisioner.Filesystem) erro
 func (k filesystems) Grow(context.Context, string, string) error { return nil }
 
 // Progress implements provisioner.Filesystems.
-func (f filesystems) Progress(string) string { return "" }
+func (k filesystems) Progress(string) string { return "" }
 
 // Stop implements provisioner.Filesystems.
-func (f filesystems) Stop(string) {}
+func (k filesystems) Stop(string) {}
 
 // Stats implements provisioner.Filesystems.
 func (k filesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
