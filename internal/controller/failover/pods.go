@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -37,35 +38,47 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d plan.PodDeleti
 	return nil
 }
 
-// proofs looks the proofs up that a node can no longer write to volumes, from the API server.
+// proofs looks the proofs up that a node can no longer write to volumes, from the API server. Each volume is looked up once, however many pods use it.
 type proofs struct {
 	r *Reconciler
 	o observed
 
 	mu    sync.Mutex
-	known map[string]bool
+	known map[string]*lookup
+}
+
+// lookup is what a look at a volume finds. free and err are set when done is closed.
+type lookup struct {
+	done chan struct{}
+	free bool
+	err  error
 }
 
 func newProofs(r *Reconciler, o observed) *proofs {
-	return &proofs{r: r, o: o, known: map[string]bool{}}
+	return &proofs{r: r, o: o, known: map[string]*lookup{}}
 }
 
+// free says that the node can no longer write to the volume. It does not hold the lock while it looks: an answer that is slow to come holds back no other
+// volume's pods.
 func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	p.mu.Lock()
-	free, is := p.known[volume]
+	found, begun := p.known[volume]
+	if !begun {
+		found = &lookup{done: make(chan struct{}), err: errors.New("the look at the volume was interrupted")}
+		p.known[volume] = found
+	}
 	p.mu.Unlock()
-	if is {
-		return free, nil
+	if !begun {
+		defer close(found.done)
+		found.free, found.err = p.look(ctx, volume)
+		return found.free, found.err
 	}
-	// Not under the lock: an answer that is slow to come holds back no other volume's pods.
-	free, err := p.look(ctx, volume)
-	if err != nil {
-		return false, err
+	select {
+	case <-found.done:
+		return found.free, found.err
+	case <-ctx.Done():
+		return false, fmt.Errorf("wait for the look at volume %s: %w", volume, ctx.Err())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.known[volume] = free
-	return free, nil
 }
 
 func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
