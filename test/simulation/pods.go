@@ -28,10 +28,6 @@ type podModel struct {
 // target is where the volume is published for the pod.
 func (p *podModel) target() string { return "/pods/" + p.name + "/" + p.v.name }
 
-func (p *podModel) key() client.ObjectKey {
-	return client.ObjectKey{Namespace: podNamespace, Name: p.name}
-}
-
 // addPod puts a pod on a node.
 func (w *world) addPod(v *volumeModel, m *machine) {
 	w.podSerial++
