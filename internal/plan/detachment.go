@@ -51,14 +51,15 @@ func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {
 func (s *AttachmentStep) detach(in AttachmentInput) {
 	a := in.Attachment
 	switch {
-	case a.Status.VMID == "" && a.Status.State == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "" && in.Job.Phase == PhaseIdle:
-		// It has no status yet: it was made anew for a disk that Azure has attached, or restored from a backup.
+	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "" && in.Job.Phase == PhaseIdle:
+		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object that was made for a disk that
+		// Azure has attached, or restored without its status, may have been Pending since.
 		s.Start = WorkDetach
 		s.Status.VMID = in.VMID
 		s.Status.State = apiv1.AttachmentDetaching
 		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
 	case a.Status.VMID == "":
-		// Nothing was ever asked of Azure: the VM is recorded before that.
+		// It is not known what Azure could be asked. If the disk is attached nevertheless, the next look at the VM finds it.
 		s.RemoveFinalizer = true
 		s.Reason = ReasonDetached
 	case in.Job.ended(WorkDetach):

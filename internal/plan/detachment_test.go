@@ -211,7 +211,7 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 }
 
 // It was made anew for a disk that Azure has attached, or restored without its status. Were it to go without a detach, the disk would stay attached.
-func TestAnAttachmentWithoutAStatusIsDetachedFromItsNodesVM(t *testing.T) {
+func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		state  apiv1.AttachmentState
@@ -222,7 +222,8 @@ func TestAnAttachmentWithoutAStatusIsDetachedFromItsNodesVM(t *testing.T) {
 		"no status": {"", "/vm/a", "", plan.WorkDetach},
 		"no status, and another attachment names the VM": {"", "/vm/a", "vol-b", plan.WorkNone},
 		"no status, and no VM of the node":               {"", "", "", plan.WorkNone},
-		"a status without a VM: Azure was never asked":   {apiv1.AttachmentPending, "/vm/a", "", plan.WorkNone},
+		// The status was lost after Azure was asked, and the attachment has waited since, as for a disk that is being changed.
+		"a status without a VM": {apiv1.AttachmentPending, "/vm/a", "", plan.WorkDetach},
 	} {
 		a := deleted(newAttachment("a", apiv1.RoleReplica, 0, test.state))
 		step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared})
