@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -146,7 +147,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		case <-serving.Done():
 		}
 	}()
-	if err := runNodeManager(serving, kube, settings, api, report, calls); err != nil {
+	if err := runNodeManager(serving, kube, settings, api, nodes, report, calls); err != nil {
 		return err
 	}
 	if err := report.Leave(context.WithoutCancel(ctx)); err != nil {
@@ -177,7 +178,9 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 }
 
 // runNodeManager runs the parts side by side until ctx ends or one of them fails.
-func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, report *nodereport.Reporter, calls *server.Server) error {
+func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, nodes *node.Server,
+	report *nodereport.Reporter, calls *server.Server,
+) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(), Logger: ctrl.Log,
 		// The parts get their logger from here; they end with the manager.
@@ -193,6 +196,10 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
 		"report":  mgr.Add(report),
 		"calls":   mgr.Add(calls),
+		"formats": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			wait.UntilWithContext(ctx, nodes.ClearFormats, node.ClearInterval)
+			return nil
+		})),
 	}
 	if settings.Register {
 		registration := registrar.New(registrar.Options{

@@ -47,6 +47,9 @@ func Contradicted(a *apiv1.AzVolumeAttachment, vmID string, seen *provisioner.At
 // This is safe. Attaching detaches nothing. No pod uses the volume before the entry says Staged, unless its device was found gone. And the node
 // reads the attachment again between finding a device and using it, and between mounting it and saying Staged: a device that was found under
 // the LUN of before is not used, and a mount of it is taken away.
+//
+// While the volume is Unstaging the disk is attached again as well: the node has to clear a format that was cut short before it lets go, or no node could use
+// the volume any more. What is still mounted then is of a device that is gone for good, and whose path another device may have by now.
 func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
 	switch {
 	case report == nil:
@@ -55,7 +58,7 @@ func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
 		return "the node plug-in has not yet compared its report with the node's mounts"
 	}
 	for _, entry := range report.Status.StagedVolumes {
-		if entry.VolumeName == volume && entry.Phase != apiv1.PhaseStaging {
+		if entry.VolumeName == volume && entry.Phase == apiv1.PhaseStaged {
 			return "the node reports the volume as " + string(entry.Phase)
 		}
 	}

@@ -325,7 +325,7 @@ func TestADiskIsAttachedAgainUnlessItsVolumeIsInUse(t *testing.T) {
 		"a node that has not scanned its mounts": {&apiv1.AzDriverNode{}, false},
 		"a volume that is not in the report":     {report(apiv1.StagedVolume{VolumeName: "other", Phase: apiv1.PhaseStaged}), true},
 		"a volume that is staged":                {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaged}), false},
-		"a volume that is being unstaged":        {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseUnstaging}), false},
+		"a volume that is being unstaged":        {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseUnstaging}), true},
 		"a volume whose device is awaited":       {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaging}), true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
@@ -128,6 +129,11 @@ func (m *machine) startPlugin() {
 	go func() {
 		defer m.w.recovered(plugin.name)
 		_ = report.Start(withActor(ctx, "report"))
+	}()
+	server := m.server
+	go func() {
+		defer m.w.recovered(plugin.name)
+		wait.UntilWithContext(withActor(ctx, "clear formats"), server.ClearFormats, node.ClearInterval)
 	}()
 	synctest.Wait()
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/go-logr/logr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
@@ -230,44 +229,4 @@ func (s *Server) part(ctx context.Context, disk provisioner.Device, partition in
 		return disk, nil
 	}
 	return s.options.Host.Tuner().Partition(ctx, disk.Path, partition)
-}
-
-// undoFormat clears a device on which this node was making a filesystem when it was cut short, so that another
-// node finds it blank. It does so only while the node still has the claim under which
-// it began; otherwise others may have used the device since.
-func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.Record) error {
-	if record.Formatting == nil {
-		return nil
-	}
-	disk, err := volumehandle.Parse(record.VolumeID)
-	if err != nil {
-		return fmt.Errorf("read record of volume %s: %w", name, err)
-	}
-	volume, attachment, err := s.read(ctx, disk)
-	if errors.Is(err, provisioner.NotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	claim := volume.Status.Primary
-	ours := claim != nil && claim.NodeName == s.options.NodeName && claim.State != apiv1.ClaimReleased && claim.Epoch == record.Epoch
-	attached := attachment != nil && attachment.Status.State == apiv1.AttachmentAttached && attachment.Status.LUN != nil
-	log := logr.FromContextOrDiscard(ctx).WithValues("volumeName", name, "epoch", record.Epoch)
-	if !ours || !attached || volume.Status.Filesystem != nil {
-		log.Info("the remains of a format are left alone: the volume has moved on")
-		return nil
-	}
-	device, err := s.findDevice(ctx, volume, *attachment.Status.LUN)
-	if err == nil {
-		device, err = s.part(ctx, device, record.Partition)
-	}
-	if err == nil {
-		err = s.options.Host.Filesystems().Unmake(ctx, device.Path, *record.Formatting)
-	}
-	if errors.Is(err, provisioner.FailedPrecondition) {
-		log.Error(err, "the remains of a format are left alone: the device carries something else")
-		return nil
-	}
-	return err
 }
