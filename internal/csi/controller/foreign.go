@@ -69,6 +69,21 @@ func (s *Server) takeOver(ctx context.Context, handle volumehandle.Handle, node 
 	return s.volume(ctx, handle)
 }
 
+// unpublishUnrecorded removes the primary attachment of a volume whose AzVolume was lost and whose disk is not attached to the node, and waits until it is gone:
+// the attachment reconciler proves that the node let go.
+func (s *Server) unpublishUnrecorded(ctx context.Context, handle volumehandle.Handle, node string) error {
+	a, err := s.attachment(ctx, s.Reader, handle.VolumeName(), node)
+	if err != nil || a == nil || a.Spec.Role != apiv1.RolePrimary {
+		return err
+	}
+	if a.DeletionTimestamp == nil {
+		if err := s.remove(ctx, a); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return s.awaitAttachmentGone(ctx, a)
+}
+
 // attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM, and nil if it says
 // that it is not. Aborted: the node's VM is not known, and may be the one that Azure names.
 func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*plan.Identity, error) {

@@ -6,10 +6,13 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -61,6 +64,25 @@ func TestAVolumeThatIsAttachedNowhereIsNotAdoptedToBeTakenBack(t *testing.T) {
 	must(t, p.Unpublish(t.Context(), controlplane.DiskID("fn-gone"), "fn-a"))
 	if v := p.Volume("fn-idle"); v != nil {
 		t.Errorf("adopted as %+v", v)
+	}
+}
+
+func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("fl-a", "1", vmSize)
+	disk := v1Disk("fl-lost")
+	p.Cloud.AddDisk(disk)
+	handle, err := volumehandle.Parse(disk.ID)
+	must(t, err)
+	volume := handle.VolumeName()
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, "fl-a"), Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fl-a", Role: apiv1.RolePrimary, Epoch: 1},
+	}
+	must(t, p.Client.Create(t.Context(), a))
+	must(t, p.Unpublish(t.Context(), disk.ID, "fl-a"))
+	if err := p.Client.Get(t.Context(), client.ObjectKeyFromObject(a), a); !apierrors.IsNotFound(err) {
+		t.Errorf("got attachment %s, error %v; want no attachment", a.Name, err)
 	}
 }
 

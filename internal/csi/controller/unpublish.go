@@ -103,7 +103,7 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 			v = taken
 		}
 		if v == nil {
-			return nil
+			return s.unpublishUnrecorded(ctx, handle, node)
 		}
 		reader = s.Reader // the cache need not have the attachment yet, and without it nothing would be detached
 	}
