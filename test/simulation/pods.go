@@ -188,7 +188,7 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 		c.w.endPodModel(p)
 	case !p.deleting && (!wanted || dead && waited):
 		c.w.endPodModel(p)
-	case p.deleting && waited && p.m.on && !p.m.kubelet.dead.IsZero():
+	case p.deleting && waited && (p.m.on && !p.m.kubelet.dead.IsZero() || c.w.unrecorded(p)):
 		c.w.note("somebody deletes pod %s by force", p.name)
 		c.w.removePod(p)
 	case !p.deleting && wanted:
@@ -198,6 +198,12 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 		return "" // its successor comes at once
 	}
 	return p.name + " is to end"
+}
+
+// unrecorded says that a pod is on a machine without power and uses a volume whose AzVolume was removed. The V1 driver may have published such a volume, so
+// that the failover leaves the pod alone and says so, and only a person ends it.
+func (w *world) unrecorded(p *podModel) bool {
+	return w.edits && !p.m.on && w.volume(p.v.name) == nil
 }
 
 // podRuns makes a pod on a node, and says why it does not run yet.
