@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -286,12 +287,20 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 		case a.DeletionTimestamp != nil:
 			return a.Name + " is on its way out"
 		case a.Status.State != apiv1.AttachmentAttached:
-			return a.Name + " is " + string(a.Status.State)
+			return a.Name + " is " + string(a.Status.State) + why(a)
 		case a.Spec.Role == apiv1.RolePrimary && (a.Spec.NodeName != v.want || a.Spec.Epoch != claim.Epoch):
 			return a.Name + " is primary"
 		case a.Spec.Role == apiv1.RoleReplica && a.Spec.NodeName == v.want:
 			return a.Name + " is a replica"
 		}
+	}
+	return ""
+}
+
+// why is what an attachment's condition says of its state.
+func why(a *apiv1.AzVolumeAttachment) string {
+	if c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached); c != nil {
+		return ": " + c.Reason + ": " + c.Message
 	}
 	return ""
 }
