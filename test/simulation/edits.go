@@ -126,7 +126,11 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 		return
 	}
 	a = a.DeepCopy()
-	switch n := w.random.IntN(6); {
+	n := w.random.IntN(6)
+	if w.liar != nil && a.Spec.NodeName == w.liar.name && (n == 0 || n == 2 || n == 3) {
+		w.mislaid = true
+	}
+	switch {
 	case n == 0:
 		w.note("somebody removes the attachment %s with its finalizer", a.Name)
 		w.store.Erase(a)

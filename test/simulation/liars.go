@@ -69,6 +69,23 @@ func (w *world) lie() {
 	w.must(w.store.Update(d, true))
 }
 
+// endLies has a person put the liar right whose attachments were edited. Azure is asked nothing in the name of a node that is not believed (ADR 0013): a disk that
+// only Azure's word about the node's VM shows to be attached stays there until the node is believed again.
+func (w *world) endLies() {
+	m := w.liar
+	if m == nil || !w.mislaid {
+		return
+	}
+	w.note("somebody puts %s right", m.name)
+	m.pretends = nil
+	if !m.on {
+		w.power(m)
+		return
+	}
+	m.stopPlugin()
+	m.startPlugin()
+}
+
 // inventedEntry is of a volume that the liar does not hold.
 func (w *world) inventedEntry(v *volumeModel) apiv1.StagedVolume {
 	entry := apiv1.StagedVolume{

@@ -31,6 +31,7 @@ func (w *world) settle() {
 	}
 	w.elect()
 	w.restore()
+	w.endLies()
 	for _, v := range w.volumes {
 		v.want = ""
 		if m := pick(w.random, w.hosts()); m.well() {

@@ -103,6 +103,8 @@ type world struct {
 	faults bool
 	// liar is a machine whose node plug-in lies, the last of machines; nil for none.
 	liar *machine
+	// mislaid says that an edit took away what an attachment to the liar records, which may be the VM that has the disk.
+	mislaid bool
 	// edits says that people restore and edit objects, and editing that they do so just now. moments are those that all can be restored to.
 	edits, editing bool
 	moments        []int64
