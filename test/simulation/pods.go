@@ -200,10 +200,10 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 	return p.name + " is to end"
 }
 
-// unrecorded says that a pod is on a machine without power and uses a volume whose AzVolume was removed. The V1 driver may have published such a volume, so
-// that the failover leaves the pod alone and says so, and only a person ends it.
+// unrecorded says that the failover does not end a pod on a machine without power, because somebody removed what it needs to know (docs/guides/failover.md): the
+// node's AzDriverNode, without which no heartbeat is missed, or the AzVolume. The V1 driver may have published a volume that has none. Only a person ends that pod.
 func (w *world) unrecorded(p *podModel) bool {
-	return w.edits && !p.m.on && w.volume(p.v.name) == nil
+	return w.edits && !p.m.on && (w.volume(p.v.name) == nil || w.report(p.m) == nil)
 }
 
 // podRuns makes a pod on a node, and says why it does not run yet.
