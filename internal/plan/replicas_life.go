@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 const (
@@ -307,10 +308,25 @@ func (s *standing) place(in ReplicasInput, missing int) (decisions []Decision, m
 		oldest := slices.MinFunc(s.failed, func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, ReasonReplicaFailed)...)
 	}
-	if without := len(chosen) - made - going; without > 0 {
+	without := len(chosen) - made - going
+	if shares <= 0 {
+		without += min(s.withoutRoom(), missing-len(chosen))
+	}
+	if without > 0 {
 		decisions = append(decisions, s.leaving[:min(without, len(s.leaving))]...)
 	}
 	return decisions, made, excluded
+}
+
+// withoutRoom counts the replicas that failed for want of room. Each is tried again by itself, but cannot be attached before the disk has a free share.
+func (s *standing) withoutRoom() int {
+	n := 0
+	for _, a := range s.failed {
+		if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
+			n++
+		}
+	}
+	return n
 }
 
 // failures are the nodes to which the disk could not be attached.

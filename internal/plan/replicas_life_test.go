@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 func cordonedFor(d time.Duration) func(*plan.NodeView) {
@@ -42,6 +43,8 @@ func TestReplicaLife(t *testing.T) {
 	replica := func(node string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
 		return newAttachment(node, apiv1.RoleReplica, 0, state)
 	}
+	noRoom := failedSince("c", time.Minute)
+	noRoom.Status.Error.Kind = string(provisioner.InsufficientCapacity)
 	attached, attaching := apiv1.AttachmentAttached, apiv1.AttachmentAttaching
 	three := []plan.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")}
 	withB := func(change ...func(*plan.NodeView)) []plan.NodeView {
@@ -95,6 +98,12 @@ func TestReplicaLife(t *testing.T) {
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"a replica on a lost node stays where no other node can take it": {
 			plan.ReplicasInput{Volume: newVolume(held, tight), Attachments: list(primary, replica("b", attached)), Nodes: withB(lost)[:2]},
+			want{short: true}},
+		"a replica on a lost node gives up the share that a failed one needs": {
+			plan.ReplicasInput{Volume: newVolume(held, tight), Attachments: list(primary, replica("b", attached), noRoom), Nodes: withB(lost)},
+			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
+		"a replica on a lost node does not go for one that failed for another reason": {
+			plan.ReplicasInput{Volume: newVolume(held, tight), Attachments: list(primary, replica("b", attached), failedSince("c", time.Minute)), Nodes: withB(lost)},
 			want{short: true}},
 		"a replica on a lost node goes with all others when none is wanted any more": {
 			plan.ReplicasInput{Volume: newVolume(releasedFor(2 * time.Hour)), Attachments: list(replica("b", attached)), Nodes: withB(lost)},
