@@ -201,10 +201,13 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 }
 
 // unrecorded says that the failover does not end a pod on a machine without power, because somebody removed what it needs to know (docs/guides/failover.md): the
-// node's AzDriverNode, without which no heartbeat is missed, or the AzVolume. The V1 driver may have published a volume that has none. Only a person ends that pod.
+// node's AzDriverNode, or the AzVolume. The V1 driver may have published a volume that has none. Only a person ends that pod.
 func (w *world) unrecorded(p *podModel) bool {
-	return w.edits && !p.m.on && (w.volume(p.v.name) == nil || w.report(p.m) == nil)
+	return w.unreportedLoss(p.m) || w.edits && !p.m.on && w.volume(p.v.name) == nil
 }
+
+// unreportedLoss says that a machine lost its power after somebody deleted its AzDriverNode: no heartbeat is known that could be missed.
+func (w *world) unreportedLoss(m *machine) bool { return w.edits && !m.on && w.report(m) == nil }
 
 // podRuns makes a pod on a node, and says why it does not run yet.
 func (c *cluster) podRuns(v *volumeModel, m *machine) string {

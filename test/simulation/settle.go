@@ -200,7 +200,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 		return ""
 	}
 	delete(v.published, m.name+" ok")
-	if m.on {
+	if m.on || c.w.unreportedLoss(m) {
 		c.w.endPod(m, v)
 	}
 	switch {
