@@ -85,7 +85,7 @@ func (m *machine) holds(path string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.path == path })
+	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.path == path && !m.ended(l) })
 }
 
 // diskAt is what instance metadata says: the disk that Azure has at a LUN, "" for none.
@@ -288,9 +288,7 @@ func (k mounts) Unmount(ctx context.Context, target string) error {
 	if err := k.enter(ctx, "unmount "+volumeAt(target), nil); err != nil {
 		return err
 	}
-	if mount := k.m.mounts[target]; k.m.w.options.Mutant == NoRecord && mount.volume != "" && filepath.Base(target) == stagingName {
-		k.m.w.must(k.m.records.Delete(mount.volume))
-	}
+	k.dropAdopted(target)
 	delete(k.m.mounts, target)
 	return nil
 }

@@ -196,7 +196,7 @@ func (m *machine) writes(volume string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.volume == volume && m.works(l.path) })
+	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.volume == volume && m.works(l.path) && !m.ended(l) })
 }
 
 // look makes the kernel notice what was detached. It is called after each step, so that no detach goes unseen.

@@ -13,7 +13,13 @@ import (
 // filesystem mounted; a volume that another driver staged, of which there is no record.
 
 // leak is a device that a mount namespace on the machine keeps mounted, and can write to.
-type leak struct{ path, volume string }
+type leak struct {
+	path, volume string
+	// ends is when the namespace ends; zero if only a fault, or the end of all faults, ends it.
+	ends time.Time
+}
+
+func (m *machine) ended(l leak) bool { return !l.ends.IsZero() && !l.ends.After(m.w.now()) }
 
 // nodeFault makes one of them.
 func (w *world) nodeFault(m *machine, v *volumeModel) {
@@ -52,7 +58,7 @@ func (m *machine) leakOrNot(v *volumeModel) {
 	for _, target := range m.targets() {
 		if mount := m.mounts[target]; mount.volume == v.name && mount.FSType != "" {
 			m.w.note("a mount namespace on %s keeps %s mounted", m.name, v.name)
-			m.leaks = append(m.leaks, leak{mount.Source, v.name})
+			m.leaks = append(m.leaks, leak{path: mount.Source, volume: v.name})
 			return
 		}
 	}
@@ -69,10 +75,11 @@ func (m *machine) targets() []string {
 }
 
 // forgetRecord makes a volume that is staged one that the V1 driver staged: there is a mount, and the kubelet's file beside it, and no record.
-func (m *machine) forgetRecord(v *volumeModel) {
+// It says whether it did.
+func (m *machine) forgetRecord(v *volumeModel) bool {
 	record, found, err := m.records.Get(v.name)
 	if _, staged := m.mounts[m.staging(v.name)]; err != nil || !found || !staged || record.Block || record.Formatting != nil || !m.on {
-		return
+		return false
 	}
 	m.w.note("%s forgets that it staged %s itself", m.name, v.name)
 	m.stopPlugin()
@@ -83,6 +90,26 @@ func (m *machine) forgetRecord(v *volumeModel) {
 	m.w.must(err)
 	m.w.must(os.WriteFile(file, data, 0o600))
 	m.startPlugin()
+	return true
+}
+
+// adopt has the driver take over what is staged from the V1 driver. The mount namespace of a container that is older than the take-over often keeps a
+// volume mounted, until the container ends.
+func (w *world) adopt() {
+	if !w.adoption {
+		return
+	}
+	for _, m := range w.machines {
+		for _, v := range w.volumes {
+			staged, found := m.mounts[m.staging(v.name)]
+			if !found || !m.forgetRecord(v) || w.random.IntN(4) == 0 {
+				continue
+			}
+			ends := w.now().Add(time.Duration(1+w.random.IntN(60)) * time.Second)
+			w.note("a mount namespace on %s keeps %s mounted until %s", m.name, v.name, ends.Sub(w.began))
+			m.leaks = append(m.leaks, leak{staged.Source, v.name, ends})
+		}
+	}
 }
 
 // overlap has a standby take the lease from a leader that runs on for a while, as it does when it judges the leader's own node lost.

@@ -46,6 +46,7 @@ func (w *world) settle() {
 	w.until("every volume is where it is wanted", patience, cluster.place)
 	w.until("replicas and Azure are as they should be", patience, w.unsettled)
 	w.until("disks are as they were asked for", patience, w.asAsked)
+	w.adopt()
 	for _, v := range w.volumes {
 		v.want, v.wants = "", nil
 	}

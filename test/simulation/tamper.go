@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"path/filepath"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -145,4 +146,15 @@ func (w *world) metadata(diskAt func(context.Context, int32) (string, error)) fu
 		return nil
 	}
 	return diskAt
+}
+
+// dropAdopted deletes the record that a scan or NodeUnstageVolume wrote for a mount at a staging path that had none. Such a record has no epoch.
+func (k kernel) dropAdopted(target string) {
+	mount, found := k.m.mounts[target]
+	if k.m.w.options.Mutant != NoRecord || !found || filepath.Base(target) != stagingName {
+		return
+	}
+	if record, found, err := k.m.records.Get(mount.volume); err == nil && found && record.Epoch == 0 {
+		k.m.w.must(k.m.records.Delete(mount.volume))
+	}
 }
