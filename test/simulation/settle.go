@@ -139,6 +139,7 @@ func (c *cluster) place() string {
 }
 
 func (c *cluster) placeVolume(v *volumeModel) string {
+	c.w.removeAttachmentsOfNoVolume(v)
 	switch {
 	case c.w.kubelets:
 		return c.placePods(v)
@@ -181,6 +182,20 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 		return "not staged on " + v.want
 	}
 	return ""
+}
+
+// removeAttachmentsOfNoVolume is what a person does who has removed the AzVolume of a volume that no pod uses any more (docs/guides/restore.md): without it the
+// driver, which follows the pods, cannot tell which disk an attachment is of, and no publish will adopt the volume.
+func (w *world) removeAttachmentsOfNoVolume(v *volumeModel) {
+	if !w.edits || !w.byPods || v.want != "" || len(v.wants) > 0 || w.volume(v.name) != nil || len(w.podsOf(v)) > 0 {
+		return
+	}
+	for _, a := range w.attachments(v.name) {
+		if a.DeletionTimestamp == nil {
+			w.note("somebody deletes %s", a.Name)
+			w.must(w.store.Delete(a, client.DeleteOptions{}))
+		}
+	}
 }
 
 // takeFrom takes a volume from a node where it is not wanted, or where it is of no use any more.
