@@ -194,7 +194,7 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 	case !p.deleting && wanted:
 		return ""
 	}
-	if p.deleting && wanted {
+	if p.deleting && wanted && !p.m.deadOfV1(p.v) {
 		return "" // its successor comes at once
 	}
 	return p.name + " is to end"
@@ -208,6 +208,15 @@ func (w *world) unrecorded(p *podModel) bool {
 
 // unreportedLoss says that a machine lost its power after somebody deleted its AzDriverNode: no heartbeat is known that could be missed.
 func (w *world) unreportedLoss(m *machine) bool { return w.edits && !m.on && w.report(m) == nil }
+
+// deadOfV1 says that the V1 driver staged a volume and that the device is gone. Such a volume is published as it is (ADR 0015), so that a person waits until the
+// last pod has ended and the kubelet has unstaged the volume (docs/limitations.md).
+func (m *machine) deadOfV1(v *volumeModel) bool {
+	record, found, err := m.records.Get(v.name)
+	m.w.must(err)
+	_, staged := m.mounts[m.staging(v.name)]
+	return found && record.Epoch == 0 && staged && !m.live(m.staging(v.name))
+}
 
 // podRuns makes a pod on a node, and says why it does not run yet.
 func (c *cluster) podRuns(v *volumeModel, m *machine) string {
@@ -227,6 +236,9 @@ func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 	}
 	if c.w.attaching[shareOf(v, m)].is(detachingState) || c.w.beingDeleted(v, m) {
 		return "being detached from " + m.name // a pod that came now would keep it staged, and so for ever
+	}
+	if m.deadOfV1(v) {
+		return "being unstaged from " + m.name
 	}
 	if !c.w.takesPods(m) {
 		return m.name + " takes no pods"
