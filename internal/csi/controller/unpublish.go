@@ -118,6 +118,16 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 	if err != nil {
 		return err
 	}
+	if !holder && a != nil && a.Spec.Epoch > epochOf(v) {
+		// The attachment is of a claim that the AzVolume has lost, or that was made after it was read. A proof under a claim that is held would keep the node from
+		// the volume for as long as it holds it.
+		if err := s.refresh(ctx, handle, v); err != nil {
+			return err
+		}
+		if holder, err = s.startRelease(ctx, handle, v, node); err != nil {
+			return err
+		}
+	}
 	if holder {
 		crashpoint.At("unpublish-releasing-seen")
 		if a, err = s.finishRelease(ctx, handle, v, node, a); err != nil {
