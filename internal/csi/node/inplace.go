@@ -120,8 +120,14 @@ func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record
 	case attachment == nil || attachment.Status.State != apiv1.AttachmentAttached || attachment.Status.LUN == nil:
 		return "", "its disk is not attached", nil
 	}
-	found, err := s.options.Host.Devices().Find(ctx, *attachment.Status.LUN)
-	if err != nil {
+	round, cancel := context.WithTimeout(ctx, rereadInterval)
+	defer cancel()
+	found, err := s.options.Host.Devices().Find(round, *attachment.Status.LUN)
+	switch {
+	case err != nil && ctx.Err() == nil && round.Err() != nil:
+		// To be staged in place, which says in the report that the volume waits for its disk: then the controller attaches it again.
+		return "", fmt.Sprintf("there is no device at LUN %d", *attachment.Status.LUN), nil
+	case err != nil:
 		return "", "", fmt.Errorf("find device of volume %s: %w", record.VolumeName, err)
 	}
 	if found, err = s.part(ctx, found, record.Partition); err != nil {

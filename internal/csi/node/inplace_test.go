@@ -133,25 +133,40 @@ func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 // The disk was detached by hand beneath a pod. Its successor is not given the dead mount; the report says that the volume waits for its device, so that the
 // controller attaches the disk again, under another LUN.
 func TestADeviceThatIsGoneIsStagedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		host := newMemoryHost()
-		m := newMachine(t, host, t.TempDir(), quiet)
-		m.publish(nil)
-		s := m.start()
-		m.must(m.stage(s, mountCapability("ext4")))
-		host.detach()
-		result := make(chan error, 1)
-		go func() { result <- m.publishNext(s, mountCapability("ext4")) }()
-		for entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging; entry = m.entry() {
-			time.Sleep(time.Second)
+	for kind, capability := range kindsOfVolume() {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { stagedAgainUnderAnotherLUN(t, capability) })
+		})
+	}
+}
+
+func stagedAgainUnderAnotherLUN(t *testing.T, capability *csi.VolumeCapability) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(nil)
+	s := m.start()
+	m.must(m.stage(s, capability))
+	host.detach()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	result := make(chan error, 1)
+	go func() {
+		_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+			VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.target() + "-next", VolumeCapability: capability,
+		})
+		result <- err
+	}()
+	for entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging; entry = m.entry() {
+		if time.Sleep(time.Second); ctx.Err() != nil {
+			t.Fatalf("the entry is %+v after a minute, want the phase Staging; NodePublishVolume: %v", entry, <-result)
 		}
-		host.attach("/dev/sdd", lun+1)
-		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) })
-		m.must(<-result)
-		if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
-			t.Errorf("the pod got %s, want /dev/sdd", got)
-		}
-	})
+	}
+	host.attach("/dev/sdd", lun+1)
+	m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) })
+	m.must(<-result)
+	if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
+		t.Errorf("the pod got %s, want /dev/sdd", got)
+	}
 }
 
 func TestAFilesystemThatHasShutDownIsMountedAgainWhenItsPodsHaveEnded(t *testing.T) {
