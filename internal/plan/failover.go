@@ -211,7 +211,8 @@ func (f *failover) taints() {
 	back := f.alive && NodeReady(n)
 	quarantined := hasTaint(n, apiv1.TaintNodeLost)
 	switch {
-	case !quarantined && concerns && !f.alive:
+	case !quarantined && (concerns && !f.alive || len(f.decided) > 0):
+		// Also on a node that is back: a pod that came now would be deleted, and as long as pods come Kubernetes does not unpublish the volume.
 		f.step.Quarantine = TaintAdd
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove

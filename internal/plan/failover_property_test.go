@@ -119,7 +119,7 @@ func TestFailoverLaws(t *testing.T) {
 				t.Fatalf("%s is in use: %s", v.Volume.Name, line)
 			}
 		}
-		if in.Verdict.State == plan.Alive && in.Heard && (step.Quarantine == plan.TaintAdd || step.OutOfService == plan.TaintAdd) {
+		if in.Verdict.State == plan.Alive && in.Heard && (step.Quarantine == plan.TaintAdd && len(decided) == 0 || step.OutOfService == plan.TaintAdd) {
 			t.Fatalf("a node that is alive is tainted: %s", line)
 		}
 		if step.OutOfService == plan.TaintAdd && (!in.OutOfServiceTaint || in.Verdict.State != plan.Down && in.Verdict.State != plan.NodeLost) {
