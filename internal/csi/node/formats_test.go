@@ -16,10 +16,10 @@ func cutShort(t *testing.T) (*machine, *memoryHost) {
 		m.publish(nil)
 		s := m.start()
 		at, err := k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
-		switch {
-		case at == "inside mkfs":
+		switch at {
+		case "inside mkfs":
 			return m, host
-		case at == "":
+		case "":
 			t.Fatalf("NodeStageVolume made no filesystem: %v", err)
 		}
 	}
