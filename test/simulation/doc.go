@@ -16,6 +16,9 @@
 //   - faults of nodes: a disk is detached by hand and its LUN becomes another disk's, a mount namespace keeps a mount, a volume has no record (nodefaults.go);
 //   - liars: somebody with a node's token writes what they like into its AzDriverNode (liars.go);
 //   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why;
+//   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
+//     driver staged while a mount namespace holds it, a machine that was fenced comes back without a reboot, a pod is given up while its volume is being
+//     staged and requests fail, a call to stage a volume comes after the proof;
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history

@@ -45,12 +45,12 @@ const (
 	behaviourOverlap  = "overlap"
 	behaviourLiars    = "liars"
 	behaviourEdits    = "edits"
-	behaviourAdoption = "adoption"
+	behaviourScenes   = "scenes"
 )
 
 // Behaviours are the names of what can be left out, to see what a history depends on.
 func Behaviours() []string {
-	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourAdoption}
+	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes}
 }
 
 // has says that the history has a behaviour: those whose seed is at most a share when divided by a number of their own.
@@ -127,7 +127,7 @@ func newWorld(seed uint64, options Options) *world {
 	scheme := scheme()
 	w.kubelets, w.attaching = w.has(behaviourKubelets, 7, 3), map[share]*attaching{}
 	w.faults, w.overlaps = w.has(behaviourFaults, 11, 3), w.has(behaviourOverlap, 1, 1)
-	w.edits, w.adoption = w.has(behaviourEdits, 17, 4), w.has(behaviourAdoption, 19, 3)
+	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

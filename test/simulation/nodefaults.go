@@ -93,25 +93,6 @@ func (m *machine) forgetRecord(v *volumeModel) bool {
 	return true
 }
 
-// adopt has the driver take over what is staged from the V1 driver. The mount namespace of a container that is older than the take-over often keeps a
-// volume mounted, until the container ends.
-func (w *world) adopt() {
-	if !w.adoption {
-		return
-	}
-	for _, m := range w.machines {
-		for _, v := range w.volumes {
-			staged, found := m.mounts[m.staging(v.name)]
-			if !found || !m.forgetRecord(v) || w.random.IntN(4) == 0 {
-				continue
-			}
-			ends := w.now().Add(time.Duration(1+w.random.IntN(60)) * time.Second)
-			w.note("a mount namespace on %s keeps %s mounted until %s", m.name, v.name, ends.Sub(w.began))
-			m.leaks = append(m.leaks, leak{staged.Source, v.name, ends})
-		}
-	}
-}
-
 // overlap has a standby take the lease from a leader that runs on for a while, as it does when it judges the leader's own node lost.
 func (w *world) overlap() {
 	old := w.leader()

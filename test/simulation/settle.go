@@ -46,12 +46,13 @@ func (w *world) settle() {
 	w.until("every volume is where it is wanted", patience, cluster.place)
 	w.until("replicas and Azure are as they should be", patience, w.unsettled)
 	w.until("disks are as they were asked for", patience, w.asAsked)
-	w.adopt()
+	w.playUsed(cluster)
 	for _, v := range w.volumes {
 		v.want, v.wants = "", nil
 	}
 	w.note("nothing is wanted any more")
 	w.until("every volume is released", patience, cluster.place)
+	w.playUnused(cluster)
 	for _, v := range w.volumes {
 		w.releasePersistentVolume(v)
 	}

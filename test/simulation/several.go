@@ -112,6 +112,7 @@ func (c *cluster) clear(v *volumeModel, m *machine) string {
 		return "" // what is being taken away there is given again
 	}
 	delete(v.published, m.name+" ok")
+	c.lateCall(v, m)
 	if m.on {
 		c.w.endPod(m, v)
 	}

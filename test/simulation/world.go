@@ -101,8 +101,8 @@ type world struct {
 	attaching map[share]*attaching
 	// faults says that disks are detached by hand, that mounts leak, and that volumes have no records.
 	faults bool
-	// adoption says that the driver takes over volumes that the V1 driver has staged.
-	adoption bool
+	// scenes says that what seldom comes up by chance is played after the faults have stopped.
+	scenes bool
 	// liar is a machine whose node plug-in lies, the last of machines; nil for none.
 	liar *machine
 	// mislaid says that an edit took away what an attachment to the liar records, which may be the VM that has the disk.
