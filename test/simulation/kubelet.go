@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -309,6 +310,7 @@ func (k *kubelet) run(l *localVolume, steps ...step) {
 			l.failures = 0
 		}
 	}()
+	synctest.Wait()
 }
 
 // failed has the kubelet wait, longer each time.
