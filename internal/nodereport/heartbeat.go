@@ -146,7 +146,7 @@ func (r *Reporter) stamped(condition metav1.Condition) metav1.Condition {
 
 // lookUpReplication reads the staged volumes whose number of replicas is not known, or was read long ago.
 func (r *Reporter) lookUpReplication(ctx context.Context) {
-	for _, name := range r.stagedVolumes(ctx) {
+	for _, name := range r.stagedVolumes() {
 		r.mu.Lock()
 		known, found := r.replicated[name]
 		r.mu.Unlock()
@@ -163,13 +163,10 @@ func (r *Reporter) lookUpReplication(ctx context.Context) {
 	}
 }
 
-func (r *Reporter) stagedVolumes(ctx context.Context) []string {
-	select {
-	case r.writing <- struct{}{}:
-	case <-ctx.Done():
-		return nil
-	}
-	defer func() { <-r.writing }()
+// stagedVolumes are the volumes of the report. It does not wait for a write that is under way, which takes of the time that the heartbeat has.
+func (r *Reporter) stagedVolumes() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	volumes := make([]string, 0, len(r.staged))
 	for _, entry := range r.staged {
 		volumes = append(volumes, entry.VolumeName)

@@ -47,7 +47,7 @@ type Reporter struct {
 	// scanned is when this process looked at the node's mounts, once it has written what it found; zero before.
 	scanned metav1.MicroTime
 	// staged are the entries, as this process last wrote them. From the first write on they go before those of the object, which
-	// others can change: by an edit, or by restoring an older version.
+	// others can change: by an edit, or by restoring an older version. A change takes writing and mu, a look takes either.
 	staged []apiv1.StagedVolume
 	// forgotten are volumes whose entries are to go, since the last write.
 	forgotten map[string]bool
@@ -149,7 +149,7 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 		if apiequality.Semantic.DeepEqual(next.Status, r.last.Status) {
 			if fresh {
 				// An earlier write that seemed to fail may have written this.
-				r.staged = next.DeepCopy().Status.StagedVolumes
+				r.setStaged(next)
 				return nil
 			}
 			r.last = nil
@@ -179,11 +179,18 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 		close(r.written)
 	}
 	r.scanned = scanned
-	r.staged = next.DeepCopy().Status.StagedVolumes
+	r.setStaged(next)
 	clear(r.forgotten)
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return true, nil
+}
+
+// setStaged keeps the entries of a report that the API server has. The caller holds writing.
+func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.staged = written.DeepCopy().Status.StagedVolumes
 }
 
 // load reads the object, makes it if it is missing, and brings its spec up to date.

@@ -1,11 +1,14 @@
 package simulation
 
 import (
+	"context"
 	"slices"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
@@ -135,4 +138,17 @@ func (w *world) outOfService(m *machine) bool {
 
 func (s attachState) String() string {
 	return [...]string{"attaching", "attached", "detaching"}[s]
+}
+
+// publisher names the node of each call, because the driver makes those for a volume of several nodes beside each other.
+type publisher struct{ *csicontroller.Server }
+
+// ControllerPublishVolume implements attachdetach.Publisher.
+func (p publisher) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	return p.Server.ControllerPublishVolume(withActor(ctx, actorOf(ctx)+r.GetNodeId()), r)
+}
+
+// ControllerUnpublishVolume implements attachdetach.Publisher.
+func (p publisher) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	return p.Server.ControllerUnpublishVolume(withActor(ctx, actorOf(ctx)+r.GetNodeId()), r)
 }

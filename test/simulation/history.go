@@ -114,8 +114,7 @@ func Run(seed uint64, options Options) Result {
 		m.stopPlugin()
 	}
 	// What is left are calls that wait for their context, and they are short.
-	time.Sleep(time.Minute)
-	synctest.Wait()
+	w.pass(time.Minute)
 	w.must(os.RemoveAll(w.directory()))
 	return Result{Violation: w.violation, Steps: w.steps, Lasted: w.now().Sub(w.began), History: w.trace}
 }

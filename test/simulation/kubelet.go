@@ -97,6 +97,7 @@ func (k *kubelet) halt() {
 	for _, l := range k.volumes {
 		l.busy = false
 	}
+	synctest.Wait()
 }
 
 // die ends the kubelet beside a node plug-in that lives.

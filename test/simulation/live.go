@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"math/rand/v2"
-	"testing/synctest"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -33,9 +32,7 @@ func (w *world) live() {
 			w.step()
 		}
 		if w.random.IntN(4) == 0 {
-			time.Sleep(time.Duration(w.random.IntN(4000)) * time.Millisecond)
-			synctest.Wait()
-			w.azure.changed = true
+			w.pass(time.Duration(w.random.IntN(4000)) * time.Millisecond)
 			w.check()
 		}
 	}

@@ -137,7 +137,7 @@ func (p *process) start() error {
 		drivernode.New(drivernode.Options{Client: p.client, Reader: reader, Cloud: cloud, Clock: bubbleClock, Workers: workers}),
 	}
 	if w.byPods {
-		p.setUps = append(p.setUps, attachdetach.New(attachdetach.Options{Client: p.client, Reader: reader, Publisher: p.csi, Events: silence{}, Clock: bubbleClock, DriverName: driverName}))
+		p.setUps = append(p.setUps, attachdetach.New(attachdetach.Options{Client: p.client, Reader: reader, Publisher: publisher{p.csi}, Events: silence{}, Clock: bubbleClock, DriverName: driverName}))
 	} else {
 		p.setUps = append(p.setUps, inuse.New(inuse.Options{Client: p.client, Reader: reader, DriverName: driverName, Workers: workers}))
 	}

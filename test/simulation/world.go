@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -71,6 +72,9 @@ type access struct {
 	// ready says that it can happen; nil for always.
 	ready  func() bool
 	resume chan verdict
+	// arrived is the step in which it began to wait, twins are accesses that nothing tells apart from it.
+	arrived int
+	twins   []*access
 }
 
 // world is everything in one history.
@@ -149,13 +153,17 @@ func (w *world) broken(format string, args ...any) {
 
 // yield waits until the access may happen, and says how it does. It does not return to those who are killed.
 func (w *world) yield(ctx context.Context, a *access) verdict {
-	if a.by.dead {
-		runtime.Goexit()
-	}
 	a.resume = make(chan verdict)
 	w.mu.Lock()
-	w.waiting = append(w.waiting, a)
+	a.arrived, a.twins = w.steps, nil
+	dead := a.by.dead
+	if !dead {
+		w.waiting = append(w.waiting, a)
+	}
 	w.mu.Unlock()
+	if dead {
+		runtime.Goexit()
+	}
 	select {
 	case v := <-a.resume:
 		if v == die {
@@ -171,24 +179,34 @@ func (w *world) yield(ctx context.Context, a *access) verdict {
 	}
 }
 
-func (w *world) forget(a *access) {
+// forget takes an access out of those that wait, and says whether it was there.
+func (w *world) forget(a *access) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before := len(w.waiting)
 	w.waiting = slices.DeleteFunc(w.waiting, func(other *access) bool { return other == a })
+	return len(w.waiting) < before
 }
 
-// accesses are those that wait, in an order that does not depend on how goroutines were scheduled.
+// accesses are those that wait, in an order that does not depend on how goroutines were scheduled. Those of one name that came in one step are
+// one choice: which of them is which would be Go's to decide.
 func (w *world) accesses() []*access {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := slices.Clone(w.waiting)
 	slices.SortStableFunc(all, func(a, b *access) int {
-		if d := strings.Compare(a.by.name, b.by.name); d != 0 {
-			return d
-		}
-		return strings.Compare(a.what, b.what)
+		return cmp.Or(strings.Compare(a.by.name, b.by.name), strings.Compare(a.what, b.what), a.arrived-b.arrived)
 	})
-	return all
+	var told []*access
+	for _, a := range all {
+		a.twins = nil
+		if n := len(told); n > 0 && told[n-1].by == a.by && told[n-1].what == a.what && told[n-1].arrived == a.arrived {
+			told[n-1].twins = append(told[n-1].twins, a)
+			continue
+		}
+		told = append(told, a)
+	}
+	return told
 }
 
 func (w *world) possible(a *access) bool {
@@ -203,10 +221,14 @@ func (w *world) possible(a *access) bool {
 
 // let opens the gate for an access.
 func (w *world) let(a *access, v verdict) {
-	w.forget(a)
-	w.note("%s: %s%s", a.by.name, a.what, v)
-	a.resume <- v
-	synctest.Wait()
+	for _, a := range append([]*access{a}, a.twins...) {
+		if !w.forget(a) {
+			continue // its twin ended it
+		}
+		w.note("%s: %s%s", a.by.name, a.what, v)
+		a.resume <- v
+		synctest.Wait()
+	}
 }
 
 func (w *world) verdictFor(a *access) verdict {
@@ -254,6 +276,14 @@ func (w *world) pause(idle bool) {
 	if idle {
 		d = time.Duration(100+w.random.IntN(900)) * time.Millisecond
 	}
+	w.pass(d)
+}
+
+// pass lets time pass. The lock orders what was done before it with what goroutines do that a timer wakes.
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	w.azure.changed = true
+	w.mu.Unlock()
 	time.Sleep(d)
 	synctest.Wait()
 	w.azure.changed = true
