@@ -9,10 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 )
 
 const (
@@ -250,14 +247,8 @@ func outlives(ctx context.Context, t *bench) error {
 		return err
 	}
 	err = await(ctx, "the driver has forgotten the volume", func(ctx context.Context) error {
-		list, err := t.dyn.Resource(azVolumes).Namespace(cluster.DriverNamespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			if disk, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "disk", "name"); disk == old.Name {
-				return fmt.Errorf("AzVolume %s is still there", list.Items[i].GetName())
-			}
+		if volume, err := t.azVolumeOf(ctx, old); err != nil || volume != "" {
+			return errors.Join(err, check(volume == "", "AzVolume %s is still there", volume))
 		}
 		return nil
 	})

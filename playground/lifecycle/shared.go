@@ -166,8 +166,12 @@ func movesToTheReplica(ctx context.Context, t *bench) error {
 // awaitReplica waits until the volume has a replica that is attached.
 func (t *bench) awaitReplica(ctx context.Context, pv *corev1.PersistentVolume) (replica *unstructured.Unstructured, err error) {
 	return replica, await(ctx, "the volume has a replica", func(ctx context.Context) error {
+		volume, err := t.azVolumeOf(ctx, pv)
+		if err != nil {
+			return err
+		}
 		list, err := t.dyn.Resource(azAttachments).Namespace(cluster.DriverNamespace).List(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("spec.volumeName", pv.Name).String(),
+			FieldSelector: fields.OneTermEqualSelector("spec.volumeName", volume).String(),
 		})
 		if err != nil {
 			return err
@@ -181,6 +185,17 @@ func (t *bench) awaitReplica(ctx context.Context, pv *corev1.PersistentVolume) (
 		}
 		return fmt.Errorf("it has %d attachments, and none is", len(list.Items))
 	})
+}
+
+// azVolumeOf returns the name of the AzVolume of a volume whose disk has the name of its PersistentVolume; "" if there is none.
+func (t *bench) azVolumeOf(ctx context.Context, pv *corev1.PersistentVolume) (string, error) {
+	list, err := t.dyn.Resource(azVolumes).Namespace(cluster.DriverNamespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.disk.name", pv.Name).String(),
+	})
+	if err != nil || len(list.Items) == 0 {
+		return "", err
+	}
+	return list.Items[0].GetName(), nil
 }
 
 func specOf(o *unstructured.Unstructured, field string) string {
