@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,8 +35,8 @@ type Process struct {
 	starts int
 }
 
-// lostLease is how a program's log ends that gave up because its lease was not renewed in time.
-const lostLease = "leader election lost"
+// lostLease is how a program's log ends that gave up because its lease was not renewed in time, or because another program has taken it.
+var lostLease = []string{"leader election lost", "has taken the lease of the leader from this controller"}
 
 // newProcess describes a process; ready returns nil once the process answers.
 func newProcess(name, logDir, path string, args []string, ready func(context.Context) error) *Process {
@@ -85,7 +86,7 @@ func (p *Process) launchLocked() error {
 func (p *Process) restartIfLeaseLost(run *exec.Cmd) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == run && p.ending != run && strings.HasSuffix(strings.TrimSpace(tail(p.log)), lostLease) {
+	if p.cmd == run && p.ending != run && endsWith(tail(p.log), lostLease) {
 		_ = p.launchLocked()
 	}
 }
@@ -193,4 +194,9 @@ func tail(path string) string {
 		raw = raw[len(raw)-limit:]
 	}
 	return string(raw)
+}
+
+func endsWith(text string, endings []string) bool {
+	text = strings.TrimSpace(text)
+	return slices.ContainsFunc(endings, func(ending string) bool { return strings.HasSuffix(text, ending) })
 }
