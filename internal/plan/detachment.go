@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,15 +217,19 @@ func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, 
 	return ""
 }
 
-// Suspects sorts the VMs that have a disk, for the fence of a node of which it is not known to which VM the disk was attached, or not for certain. attachments
-// are those of the volume, and nodes the identities of all nodes by name, both read from the API server after the disk: an attachment names its VM before Azure is asked.
+// Suspects returns the VMs from which a fence has to detach a disk by force, for a node whose attachment does not say for certain to which VM the disk was attached.
+// attachedTo are the VMs that Azure lists for the disk. attachments are those of the volume, and nodes the identities of all nodes by name, both read from the API
+// server after the disk: an attachment names its VM before Azure is asked.
 //
-//	the VM that the node is                          cut: the disk has to be cut off there
+//	the VM that the node is                          cut
 //	… and an attachment of another node names it     contested: nothing is cut off for one of two that name a VM, and there is no proof either
 //	one that an attachment of another node names     nothing to do with this node
-//	that of another node, without an attachment      contested by that node. Its own report decides as what that attachment is made anew (see Remade),
+//	that of another node, without an attachment      contested by that node. Its own report decides as what that attachment is made again (see Remade),
 //	                                                 and then it is the case above
-//	any other                                        cut: it may be the node's, of which nothing else is left
+//	any other                                        cut: it may be the node's, and no other trace of the node is left
+//
+// The VM that the node is is also cut where Azure does not list it: an attach that was asked for before the attachment lost its status may still be under way, and
+// ends before the forced detach does. It is not where the node's attachment names another VM, or another node's attachment names this one.
 func Suspects(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes map[string]Identity) (cut []string, contested string) {
 	owners := map[string]string{}
 	for name, id := range nodes {
@@ -233,12 +238,7 @@ func Suspects(attachedTo []string, node string, attachments []*apiv1.AzVolumeAtt
 		}
 	}
 	for _, vm := range attachedTo {
-		owner, named := owners[strings.ToLower(vm)], ""
-		for _, a := range attachments {
-			if a.Spec.NodeName != node && strings.EqualFold(a.Status.VMID, vm) {
-				named = a.Spec.NodeName
-			}
-		}
+		owner, named := owners[strings.ToLower(vm)], namedByAnother(vm, node, attachments)
 		switch {
 		case owner == node && named != "":
 			contested = named
@@ -249,7 +249,23 @@ func Suspects(attachedTo []string, node string, attachments []*apiv1.AzVolumeAtt
 			contested = owner
 		}
 	}
+	own := nodes[node].VMID
+	listed := slices.ContainsFunc(attachedTo, func(vm string) bool { return strings.EqualFold(vm, own) })
+	elsewhere := slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node && OfAnotherVM(a, own) })
+	if own != "" && !listed && !elsewhere && namedByAnother(own, node, attachments) == "" {
+		cut = append(cut, own)
+	}
 	return cut, contested
+}
+
+// namedByAnother returns another node whose attachment names a VM; "" if there is none.
+func namedByAnother(vm, node string, attachments []*apiv1.AzVolumeAttachment) string {
+	for _, a := range attachments {
+		if a.Spec.NodeName != node && strings.EqualFold(a.Status.VMID, vm) {
+			return a.Spec.NodeName
+		}
+	}
+	return ""
 }
 
 func (s *AttachmentStep) prove(in AttachmentInput, kind apiv1.ProofKind, message string) {

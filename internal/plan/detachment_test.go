@@ -153,7 +153,13 @@ func TestSuspects(t *testing.T) {
 		"that of a node without an attachment":                 {[]string{"/vm/c"}, list(to("a", "")), is("b", "/vm/b", "c", "/VM/c"), nil, "c"},
 		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, list(to("a", ""), to("b", "")), is("b", "/vm/b"), nil, "b"},
 		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, list(to("a", ""), to("b", "/vm/b")), is("a", "/vm/a", "b", "/vm/b"), []string{"/vm/x", "/vm/a", "/vm/y"}, ""},
-		"some of which are a node's without an attachment": {[]string{"/vm/x", "/vm/c"}, list(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
+		// An attach that was asked for before the attachment lost its status may be under way, and Azure does not list the disk at the VM yet.
+		"the node's VM, which does not have the disk":                      {nil, list(to("a", "")), is("a", "/vm/a"), []string{"/vm/a"}, ""},
+		"the node's VM, also when there is no attachment":                  {nil, nil, is("a", "/vm/a"), []string{"/vm/a"}, ""},
+		"the node's VM, after those that have the disk":                    {[]string{"/vm/x"}, list(to("a", "")), is("a", "/vm/a"), []string{"/vm/x", "/vm/a"}, ""},
+		"the node's VM without the disk, which another's attachment names": {nil, list(to("a", ""), to("b", "/VM/A")), is("a", "/vm/a"), nil, ""},
+		"the node's VM without the disk, which was attached to another VM": {nil, list(to("a", "/vm/x"), to("b", "/vm/x")), is("a", "/vm/a"), nil, ""},
+		"some of which are a node's without an attachment":                 {[]string{"/vm/x", "/vm/c"}, list(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

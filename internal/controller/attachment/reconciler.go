@@ -386,11 +386,9 @@ func (r *Reconciler) fence(in plan.AttachmentInput, vmID, token string) work.Fun
 	})
 }
 
-// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see plan.Suspects.
+// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see plan.Suspects. Where the providerID of the
+// Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
 func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
-	if len(attachedTo) == 0 {
-		return nil, nil
-	}
 	attachments, err := r.attachmentsNow(ctx, a)
 	if err != nil {
 		return nil, err
@@ -398,6 +396,13 @@ func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	nodes, err := nodeidentity.All(ctx, r.Reader, a.Namespace)
 	if err != nil {
 		return nil, err
+	}
+	node := &corev1.Node{}
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Node %s: %w", a.Spec.NodeName, err)
+	}
+	if vm := plan.ProviderVM(node); vm != "" {
+		nodes[a.Spec.NodeName] = plan.Identity{Name: a.Spec.NodeName, VMID: vm}
 	}
 	cut, contested := plan.Suspects(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {

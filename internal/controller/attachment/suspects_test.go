@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,6 +69,18 @@ type shelf struct {
 	client.Reader
 	attachments []apiv1.AzVolumeAttachment
 	nodes       []apiv1.AzDriverNode
+	// vms are the VMs that the providerIDs of Nodes name, by node.
+	vms map[string]string
+}
+
+func (s shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	node, isNode := into.(*corev1.Node)
+	vm, found := s.vms[key.Name]
+	if !isNode || !found {
+		return apierrors.NewNotFound(corev1.Resource("nodes"), key.Name)
+	}
+	node.Name, node.Spec.ProviderID = key.Name, "azure://"+vm
+	return nil
 }
 
 func (s shelf) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
@@ -96,5 +111,52 @@ func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
 	r.Reader = api
 	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
 		t.Errorf("when its attachment was made anew: cut %q, %v", cut, err)
+	}
+}
+
+// An attachment lost its status while Azure attached the disk, and the AzDriverNode was gone. Azure listed the disk at no VM, which was taken for the proof, and
+// then the attach ended.
+func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
+	t.Parallel()
+	const otherVM = compute + "virtualMachines/other"
+	token := func(t *testing.T, cloud *fake.Cloud, disk string) string {
+		cloud.AddVM(provisioner.Instance{ID: otherVM, Size: "Standard_M128s", DataDisks: []provisioner.Attachment{{DiskID: disk}}})
+		op, err := cloud.Attachments().ForceDetach(t.Context(), otherVM, disk)
+		if err == nil {
+			err = op.Wait(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return op.Token()
+	}
+	for name, resume := range map[string]func(t *testing.T, cloud *fake.Cloud, disk string) string{
+		"a first try": func(*testing.T, *fake.Cloud, string) string { return "" },
+		// The token that is recorded is that of the last forced detach, of whichever VM.
+		"after the forced detach from another VM": token,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cloud := fake.New(fake.Options{Latency: fake.Latency{Attach: 12 * time.Second, ForceDetach: 8 * time.Second}})
+				disk := compute + "disks/pvc-0"
+				cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
+				cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
+				a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
+				r := &Reconciler{Options: Options{Reader: shelf{vms: map[string]string{"a": lostVM}, attachments: []apiv1.AzVolumeAttachment{*a}}}, disks: newDiskWork(cloud)}
+				in := plan.AttachmentInput{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
+				token := resume(t, cloud, disk)
+				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: lostVM, DiskID: disk, Shared: true}); err != nil {
+					t.Fatal(err)
+				}
+				truth, err := r.fence(in, "", token)(t.Context(), func(provisioner.Operation) {})
+				if err != nil || truth != (plan.Truth{}) {
+					t.Errorf("got %+v, %v; want the proof that the disk is attached to no VM of the node's", truth, err)
+				}
+				time.Sleep(time.Minute)
+				if got, _ := cloud.Attachments().List(t.Context(), lostVM); len(got) > 0 {
+					t.Errorf("got %+v at the VM a minute after the proof, want no disk", got)
+				}
+			})
+		})
 	}
 }

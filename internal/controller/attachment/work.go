@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -112,8 +113,9 @@ func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accept
 	return truth, first(ended, err, "detach disk by force")
 }
 
-// fenceByDisk is the fence of a node of which it is not recorded to which VM the disk was attached. suspects says, of the VMs that Azure says have it, from which it
-// has to be cut off; also from one that is down: nobody would know of it when it comes back.
+// fenceByDisk is the fence of a node of which it is not recorded to which VM the disk was attached. suspects returns the VMs from which the disk has to be cut off,
+// given those that Azure lists. The disk is cut off from a VM that is down as well: no attachment would name that VM when it starts again. An earlier forced detach
+// is resumed only at a VM that has the disk: it may have been another VM's, and would say nothing of an attach that is under way.
 func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
 		disk, err := d.cloud.Disks().Get(ctx, diskID)
@@ -128,7 +130,11 @@ func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Co
 			return plan.Truth{}, err
 		}
 		for _, vm := range vms {
-			if truth, err := d.cutOff(ctx, diskID, vm, token, accepted); err != nil || truth.Attached {
+			resume := ""
+			if slices.ContainsFunc(disk.AttachedTo, func(listed string) bool { return strings.EqualFold(listed, vm) }) {
+				resume = token
+			}
+			if truth, err := d.cutOff(ctx, diskID, vm, resume, accepted); err != nil || truth.Attached {
 				return truth, err
 			}
 		}
