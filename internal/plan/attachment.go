@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -119,6 +120,13 @@ func (s *AttachmentStep) attach(in AttachmentInput) {
 		s.attachRunning(in)
 		return
 	}
+	if a.Status.State == apiv1.AttachmentAttached && a.Status.VMID == "" {
+		// The status was edited, or written after it had been lost. Without the VM nothing can compare the LUN with what Azure lists. To attach a disk that
+		// is attached changes nothing.
+		s.Status.LUN = nil
+		s.pending(in, ReasonVMUnrecorded, "the status says Attached and names no VM; the disk is attached again to record the VM and the LUN")
+		return
+	}
 	if a.Status.State == apiv1.AttachmentAttached {
 		s.attached(in, a.Status.LUN)
 		return
@@ -201,6 +209,7 @@ func keep(recorded, current *apiv1.Operation) *apiv1.Operation {
 func (s *AttachmentStep) attachEnded(in AttachmentInput) {
 	truth := in.Job.Truth
 	if truth.Attached && !truth.Detaching {
+		s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost since the VM was recorded
 		s.attached(in, &truth.LUN)
 		return
 	}

@@ -142,6 +142,40 @@ func TestAttachedStatusIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
+// The status was lost during the attach, and the attachment said Attached without naming a VM. Nothing compared its LUN with what Azure lists any more, and a node
+// waited for a device under a LUN where the disk no longer was.
+func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
+	t.Parallel()
+	unnamed := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		a := newAttachment("a", apiv1.RolePrimary, 2, state)
+		a.Status.VMID, a.Status.LUN = "", new(int32)
+		return a
+	}
+	t.Run("the status was lost during the attach", func(t *testing.T) {
+		t.Parallel()
+		in := plan.AttachmentInput{
+			Now: now, Attachment: unnamed(""), Volume: newVolume(claimed("a", 2, apiv1.ClaimHeld)), VMID: "/vm/new", HasFinalizer: true,
+			Job: plan.Job{Work: plan.WorkAttach, Phase: plan.PhaseEnded, Ended: now, Truth: plan.Truth{VMID: "/vm/asked", Attached: true, LUN: 3}},
+		}
+		got := plan.Attachment(in).Status
+		if got.State != apiv1.AttachmentAttached || got.VMID != "/vm/asked" {
+			t.Errorf("got %s at VM %q, want Attached at the VM that was asked, /vm/asked", got.State, got.VMID)
+		}
+	})
+	t.Run("the status names no VM", func(t *testing.T) {
+		t.Parallel()
+		in := plan.AttachmentInput{Now: now, Attachment: unnamed(apiv1.AttachmentAttached), Volume: newVolume(claimed("a", 2, apiv1.ClaimHeld)), VMID: "/vm/a", HasFinalizer: true}
+		step := plan.Attachment(in)
+		if step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil || step.Reason != plan.ReasonVMUnrecorded {
+			t.Errorf("got %s at LUN %v for %q, want Pending without a LUN for %q", step.Status.State, step.Status.LUN, step.Reason, plan.ReasonVMUnrecorded)
+		}
+		in.Attachment.Status = step.Status
+		if step = plan.Attachment(in); step.Start != plan.WorkAttach || step.Status.VMID != "/vm/a" {
+			t.Errorf("got work %q and VM %q next, want %q and /vm/a", step.Start, step.Status.VMID, plan.WorkAttach)
+		}
+	})
+}
+
 func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 	t.Parallel()
 	a := newAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)

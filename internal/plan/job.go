@@ -60,6 +60,8 @@ type Job struct {
 
 // Truth is what the platform said when it was asked.
 type Truth struct {
+	// VMID is the VM that an attach was asked for; set by that job only.
+	VMID string
 	// Attached says that the disk is attached to the VM, also while it is being detached.
 	Attached bool
 	// Detaching says that it is on its way out.

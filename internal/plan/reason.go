@@ -11,6 +11,7 @@ const (
 	ReasonDetachFailed     = "DetachFailed"
 	ReasonVolumeNotReady   = "VolumeNotReady"
 	ReasonNodeUnknown      = "NodeUnknown"
+	ReasonVMUnrecorded     = "VMUnrecorded"
 	ReasonWaitingForRoom   = "WaitingForRoom"
 	ReasonNoRoom           = "NoRoom"
 	ReasonPrimaryHeld      = "PrimaryHeld"

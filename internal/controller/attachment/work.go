@@ -40,6 +40,7 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 		accepted(op)
 		ended := op.Wait(ctx)
 		truth, err := d.look(ctx, vmID, request.DiskID)
+		truth.VMID = vmID
 		return truth, first(ended, err, "attach disk")
 	}
 }

@@ -137,6 +137,17 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 	}
 }
 
+func TestTheTruthOfAnAttachNamesTheVMThatWasAsked(t *testing.T) {
+	cloud, disk := fake.New(fake.Options{}), compute+"disks/pvc-0"
+	cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
+	cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
+	volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
+	truth, err := newDiskWork(cloud).attach(volume, lostVM, "")(t.Context(), func(provisioner.Operation) {})
+	if err != nil || !truth.Attached || truth.VMID != lostVM {
+		t.Errorf("got %+v, %v; want it attached to %s", truth, err, lostVM)
+	}
+}
+
 // Of an attachment whose AzVolume is lost only the name of the volume is known. Another resource group's disk of the same name must stay.
 func TestTheDiskOfALostVolumeIsNotMistakenForAnotherOfItsName(t *testing.T) {
 	const other, own = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-0", compute + "disks/pvc-0"
