@@ -86,22 +86,34 @@ func ReplicaTarget(in ReplicasInput) Target {
 	return Target{Floor: wanted, Ceiling: wanted + 1, ChangesIn: left, Reason: ReasonReplicasMissing}
 }
 
-// Remade decides as what an attachment is made anew that Azure has and no object speaks of: as a primary, whose end needs proof, where the node may be using the
-// volume by its claim, and as a replica, which is detached without further questions, only where the node's own report says that it is not. why says
-// why it is neither. report is the node's, read from the API server after the volume; nil if there is none.
-func Remade(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, now time.Time) (role apiv1.Role, epoch int64, why string) {
+// Remade decides the role and the epoch with which an attachment is made again that Azure has and that has no object. A primary is detached only with a proof, a
+// replica without one; why says why it is made as neither. report is the node's, read from the API server after the volume; nil if there is none. down says whether
+// Azure has the VM as stopped or deallocated now; it is asked only where it matters.
+//
+//	the node holds the claim                                         primary of that epoch
+//	the report proves that the node does not use the volume          replica; but not where the V1 driver may have published the volume
+//	the VM is down                                                   replica: nothing runs there that could use the volume
+//	else, a multi-node volume                                        primary: there is no claim that says which nodes use it
+//	else                                                             neither: it stays until one of these is the case
+//
+// A multi-node volume has no claim, so that only its unpublish deletes a primary, and that has been answered by now where the volume is not in use: an attachment made
+// again as a primary could stay for ever. Law 2 holds without it. A node writes the volume into its report before it reads its attachment, and the caller has
+// found no attachment before it read the report. A node that the report does not name has therefore found its attachment missing, or finds a replica; it uses the
+// volume under neither. The next publish makes the replica a primary.
+func Remade(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool, now time.Time) (role apiv1.Role, epoch int64, why string) {
+	proof, why := Unstaged(report, volume.Name, 0, now)
 	switch {
+	case volume.Spec.Access != apiv1.AccessMultiNode && Holds(volume, node):
+		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
+	case proof != nil && !Untaken(volume), down():
+		return apiv1.RoleReplica, 0, ""
 	case volume.Spec.Access == apiv1.AccessMultiNode:
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
-	case Holds(volume, node):
-		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
 	case Untaken(volume):
 		return "", 0, "the volume was adopted and not published since, so that whoever attached the disk may be using it"
-	}
-	if proof, why := Unstaged(report, volume.Name, 0, now); proof == nil {
+	default:
 		return "", 0, why
 	}
-	return apiv1.RoleReplica, 0, ""
 }
 
 // repairAfter is how long the CSI controller server is given to finish a release

@@ -89,30 +89,40 @@ func TestRemade(t *testing.T) {
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
 	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	done, inUse, silent := staged(&scanned, "other"), staged(&scanned, "vol"), staged(nil, "other")
+	const runs, down = false, true
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		report *apiv1.AzDriverNode
+		down   bool
 		role   apiv1.Role
 		epoch  int64
 	}{
-		"the holder of the claim is its primary":                            {newVolume(claimed("a", 3, apiv1.ClaimHeld)), inUse, apiv1.RolePrimary, 3},
-		"also while it lets go, and without a report":                       {newVolume(claimed("a", 3, apiv1.ClaimReleasing)), nil, apiv1.RolePrimary, 3},
-		"a multi-node volume needs proof of each node":                      {newVolume(multiNode), done, apiv1.RolePrimary, plan.MultiNodeEpoch},
-		"also one that was adopted":                                         {newVolume(multiNode, adopted), done, apiv1.RolePrimary, plan.MultiNodeEpoch},
-		"a node that says that it does not use the volume has a replica":    {newVolume(claimed("b", 3, apiv1.ClaimHeld)), done, apiv1.RoleReplica, 0},
-		"also after the release":                                            {newVolume(claimed("", 3, apiv1.ClaimReleased)), done, apiv1.RoleReplica, 0},
-		"also of an adopted volume that was published since":                {newVolume(claimed("b", 1, apiv1.ClaimHeld), adopted), done, apiv1.RoleReplica, 0},
-		"a volume that was never published":                                 {newVolume(), done, apiv1.RoleReplica, 0},
-		"law 3: nothing is made where the node says that it uses it":        {newVolume(claimed("b", 3, apiv1.ClaimHeld)), inUse, "", 0},
-		"law 3: nor where it has not looked yet":                            {newVolume(claimed("b", 3, apiv1.ClaimHeld)), silent, "", 0},
-		"law 3: nor where there is no report":                               {newVolume(claimed("b", 3, apiv1.ClaimHeld)), nil, "", 0},
-		"law 3: nor of a volume that V1 published and an expansion adopted": {newVolume(adopted), done, "", 0},
+		"the holder of the claim is its primary":                            {newVolume(claimed("a", 3, apiv1.ClaimHeld)), inUse, runs, apiv1.RolePrimary, 3},
+		"also while it lets go, and without a report":                       {newVolume(claimed("a", 3, apiv1.ClaimReleasing)), nil, runs, apiv1.RolePrimary, 3},
+		"also when it is down: the release needs the attachment":            {newVolume(claimed("a", 3, apiv1.ClaimReleasing)), nil, down, apiv1.RolePrimary, 3},
+		"a node that says that it does not use the volume has a replica":    {newVolume(claimed("b", 3, apiv1.ClaimHeld)), done, runs, apiv1.RoleReplica, 0},
+		"also after the release":                                            {newVolume(claimed("", 3, apiv1.ClaimReleased)), done, runs, apiv1.RoleReplica, 0},
+		"also of an adopted volume that was published since":                {newVolume(claimed("b", 1, apiv1.ClaimHeld), adopted), done, runs, apiv1.RoleReplica, 0},
+		"a volume that was never published":                                 {newVolume(), done, runs, apiv1.RoleReplica, 0},
+		"a node that is down has a replica, whatever it reported":           {newVolume(claimed("b", 3, apiv1.ClaimHeld)), inUse, down, apiv1.RoleReplica, 0},
+		"also without a report":                                             {newVolume(claimed("b", 3, apiv1.ClaimHeld)), nil, down, apiv1.RoleReplica, 0},
+		"also of a volume that V1 published and an expansion adopted":       {newVolume(adopted), nil, down, apiv1.RoleReplica, 0},
+		"law 3: nothing is made where the node says that it uses it":        {newVolume(claimed("b", 3, apiv1.ClaimHeld)), inUse, runs, "", 0},
+		"law 3: nor where it has not looked yet":                            {newVolume(claimed("b", 3, apiv1.ClaimHeld)), silent, runs, "", 0},
+		"law 3: nor where there is no report":                               {newVolume(claimed("b", 3, apiv1.ClaimHeld)), nil, runs, "", 0},
+		"law 3: nor of a volume that V1 published and an expansion adopted": {newVolume(adopted), done, runs, "", 0},
+		"a multi-node volume's node that does not use it has a replica":     {newVolume(multiNode), done, runs, apiv1.RoleReplica, 0},
+		"also where it is down":                                             {newVolume(multiNode), inUse, down, apiv1.RoleReplica, 0},
+		"law 3: a multi-node volume's node that uses it is a primary":       {newVolume(multiNode), inUse, runs, apiv1.RolePrimary, plan.MultiNodeEpoch},
+		"law 3: also where it has not looked yet":                           {newVolume(multiNode), silent, runs, apiv1.RolePrimary, plan.MultiNodeEpoch},
+		"law 3: also where there is no report":                              {newVolume(multiNode), nil, runs, apiv1.RolePrimary, plan.MultiNodeEpoch},
+		"law 3: also of a multi-node volume that V1 may have published":     {newVolume(multiNode, adopted), done, runs, apiv1.RolePrimary, plan.MultiNodeEpoch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			role, epoch, why := plan.Remade(test.volume, "a", test.report, now)
+			role, epoch, why := plan.Remade(test.volume, "a", test.report, func() bool { return test.down }, now)
 			if role != test.role || epoch != test.epoch || (why == "") != (role != "") {
-				t.Fatalf("%q of epoch %d; %q", role, epoch, why)
+				t.Fatalf("got %q of epoch %d because of %q; want %q of epoch %d, and a reason only for neither", role, epoch, why, test.role, test.epoch)
 			}
 		})
 	}

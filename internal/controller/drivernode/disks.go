@@ -48,6 +48,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 		return nil, 0, fmt.Errorf("read disks of VM: %w", err)
 	}
 	foreign = new(int32)
+	down := r.down(ctx, d.Spec.VMID)
 	seen := map[string]*provisioner.Attachment{}
 	for _, disk := range disks {
 		handle, err := volumehandle.Parse(disk.DiskID)
@@ -65,7 +66,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 		case here[v.Name] != nil:
 			seen[v.Name] = &disk
 		default:
-			if err := r.rebuild(ctx, d, v); err != nil {
+			if err := r.rebuild(ctx, d, v, down); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -150,9 +151,26 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, false, nil
 }
 
-// rebuild makes an attachment anew that Azure has and that no object speaks of, where it is known as what: see plan.Remade. The caller has found none in the
-// cache before it asked Azure, and rebuild finds none at the API server after it, so the object was not just made or removed.
-func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume) error {
+// down returns a function that says whether Azure has the VM as stopped or deallocated at the time of its call. Once the answer was no, it does not ask again:
+// that no proves nothing, and many disks may need the answer.
+func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
+	runs := false
+	return func() bool {
+		if runs {
+			return false
+		}
+		vm, err := r.Cloud.Instances().Get(ctx, vmID)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message", err.Error())
+		}
+		runs = err != nil || vm.Power != provisioner.PowerStopped && vm.Power != provisioner.PowerDeallocated
+		return !runs
+	}
+}
+
+// rebuild makes an attachment again that Azure has and that has no object, in the role that plan.Remade decides. The caller has found none in the cache before
+// it asked Azure, and rebuild finds none at the API server after it, so the object was not just made or removed.
+func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
 	if err == nil {
@@ -169,7 +187,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil {
 		return err
 	}
-	role, epoch, why := plan.Remade(v, d.Name, report, r.Clock.Now())
+	role, epoch, why := plan.Remade(v, d.Name, report, down, r.Clock.Now())
 	if role == "" {
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and stays so", "volume", v.Name, "node", d.Name, "message", why)
 		return nil

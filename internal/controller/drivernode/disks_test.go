@@ -67,6 +67,13 @@ func TestLaw3ADiskIsNoReplicaWhereItMayBeInUse(t *testing.T) {
 		"what the node reports as staged":            {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("vol") }, false},
 		"what the node has not spoken of yet":        {func(*apiv1.AzVolume) {}, func(*world) {}, false},
 		"what the node does not use":                 {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("other") }, true},
+		// A machine without power reports nothing, and uses nothing.
+		"what a node reports that Azure has stopped":     {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("vol"); w.cloud.SetPower(w.vm(), provisioner.PowerStopped) }, true},
+		"what V1 published to a VM that was deallocated": {adopted, func(w *world) { w.cloud.SetPower(w.vm(), provisioner.PowerDeallocated) }, true},
+		"a VM whose power Azure does not tell": {func(*apiv1.AzVolume) {}, func(w *world) {
+			w.cloud.SetPower(w.vm(), provisioner.PowerStopped)
+			w.cloud.FailNext(fake.InstancesGet, 1, provisioner.Errorf(provisioner.Unavailable, "no answer"))
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,10 +84,24 @@ func TestLaw3ADiskIsNoReplicaWhereItMayBeInUse(t *testing.T) {
 			if got, _ := w.reconcile(); got != room(0) {
 				t.Errorf("capacity %+v: the disk is counted as foreign", got)
 			}
-			if a := w.has("vol"); (a != nil) != test.made {
-				t.Errorf("attachment %+v", a)
+			if a := w.has("vol"); (a != nil) != test.made || a != nil && a.Spec.Role != apiv1.RoleReplica {
+				t.Errorf("got attachment %+v, want a replica: %t", a, test.made)
 			}
 		})
+	}
+}
+
+// Azure allows a few reads of a VM in a minute, and a fence needs them.
+func TestAVMThatRunsIsReadOnceInALook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, volume := range []string{"vol-1", "vol-2", "vol-3"} {
+		w.volume(volume)
+		w.attach(disk(volume))
+	}
+	w.reconcile()
+	if got := w.cloud.CallCount(fake.InstancesGet); got != 1 {
+		t.Errorf("got %d reads of the VM for 3 disks without an attachment, want 1", got)
 	}
 }
 
