@@ -21,6 +21,9 @@ import (
 // not watched, and a watch may end silently.
 const rereadInterval = 5 * time.Second
 
+// lookup returns the volume of a disk and this node's attachment, which is nil if there is none.
+type lookup func(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error)
+
 // read reads the volume of a disk and this node's attachment at the API server. Errors: NotFound for a volume that does not exist, errOtherDisk for one
 // that is another disk's.
 func (s *Server) read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {

@@ -28,7 +28,9 @@ func (s *Server) published(ctx context.Context, use usage, staging string) (sour
 			return "", "", provisioner.Errorf(provisioner.Unavailable, "volume %s was staged in place and cannot be published: %s", use.volume, why)
 		}
 		logr.FromContextOrDiscard(ctx).Info("staging a volume in place", "volumeName", use.volume, "stagingPath", staging, "reason", why)
-		if err := s.delivered(ctx, use.volume, func() error { return s.stageInPlace(ctx, use, staging) }); err != nil {
+		// Record and entry stay if this fails: for the kubelet the volume is still staged, so it calls NodeUnstageVolume in the end. It does not wait for
+		// the publish, because the pods of before could not be unpublished meanwhile.
+		if err := s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, staging, s.read) }); err != nil {
 			return "", "", inPlaceFailure(use.volume, why, err)
 		}
 	}
@@ -137,25 +139,6 @@ func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record
 		return "", fmt.Sprintf("it was staged as %s and is now %s", record.Device, found.Path), nil
 	}
 	return found.Path, "", nil
-}
-
-// stageInPlace does what NodeStageVolume does, and leaves record and entry behind if it fails: for the kubelet the volume stays staged, so
-// that it calls NodeUnstageVolume in the end, and the next NodePublishVolume continues. It does not wait for the publish, because the pods of
-// before, which are ending, could not be unpublished meanwhile.
-func (s *Server) stageInPlace(ctx context.Context, use usage, staging string) error {
-	volume, attachment, err := s.read(ctx, use.disk)
-	if err != nil {
-		return err
-	}
-	expected := s.mayStage(volume, attachment)
-	if expected.Verdict == Refuse {
-		return refuse("%s", expected.Reason)
-	}
-	volume, grant, err := s.announce(ctx, use, staging, expected.Epoch)
-	if err != nil {
-		return err
-	}
-	return s.useDevice(ctx, use, staging, volume, grant)
 }
 
 // inPlaceFailure is not final for the kubelet, because the volume is still staged for it.

@@ -45,7 +45,7 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	}
 	defer unlock()
 	if err == nil {
-		err = s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, path) })
+		err = s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, path, s.look) })
 	}
 	if err != nil {
 		return s.settle(ctx, use.disk, path, err)
@@ -53,11 +53,12 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	return nil
 }
 
-func (s *Server) stage(ctx context.Context, use usage, path string) error {
+// stage reads volume and attachment by look first, which may wait for the publish.
+func (s *Server) stage(ctx context.Context, use usage, path string, look lookup) error {
 	if _, _, err := s.record(use.disk); err != nil {
 		return err
 	}
-	volume, attachment, err := s.look(ctx, use.disk)
+	volume, attachment, err := look(ctx, use.disk)
 	if err != nil {
 		return err
 	}
