@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -115,11 +116,17 @@ func (s *Server) checkNotAnothers(ctx context.Context, volume string, disk provi
 			return anothers(volume, disk, owner)
 		}
 	}
+	own := records[volume]
 	for name, record := range records {
 		if name == volume || record.BootID != s.options.BootID || !s.names(ctx, record, disk) {
 			continue
 		}
-		_, why, err := s.lasting(ctx, record)
+		// If the volume itself was staged with the device, it is its own pods that have it.
+		ours := own.Device == record.Device && own.BootID == record.BootID
+		if !ours && slices.ContainsFunc(mounts, func(m provisioner.MountPoint) bool { return m.Source == record.Device }) {
+			return anothers(volume, disk, name)
+		}
+		why, err := s.outOfDate(ctx, record)
 		switch {
 		case errors.Is(err, errOtherDisk), errors.Is(err, provisioner.NotFound), err == nil && why == "":
 			return anothers(volume, disk, name)
@@ -129,6 +136,19 @@ func (s *Server) checkNotAnothers(ctx context.Context, volume string, disk provi
 		logr.FromContextOrDiscard(ctx).Info("the device had been another volume's", "device", disk.Path, "volumeName", name, "reason", why)
 	}
 	return nil
+}
+
+// outOfDate says why the device of a record, which nothing has mounted, is not that volume's any more, or "" if it may be. A filesystem's device is known by its mount. A raw
+// block device is not held by anything once its pods have ended, so a disk that is attached later can get its path while the record still names it, under an
+// epoch that lasts. Such a record counts only while NodePublishVolume would give its device to a pod. Otherwise two volumes whose devices
+// have exchanged their paths would refuse each other for ever.
+func (s *Server) outOfDate(ctx context.Context, record nodereport.Record) (why string, err error) {
+	if record.Block {
+		_, why, err = s.stagedBlockDevice(ctx, record)
+	} else {
+		_, why, err = s.lasting(ctx, record)
+	}
+	return why, err
 }
 
 func anothers(volume string, disk provisioner.Device, owner string) error {

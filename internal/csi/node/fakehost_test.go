@@ -21,9 +21,11 @@ type memoryHost struct {
 	device    string
 	lun       int32
 	answering map[string]bool
-	content   content
-	mounts    map[string]provisioner.MountPoint
-	held      bool
+	// others are the devices of further disks, by LUN.
+	others  map[int32]string
+	content content
+	mounts  map[string]provisioner.MountPoint
+	held    bool
 	// unflushed says that the device was mounted since its last flush.
 	unflushed bool
 	// bindFails is what a bind mount fails with after it was made.
@@ -56,7 +58,7 @@ const memoryDevice = "/dev/sdc"
 func newMemoryHost() *memoryHost {
 	return &memoryHost{
 		hook: func(string) {}, size: 1 << 30, mounts: map[string]provisioner.MountPoint{},
-		device: memoryDevice, lun: lun, answering: map[string]bool{memoryDevice: true},
+		device: memoryDevice, lun: lun, answering: map[string]bool{memoryDevice: true}, others: map[int32]string{},
 	}
 }
 
@@ -83,6 +85,14 @@ func (h *memoryHost) attach(device string, lun int32) {
 	h.revive(device)
 }
 
+// attachOther gives another disk a device at a LUN.
+func (h *memoryHost) attachOther(device string, lun int32) {
+	h.mu.Lock()
+	h.others[lun] = device
+	h.mu.Unlock()
+	h.revive(device)
+}
+
 // revive makes a device answer.
 func (h *memoryHost) revive(device string) {
 	h.mu.Lock()
@@ -92,10 +102,12 @@ func (h *memoryHost) revive(device string) {
 
 func (h memoryDevices) Find(ctx context.Context, number int32) (provisioner.Device, error) {
 	h.mu.Lock()
-	device := h.device
-	found := number == h.lun && device != ""
+	device := h.others[number]
+	if number == h.lun && h.device != "" {
+		device = h.device
+	}
 	h.mu.Unlock()
-	if !found {
+	if device == "" {
 		<-ctx.Done()
 		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device: %w", ctx.Err())
 	}
