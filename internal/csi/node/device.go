@@ -15,6 +15,41 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// ownDevice finds the device of a volume and makes sure that it is the volume's. Until release is called, no other call uses the device.
+func (s *Server) ownDevice(ctx context.Context, use usage, volume *apiv1.AzVolume, grant Decision) (provisioner.Device, Decision, func(), error) {
+	device, grant, err := s.grantedDevice(ctx, volume, grant)
+	if err != nil {
+		return provisioner.Device{}, grant, nil, err
+	}
+	release, err := s.identify(ctx, use, volume, grant.LUN, device)
+	return device, grant, release, err
+}
+
+// reportLost ends a call that got no device for a volume, and returns its failure. If the volume was staged before and has lost its device, the report must not say
+// Staged any more: the disk at the recorded LUN is another one then, and only for a volume that is Staging the controller attaches the right disk again.
+func (s *Server) reportLost(ctx context.Context, use usage, failure error) error {
+	record, recorded, err := s.record(use.disk)
+	if err != nil || !recorded || record.BootID != s.options.BootID || !s.lost(ctx, record) {
+		return failure
+	}
+	if err := s.options.Report.Restage(ctx, use.volume); err != nil {
+		return fmt.Errorf("%w; %w", failure, err)
+	}
+	return failure
+}
+
+// lost says whether a volume has lost the device that it was staged with. It is false if ctx ends before that is certain.
+func (s *Server) lost(ctx context.Context, record nodereport.Record) bool {
+	if s.answers(ctx, record.Device) != nil {
+		return ctx.Err() == nil
+	}
+	if !record.Block {
+		return false // the mount holds the device, so that its path cannot mean another one
+	}
+	_, why, err := s.stagedBlockDevice(ctx, record)
+	return err == nil && why != ""
+}
+
 // grantedDevice finds the device at the LUN that was granted, and reads the grant again after that: the controller attaches a disk again
 // that is not where it is recorded, maybe under another LUN, as long as the report does not say that the volume is staged. While the
 // device does not come the grant is read again from time to time.

@@ -136,13 +136,9 @@ func (s *Server) takeBack(ctx context.Context, disk volumehandle.Handle, path st
 
 // useDevice is what is done once the node may use the device.
 func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant Decision) error {
-	device, grant, err := s.grantedDevice(ctx, volume, grant)
+	device, grant, release, err := s.ownDevice(ctx, use, volume, grant)
 	if err != nil {
-		return err
-	}
-	release, err := s.identify(ctx, use, volume, grant.LUN, device)
-	if err != nil {
-		return err
+		return s.reportLost(ctx, use, err)
 	}
 	defer release()
 	if err := s.tune(ctx, use, volume, device.Path); err != nil {

@@ -1,0 +1,78 @@
+package node_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// A disk was detached by hand beneath its volume, and another disk has its LUN. The controller attaches the disk again only if the report does not say Staged.
+func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) {
+	refusals := map[string]func(*machine, *memoryHost, *node.Options){
+		"the device has another size": func(m *machine, host *memoryHost, _ *node.Options) {
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.size + 1 })
+		},
+		"another volume is staged with the device": func(m *machine, host *memoryHost, _ *node.Options) {
+			record := m.record()
+			record.VolumeName, record.VolumeID, record.StagingPath = second, secondID, filepath.Join(m.dir, "2", "globalmount")
+			m.must(m.records.Put(record))
+			host.mounts[record.StagingPath] = provisioner.MountPoint{Source: "/dev/sdd", Target: record.StagingPath}
+		},
+		"instance metadata names another disk": func(_ *machine, _ *memoryHost, options *node.Options) {
+			options.DiskAt = func(context.Context, int32) (string, error) { return secondID, nil }
+		},
+	}
+	calls := map[string]func(*machine, *node.Server, *csi.VolumeCapability) error{
+		"NodeStageVolume":   (*machine).stage,
+		"NodePublishVolume": (*machine).publishNext,
+	}
+	for kind, capability := range kindsOfVolume() {
+		for why, refuse := range refusals {
+			for name, call := range calls {
+				t.Run(kind+", "+name+", "+why, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						host := newMemoryHost()
+						m := newMachine(t, host, t.TempDir(), quiet)
+						m.publish(nil)
+						m.must(m.stage(m.start(), capability))
+						host.detach()
+						host.attach("/dev/sdd", lun)
+						m.edit = func(options *node.Options) { refuse(m, host, options) }
+						if err := call(m, m.start(), capability); status.Code(err) != codes.Unavailable {
+							t.Errorf("%s: %v, want Unavailable", name, err)
+						}
+						if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
+							t.Errorf("entry = %+v, want the phase Staging", entry)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// The LUN on record is out of date, and the volume still has its device: attaching its disk again repairs nothing.
+func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(nil)
+	s := m.start()
+	m.must(m.stage(s, mountCapability("ext4")))
+	host.attach("/dev/sdd", lun)
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.size + 1 })
+	if err := m.stage(s, mountCapability("ext4")); status.Code(err) != codes.Unavailable {
+		t.Errorf("NodeStageVolume: %v, want Unavailable", err)
+	}
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged {
+		t.Errorf("entry = %+v, want the phase Staged", entry)
+	}
+}
