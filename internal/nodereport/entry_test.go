@@ -1,30 +1,16 @@
 package nodereport
 
 import (
-	"context"
-	"errors"
 	"testing"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// The API server took the write and its answer was lost. The repetition finds nothing to write, and the process must know the entry all the same: when
+// The API server took the write and its answer was lost. The repetition finds nothing to write, and the process must know the entry nevertheless: when
 // the object is deleted by force afterwards, the next write makes it again with the entries that the process knows.
 func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnownAfterTheRepetition(t *testing.T) {
 	base := newAPI(t)
-	fail := false
-	api := interceptor.NewClient(base, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-			if err := c.Status().Update(ctx, obj, opts...); err != nil || !fail {
-				return err
-			}
-			fail = false
-			return errors.New("the answer was lost")
-		},
-	})
+	api, loseAnswer := losingAnswers(base)
 	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
 	must := func(err error) {
 		t.Helper()
@@ -33,7 +19,7 @@ func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnownAfterTheRepetition(t *testing.T
 		}
 	}
 	must(r.Announce(t.Context(), "v", 1, "/p"))
-	fail = true
+	loseAnswer()
 	if err := r.Announce(t.Context(), "w", 1, "/q"); err == nil {
 		t.Error("the lost answer was taken for a success")
 	}

@@ -43,6 +43,21 @@ func newAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 	})
 }
 
+// losingAnswers returns a client of an API server that makes the next status update and loses its answer, each time that loseAnswer was called.
+func losingAnswers(api client.WithWatch) (losing client.WithWatch, loseAnswer func()) {
+	lose := false
+	losing = interceptor.NewClient(api, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if err := c.Status().Update(ctx, obj, opts...); err != nil || !lose {
+				return err
+			}
+			lose = false
+			return errors.New("the answer was lost")
+		},
+	})
+	return losing, func() { lose = true }
+}
+
 func newReporter(t *testing.T, api client.Client, scanner Scanner) (*Reporter, *clocktesting.FakeClock) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC))
@@ -196,21 +211,12 @@ func TestANodeThatWasDeletedIsMadeAgainWithAllEntries(t *testing.T) {
 
 func TestAWriteOfUnknownOutcomeIsReadBackBeforeTheNext(t *testing.T) {
 	base := newAPI(t)
-	fail := false
-	api := interceptor.NewClient(base, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-			if err := c.Status().Update(ctx, obj, opts...); err != nil || !fail {
-				return err
-			}
-			fail = false
-			return errors.New("the answer was lost")
-		},
-	})
+	api, loseAnswer := losingAnswers(base)
 	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
 	if err := r.Announce(t.Context(), "v", 1, "/p"); err != nil {
 		t.Fatal(err)
 	}
-	fail = true
+	loseAnswer()
 	if err := r.Forget(t.Context(), "v"); err == nil {
 		t.Error("the lost answer was taken for a success")
 	}
