@@ -25,8 +25,8 @@ func (s *Server) ownDevice(ctx context.Context, use usage, volume *apiv1.AzVolum
 	return device, grant, release, err
 }
 
-// reportLost ends a call that got no device for a volume, and returns its failure. If the volume was staged before and has lost its device, the report must not say
-// Staged any more: the disk at the recorded LUN is another one then, and only for a volume that is Staging the controller attaches the right disk again.
+// reportLost ends a call that got no device for a volume, and returns its failure. If the volume was staged before and has lost its
+// device, the report must not say Staged any more: the controller attaches the volume's disk again only while it is Staging.
 func (s *Server) reportLost(ctx context.Context, use usage, failure error) error {
 	record, recorded, err := s.record(use.disk)
 	if err != nil || !recorded || record.BootID != s.options.BootID || !s.lost(ctx, record) {
@@ -64,6 +64,16 @@ func (s *Server) grantedDevice(ctx context.Context, volume *apiv1.AzVolume, gran
 		device, came, err := s.findFor(ctx, volume, grant.LUN)
 		if err != nil {
 			return provisioner.Device{}, grant, err
+		}
+		if came {
+			// The LUN is on the attachment. A claim need not be read for this: before it passes on, the proof is recorded on the attachment.
+			attachment, err := s.readAttachment(ctx, volume.Name)
+			if err != nil {
+				return provisioner.Device{}, grant, err
+			}
+			if s.mayStage(volume, attachment) == grant {
+				return device, grant, nil
+			}
 		}
 		_, current, err := s.awaitGrant(ctx, volumehandle.Of(volume.Spec.Disk))
 		switch {
@@ -173,10 +183,10 @@ func (s *Server) checkNotAnothers(ctx context.Context, volume string, disk provi
 	return nil
 }
 
-// outOfDate says why the device of a record, which nothing has mounted, is not that volume's any more, or "" if it may be. A filesystem's device is known by its mount. A raw
-// block device is not held by anything once its pods have ended, so a disk that is attached later can get its path while the record still names it, under an
-// epoch that lasts. Such a record counts only while NodePublishVolume would give its device to a pod. Otherwise two volumes whose devices
-// have exchanged their paths would refuse each other for ever.
+// outOfDate says why the device of a record, which nothing has mounted, is not that volume's any more, or "" if it may be. Nothing holds a
+// raw block device once its pods have ended: a disk that is attached later can get its path while the record still names it, under an
+// epoch that lasts. Such a record counts only while NodePublishVolume would give its device to a pod. Otherwise two volumes whose
+// devices have exchanged their paths would refuse each other for ever.
 func (s *Server) outOfDate(ctx context.Context, record nodereport.Record) (why string, err error) {
 	if record.Block {
 		_, why, err = s.stagedBlockDevice(ctx, record)

@@ -39,15 +39,24 @@ func (s *Server) read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 		return nil, nil, err
 	}
 	s.options.Report.Observe(volume)
-	attachment := &apiv1.AzVolumeAttachment{}
-	err = s.options.Client.Get(ctx, s.attachmentKey(name), attachment)
-	if apierrors.IsNotFound(err) {
-		return volume, nil, nil
-	}
+	attachment, err := s.readAttachment(ctx, name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read attachment: %w", err)
+		return nil, nil, err
 	}
 	return volume, attachment, nil
+}
+
+// readAttachment reads this node's attachment of a volume at the API server. It returns nil if there is none.
+func (s *Server) readAttachment(ctx context.Context, volume string) (*apiv1.AzVolumeAttachment, error) {
+	attachment := &apiv1.AzVolumeAttachment{}
+	err := s.options.Client.Get(ctx, s.attachmentKey(volume), attachment)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read attachment: %w", err)
+	}
+	return attachment, nil
 }
 
 // publishPatience is how long a NodeStageVolume waits for the publish: less than the kubelet waits for an answer, so that the answer says what is missing.
