@@ -1,7 +1,7 @@
 // Package imds finds out which Azure VM this node is: from the instance metadata
 // service of the VM, or from the Node object where that does not answer.
 //
-// The node plug-in asks which VM it is once, when it starts, and which disk is at a LUN before it first uses a device (DiskAt). Nothing
+// The node plug-in asks which VM it is once, when it starts, and which disk is at a LUN before it uses a device (DiskAt). Nothing
 // here needs a credential.
 package imds
 

@@ -216,21 +216,17 @@ const (
 // checkInstance compares the disk that instance metadata names at the LUN. Metadata may lag behind, so a LUN that is missing there means nothing,
 // and a contradiction is waited out. A volume whose filesystem is on record is known by that.
 func (s *Server) checkInstance(ctx context.Context, use usage, volume *apiv1.AzVolume, lun int32) error {
-	if s.options.DiskAt == nil || !use.block && volume.Status.Filesystem != nil {
+	if !use.block && volume.Status.Filesystem != nil {
 		return nil
 	}
 	for waited := time.Duration(0); ; waited += metadataInterval {
-		id, err := s.options.DiskAt(ctx, lun)
-		if err != nil {
-			logr.FromContextOrDiscard(ctx).Info("instance metadata does not say which disk is at the LUN", "volumeName", volume.Name, "lun", lun, "reason", err.Error())
-			return nil
-		}
-		if is, err := volumehandle.Parse(id); id == "" || err == nil && is.Same(use.disk) {
+		other := s.otherDiskAt(ctx, use.disk, lun)
+		if other == "" {
 			return nil
 		}
 		if waited >= metadataPatience {
 			return provisioner.Errorf(provisioner.Unavailable, "volume %s is recorded at LUN %d, and instance metadata says that disk %s is there: "+
-				"the device is not used before they agree", volume.Name, lun, id)
+				"the device is not used before they agree", volume.Name, lun, other)
 		}
 		select {
 		case <-ctx.Done():
@@ -238,6 +234,22 @@ func (s *Server) checkInstance(ctx context.Context, use usage, volume *apiv1.AzV
 		case <-s.options.Clock.After(metadataInterval):
 		}
 	}
+}
+
+// otherDiskAt returns the ID of the disk at a LUN if instance metadata names another one than the given, and "" otherwise, also if it does not answer.
+func (s *Server) otherDiskAt(ctx context.Context, disk volumehandle.Handle, lun int32) string {
+	if s.options.DiskAt == nil {
+		return ""
+	}
+	id, err := s.options.DiskAt(ctx, lun)
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Info("instance metadata does not say which disk is at the LUN", "volumeName", disk.VolumeName(), "lun", lun, "reason", err.Error())
+		return ""
+	}
+	if is, err := volumehandle.Parse(id); id == "" || err == nil && is.Same(disk) {
+		return ""
+	}
+	return id
 }
 
 // confirmMount reads the grant after a mount that was just made, and takes the mount away if the device is not the volume's any more. A check before the mount

@@ -138,6 +138,13 @@ func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record
 	if found.Path != record.Device {
 		return "", fmt.Sprintf("it was staged as %s and is now %s", record.Device, found.Path), nil
 	}
+	disk, err := parseID(record.VolumeID)
+	if err != nil {
+		return "", "", fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
+	}
+	if other := s.otherDiskAt(ctx, disk, *attachment.Status.LUN); other != "" {
+		return "", fmt.Sprintf("instance metadata says that disk %s is at LUN %d", other, *attachment.Status.LUN), nil
+	}
 	return found.Path, "", nil
 }
 

@@ -76,3 +76,31 @@ func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *t
 		t.Errorf("entry = %+v, want the phase Staged", entry)
 	}
 }
+
+// The kernel gave the path of the device that is gone to the other disk, so that LUN and path are as recorded. Only instance metadata tells the disks apart.
+func TestARawBlockVolumeDoesNotGetADiskWithTheLUNAndThePathOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newMemoryHost()
+		m := newMachine(t, host, t.TempDir(), quiet)
+		m.publish(nil)
+		at := volumeID
+		m.edit = func(options *node.Options) {
+			options.DiskAt = func(context.Context, int32) (string, error) { return at, nil }
+		}
+		s, capability := m.start(), kindsOfVolume()["raw block"]
+		m.must(m.stage(s, capability))
+		at = secondID
+		if err := m.publishNext(s, capability); status.Code(err) != codes.Unavailable {
+			t.Errorf("NodePublishVolume: %v, want Unavailable", err)
+		}
+		if got := host.mounts[m.target()+"-next"].Source; got != "" {
+			t.Errorf("the pod got %s, want no device", got)
+		}
+		if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
+			t.Errorf("entry = %+v, want the phase Staging", entry)
+		}
+		// The other volume is staged with the device, of which the record of the first one is out of date.
+		m.publishSecond(host.size)
+		m.must(m.stageSecond(s, capability))
+	})
+}
