@@ -53,7 +53,7 @@ func AttachDetach(in AttachDetachInput) AttachDetachStep {
 	wanted := wantedBy(in.Pods)
 	step := AttachDetachStep{}
 	for _, node := range heldBy(in.Volume, in.Attachments) {
-		if (!slices.Contains(wanted, node) || in.leaving(node) || in.anotherVM(node)) && in.done(node) {
+		if (!slices.Contains(wanted, node) || in.leaving(node) || in.anotherVM(node)) && in.Done(node) {
 			step.Unpublish = append(step.Unpublish, node)
 		}
 	}
@@ -96,9 +96,9 @@ func (in AttachDetachInput) firstThatSpeaks(nodes []string) []string {
 	return nil
 }
 
-// done says that an unpublish from a node has not to wait for the node: there is a proof, its report says that it has let go, or it will not
-// report any more and no pod there can be using the volume, so that the proof has to come from Azure.
-func (in AttachDetachInput) done(node string) bool {
+// Done says that an unpublish from a node does not have to wait for the node: there is a proof, the node's report says that it released the
+// volume, or the node will not report any more and no pod there can be using the volume, so that the proof has to come from Azure.
+func (in AttachDetachInput) Done(node string) bool {
 	a := in.attachment(node)
 	if a != nil && Void(a) {
 		return true

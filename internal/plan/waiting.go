@@ -94,7 +94,7 @@ func Waiting(in AttachDetachInput, node string) Wait {
 		w.Key, w.Failing = w.Key+" used", true
 		w.Message = fmt.Sprintf("volume %s can be used on one node at a time and is held by node %s (epoch %d), because pods there use it and have not been asked to end",
 			in.Volume.Name, claim.NodeName, claim.Epoch)
-	case in.done(claim.NodeName):
+	case in.Done(claim.NodeName):
 		return Wait{}
 	}
 	if in.Silent(claim.NodeName) {

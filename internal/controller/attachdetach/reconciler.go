@@ -211,12 +211,35 @@ func nodesOf(in plan.AttachDetachInput) []string {
 func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if done, err := r.stillDone(ctx, o, node); err != nil || !done {
+		return err
+	}
 	request := &csi.ControllerUnpublishVolumeRequest{VolumeId: volumehandle.Of(o.Volume.Spec.Disk).String(), NodeId: node}
 	if _, err := r.Publisher.ControllerUnpublishVolume(ctx, request); err != nil {
 		return fmt.Errorf("take volume back from node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was taken back", "node", node)
 	return nil
+}
+
+// stillDone says whether the API server agrees with the cache that a node is done with the volume. For a multi-node volume an unpublish cannot be
+// taken back: if a pod that the cache does not know yet has staged the volume, the attachment's deletion would wait for as long as the pod runs. A
+// volume for one node at a time can be claimed again by the same node while it is being released, so that nothing is read for it. If the node is not
+// done, the report that says so is an event that the cache has still to deliver.
+func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bool, error) {
+	if o.Volume.Spec.Access != apiv1.AccessMultiNode {
+		return true, nil
+	}
+	report := &apiv1.AzDriverNode{}
+	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: o.Volume.Namespace, Name: node}, report)
+	if apierrors.IsNotFound(err) {
+		report = nil
+	} else if err != nil {
+		return false, fmt.Errorf("take volume back from node %s: read AzDriverNode: %w", node, err)
+	}
+	now := o.AttachDetachInput
+	now.Report = func(string) *apiv1.AzDriverNode { return report }
+	return now.Done(node), nil
 }
 
 func (r *Reconciler) publish(ctx context.Context, o observed, node string) error {

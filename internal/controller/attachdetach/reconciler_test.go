@@ -296,6 +296,38 @@ func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
 		"unpublish "+disk("rg", "vol")+" from c")
 }
 
+// behindReport is a cache that has an older report of a node than the API server.
+type behindReport struct {
+	client.Client
+	report *apiv1.AzDriverNode
+}
+
+func (b behindReport) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if d, ok := into.(*apiv1.AzDriverNode); ok && key.Name == b.report.Name {
+		b.report.DeepCopyInto(d)
+		return nil
+	}
+	return b.Client.Get(ctx, key, into, options...)
+}
+
+func TestAMultiNodeVolumeThatANodeHasStagedAgainIsNotTakenFromIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		reported []string
+		want     []string
+	}{
+		"the API server's report names the volume":            {[]string{"vol"}, nil},
+		"the API server's report does not name the volume":    {nil, []string{"unpublish " + disk("rg", "vol") + " from a"}},
+		"the API server's report names another volume by now": {[]string{"other"}, []string{"unpublish " + disk("rg", "vol") + " from a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, calls := setUp(t, driver, append(volume("vol", apiv1.AccessMultiNode, "a"), readyNode("a"), report("a", test.reported...))...)
+			r.Client = behindReport{r.Client, report("a")}
+			reconcileOf(t, r, "vol")
+			calls.expect(t, test.want...)
+		})
+	}
+}
+
 // What is published to one node at a time is not offered to the next one while the last one has it.
 func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
 	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
