@@ -15,7 +15,8 @@
 //     stages a volume once for all of its pods, forgets it after a final error, and can die beside a node plug-in that lives;
 //   - faults of nodes: a disk is detached by hand and its LUN becomes another disk's, a mount namespace keeps a mount, a volume has no record (nodefaults.go);
 //   - liars: somebody with a node's token writes what they like into its AzDriverNode (liars.go);
-//   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why;
+//   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why. When the faults stop, a person does what the guides
+//     tell people to do where the driver leaves a situation to them (person.go);
 //   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
 //     driver staged while a mount namespace holds it, a machine that was fenced comes back without a reboot, a pod is given up while its volume is being
 //     staged and requests fail, a call to stage a volume comes after the proof;

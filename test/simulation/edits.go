@@ -6,16 +6,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
 // People restore and edit the driver's objects: older versions come back, statuses are lost, finalizers are taken away, specs are changed by hand.
 //
-// What no driver can hold against is left out:
+// What a person does afterwards is in person.go. What no driver can hold against is left out:
 //
 //   - Nobody writes a proof of release, a claim, an epoch that no claim has had, or a role of a multi-node volume by hand: each says what only
 //     the driver can know.
 //   - What was asked of a disk before its AzVolume was lost or restored is not asked any more: the record says an older wish.
-//   - A person who deletes the attachment of a node that uses the volume has the pods there deleted, too: the node stages nothing any more until then.
 //   - An AzVolume does not come back with an older claim while the controllers run. In an orderly restore, which the documentation
 //     describes, they do not run until every node has reported.
 //   - After an edit of a node's report nothing is read from it until the node has written it again: until then it says what the person wrote. A person who
@@ -100,19 +100,21 @@ func (w *world) withheld(a *access) bool {
 	return false
 }
 
-// reported takes note of a report that its node has written.
-func (w *world) reported(by *owner) {
+// edited takes note of a report that its node has written, and of an attachment that its node has read, since they were edited.
+func (w *world) edited(by *owner, c memapi.Call, err error) {
 	for _, m := range w.machines {
-		if m.plugin == by {
+		if m.plugin != by {
+			continue
+		}
+		if c.Kind == "AzDriverNode" && c.Writes() && err == nil {
 			m.unreported = false
 		}
+		for _, v := range w.volumes {
+			if c.Verb == "get" && c.Kind == "AzVolumeAttachment" && c.Name == apiv1.AttachmentName(v.name, m.name) {
+				delete(v.erased, m.name)
+			}
+		}
 	}
-}
-
-// beingDeleted says that somebody deleted the attachment of a volume for one node, so that the node stages the volume no more.
-func (w *world) beingDeleted(v *volumeModel, m *machine) bool {
-	a := w.attachment(v.name, m.name)
-	return w.edits && a != nil && a.DeletionTimestamp != nil
 }
 
 func (w *world) editAttachment(m *machine, v *volumeModel) {
@@ -134,6 +136,7 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 	case n == 0:
 		w.note("somebody removes the attachment %s with its finalizer", a.Name)
 		w.store.Erase(a)
+		v.erased[a.Spec.NodeName] = true
 	case n == 1:
 		w.note("somebody deletes the attachment %s", a.Name)
 		w.must(w.store.Delete(a, client.DeleteOptions{}))

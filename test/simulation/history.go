@@ -84,6 +84,8 @@ type volumeModel struct {
 	retained, made, mayGo, forgettable bool
 	// edited says that its AzVolume was lost, restored or edited.
 	edited bool
+	// erased are the nodes whose attachment a person removed, until the node has read it again: until then the node goes by what it has read before.
+	erased map[string]bool
 	// grown and classes are how often more, or something else, was asked for.
 	grown, classes int
 }
@@ -141,7 +143,7 @@ func newWorld(seed uint64, options Options) *world {
 		w.liar = w.machines[len(w.machines)-1]
 	}
 	for i := range 1 + w.random.IntN(3) {
-		v := &volumeModel{name: volumeOf(fmt.Sprintf("vol-%d", i)), shares: 1 + w.random.IntN(3), published: map[string]bool{}}
+		v := &volumeModel{name: volumeOf(fmt.Sprintf("vol-%d", i)), shares: 1 + w.random.IntN(3), published: map[string]bool{}, erased: map[string]bool{}}
 		v.replicas = w.random.IntN(v.shares)
 		v.retained = w.people && w.random.IntN(2) == 0
 		if v.several = seed%5 == 0 && v.shares > 1; v.several {

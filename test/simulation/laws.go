@@ -97,6 +97,9 @@ func describe(c *apiv1.PrimaryClaim) string {
 
 // changed asserts what holds of every write. The store is locked.
 func (w *world) changed(c memapi.Change) {
+	if a, made := c.After.(*apiv1.AzVolumeAttachment); made && c.Before == nil {
+		delete(w.model(a.Spec.VolumeName).erased, a.Spec.NodeName)
+	}
 	if w.editing {
 		return // what people do is no step of the driver
 	}

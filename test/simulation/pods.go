@@ -183,39 +183,20 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 	dead := l != nil && l.mount == mounted && !p.m.live(p.target())
 	waited := c.w.now().Sub(p.since) > afterAWhile
 	switch {
-	case !p.deleting && wanted && (c.w.attaching[shareOf(p.v, p.m)].is(detachingState) || c.w.beingDeleted(p.v, p.m)) && c.w.now().Sub(p.since) > 3*afterAWhile:
-		// The kubelet does not unstage what the pod wants, and the volume is not attached again before it is unstaged.
+	case !p.deleting && wanted && c.w.now().Sub(p.since) > 3*afterAWhile && c.w.personDoes(endPods, p.v, p.m):
 		c.w.endPodModel(p)
 	case !p.deleting && (!wanted || dead && waited):
 		c.w.endPodModel(p)
-	case p.deleting && waited && (p.m.on && !p.m.kubelet.dead.IsZero() || c.w.unrecorded(p)):
+	case p.deleting && waited && c.w.personDoes(forcePods, p.v, p.m):
 		c.w.note("somebody deletes pod %s by force", p.name)
 		c.w.removePod(p)
 	case !p.deleting && wanted:
 		return ""
 	}
-	if p.deleting && wanted && !p.m.deadOfV1(p.v) {
-		return "" // its successor comes at once
+	if p.deleting && wanted {
+		return "" // its successor comes at once, unless a person waits with it
 	}
 	return p.name + " is to end"
-}
-
-// unrecorded says that the failover does not end a pod on a machine without power, because somebody removed what it needs to know (docs/guides/failover.md): the
-// node's AzDriverNode, or the AzVolume. The V1 driver may have published a volume that has none. Only a person ends that pod.
-func (w *world) unrecorded(p *podModel) bool {
-	return w.unreportedLoss(p.m) || w.edits && !p.m.on && w.volume(p.v.name) == nil
-}
-
-// unreportedLoss says that a machine lost its power after somebody deleted its AzDriverNode: no heartbeat is known that could be missed.
-func (w *world) unreportedLoss(m *machine) bool { return w.edits && !m.on && w.report(m) == nil }
-
-// deadOfV1 says that the V1 driver staged a volume and that the device is gone. Such a volume is published as it is (ADR 0015), so that a person waits until the
-// last pod has ended and the kubelet has unstaged the volume (docs/limitations.md).
-func (m *machine) deadOfV1(v *volumeModel) bool {
-	record, found, err := m.records.Get(v.name)
-	m.w.must(err)
-	_, staged := m.mounts[m.staging(v.name)]
-	return found && record.Epoch == 0 && staged && !m.live(m.staging(v.name))
 }
 
 // podRuns makes a pod on a node, and says why it does not run yet.
@@ -225,6 +206,8 @@ func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 			continue
 		}
 		switch l := p.local(); {
+		case c.w.beingDeleted(v, m):
+			return "the attachment to " + m.name + " is being deleted, and " + p.name + " is there"
 		case l == nil || l.mount != mounted:
 			return p.name + " waits for its volume"
 		case !m.live(p.target()):
@@ -234,10 +217,7 @@ func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 		}
 		return ""
 	}
-	if c.w.attaching[shareOf(v, m)].is(detachingState) || c.w.beingDeleted(v, m) {
-		return "being detached from " + m.name // a pod that came now would keep it staged, and so for ever
-	}
-	if m.deadOfV1(v) {
+	if c.w.personDoes(endPods, v, m) {
 		return "being unstaged from " + m.name
 	}
 	if !c.w.takesPods(m) {

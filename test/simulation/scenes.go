@@ -20,7 +20,7 @@ func (w *world) playUsed(cluster *cluster) {
 			w.until("every volume is where it is wanted again", patience, cluster.place)
 		}
 	}
-	w.until("replicas and Azure are as they should be again", patience, w.unsettled)
+	w.until("replicas and Azure are as they should be again", patience, cluster.unsettled)
 	w.adopt()
 }
 

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -44,7 +45,7 @@ func (w *world) settle() {
 	}
 	cluster := &cluster{w: w, calls: map[string]*call{}, next: map[string]time.Time{}}
 	w.until("every volume is where it is wanted", patience, cluster.place)
-	w.until("replicas and Azure are as they should be", patience, w.unsettled)
+	w.until("replicas and Azure are as they should be", patience, cluster.unsettled)
 	w.until("disks are as they were asked for", patience, w.asAsked)
 	w.playUsed(cluster)
 	for _, v := range w.volumes {
@@ -140,7 +141,7 @@ func (c *cluster) place() string {
 }
 
 func (c *cluster) placeVolume(v *volumeModel) string {
-	c.w.removeAttachmentsOfNoVolume(v)
+	c.intervene(v)
 	switch {
 	case c.w.kubelets:
 		return c.placePods(v)
@@ -185,26 +186,12 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	return ""
 }
 
-// removeAttachmentsOfNoVolume is what a person does who has removed the AzVolume of a volume that no pod uses any more (docs/guides/restore.md): without it the
-// driver, which follows the pods, cannot tell which disk an attachment is of, and no publish will adopt the volume.
-func (w *world) removeAttachmentsOfNoVolume(v *volumeModel) {
-	if !w.edits || !w.byPods || v.want != "" || len(v.wants) > 0 || w.volume(v.name) != nil || len(w.podsOf(v)) > 0 {
-		return
-	}
-	for _, a := range w.attachments(v.name) {
-		if a.DeletionTimestamp == nil {
-			w.note("somebody deletes %s", a.Name)
-			w.must(w.store.Delete(a, client.DeleteOptions{}))
-		}
-	}
-}
-
 // takeFrom takes a volume from a node where it is not wanted, or where it is of no use any more.
 func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	mounted := m.mounted(v.name)
 	object := c.w.record(v)
-	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing || c.w.beingDeleted(v, m) && !m.writes(v.name)
+	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing || c.w.beingDeleted(v, m)
 	if v.want == m.name && !leaving {
 		return ""
 	}
@@ -217,9 +204,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 		return ""
 	}
 	delete(v.published, m.name+" ok")
-	if m.on || c.w.unreportedLoss(m) {
-		c.w.endPod(m, v)
-	}
+	c.w.endPod(m, v)
 	switch {
 	case c.w.byPods && c.isPrimary(object, m.name):
 		return "published to " + m.name
@@ -259,6 +244,11 @@ func (c *cluster) entry(m *machine, volume string) apiv1.StagePhase {
 		}
 	}
 	return ""
+}
+
+// unsettled says what is missing before every volume is where it is wanted, and all is as it should be: the end of a detach by hand can come late.
+func (c *cluster) unsettled() string {
+	return cmp.Or(c.place(), c.w.unsettled())
 }
 
 // unsettled compares the objects with what is wanted and with Azure.

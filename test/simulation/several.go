@@ -36,6 +36,8 @@ func (w *world) model(volume string) *volumeModel {
 // mayUse holds law 2 where there is no claim: a pod gets a device only on a node that has an attachment under which nothing was proved.
 func (w *world) mayUse(m *machine, volume string) {
 	switch a := w.attachment(volume, m.name); {
+	case a == nil && w.model(volume).erased[m.name]:
+		// The grant was given before a person removed the attachment.
 	case a == nil:
 		w.broken("law 2: %s uses %s, which is not attached there", m.name, volume)
 	case plan.Void(a):
@@ -113,9 +115,7 @@ func (c *cluster) clear(v *volumeModel, m *machine) string {
 	}
 	delete(v.published, m.name+" ok")
 	c.lateCall(v, m)
-	if m.on {
-		c.w.endPod(m, v)
-	}
+	c.w.endPod(m, v)
 	switch {
 	case a == nil && (c.w.byPods || !v.published[m.name]):
 		return ""

@@ -324,8 +324,8 @@ func (w *world) gate(o *owner) memapi.Gate {
 			return fmt.Errorf("%s: %w", c, ctx.Err())
 		}
 		err := do()
-		if w.edits && err == nil && c.Kind == "AzDriverNode" && c.Writes() {
-			w.reported(o)
+		if w.edits {
+			w.edited(o, c, err)
 		}
 		return err
 	}

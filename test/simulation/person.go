@@ -1,0 +1,159 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan"
+)
+
+// intervention is what a person does where the driver leaves a situation to people. Each one is documented, and a test compares the table with the documentation.
+type intervention struct {
+	// when says whether a volume on a machine is in the situation.
+	when func(w *world, v *volumeModel, m *machine) bool
+	// pods is what the person does to the pods that use the volume on the machine.
+	pods podAction
+	// do is what else the person does; nil for nothing.
+	do func(c *cluster, v *volumeModel, m *machine)
+	// file below docs and section tell the person to do it, in these words.
+	file, section, words string
+}
+
+// podAction is what a person does to pods.
+type podAction int
+
+const (
+	leavePods podAction = iota
+	// endPods ends the pods, and starts none until the situation is over: the kubelet unstages nothing that a pod wants.
+	endPods
+	// forcePods deletes pods that are to end, by force.
+	forcePods
+)
+
+// interventions are all of them.
+var interventions = []intervention{
+	{when: (*world).unreportedLoss, pods: forcePods,
+		file: "guides/failover.md", section: "What is left alone", words: "is not failed over: no heartbeat is known that could be missed. Delete its pods by force."},
+	{when: (*world).lostUntaken, pods: forcePods,
+		file: "guides/failover.md", section: "What is left alone", words: "(a volume whose AzVolume was removed by hand may be such a one: delete the pod by force)"},
+	{when: (*world).kubeletDead, pods: forcePods,
+		file: "guides/failover.md", section: "When only the kubelet is dead", words: "To move such a pod, delete its object:"},
+	{when: (*world).detachedByForce, pods: endPods,
+		file: "guides/failover.md", section: "When the node comes back", words: "Delete that pod; the one after it starts."},
+	{when: (*world).beingDeleted, pods: endPods,
+		file: "guides/restore.md", section: "If the records of one volume were lost", words: "End the pods that use the volume on that node"},
+	{when: (*world).deadOfV1, pods: endPods,
+		file: "guides/migrate-from-v1.md", section: "What changes", words: "end all pods that use it there, and start the next one when the node's report names the volume no more"},
+	{when: (*world).attachmentOfNoVolume, do: (*cluster).deleteAttachment,
+		file: "guides/restore.md", section: "If the records of one volume were lost", words: "delete its AzVolumeAttachments as well"},
+	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachByHand,
+		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
+	{when: (*world).diskLargerThanRecorded, do: (*cluster).expandToDisk,
+		file: "guides/restore.md", section: "From a backup of etcd", words: "Ask for the disk's present size through the claim."},
+}
+
+// personDoes says whether a person does this to the pods of a volume on a machine.
+func (w *world) personDoes(action podAction, v *volumeModel, m *machine) bool {
+	return slices.ContainsFunc(interventions, func(i intervention) bool { return i.pods == action && i.when(w, v, m) })
+}
+
+// intervene does what a person does to a volume besides ending its pods.
+func (c *cluster) intervene(v *volumeModel) {
+	for _, m := range c.w.machines {
+		for _, i := range interventions {
+			if i.do != nil && i.when(c.w, v, m) {
+				i.do(c, v, m)
+			}
+		}
+	}
+}
+
+// unreportedLoss: a machine lost its power after its AzDriverNode was deleted by hand. No heartbeat is known that could be missed.
+func (w *world) unreportedLoss(_ *volumeModel, m *machine) bool {
+	return w.edits && !m.on && w.report(m) == nil
+}
+
+// lostUntaken: a machine without power has a pod of a volume that the V1 driver may have published, because the AzVolume was removed by hand.
+func (w *world) lostUntaken(v *volumeModel, m *machine) bool {
+	return w.edits && !m.on && plan.Untaken(w.volume(v.name))
+}
+
+// kubeletDead: the machine lives and its kubelet does not.
+func (w *world) kubeletDead(_ *volumeModel, m *machine) bool {
+	return m.on && m.kubelet != nil && !m.kubelet.dead.IsZero()
+}
+
+// detachedByForce: Kubernetes detaches a volume that it had given up on this machine, and the kubelet holds it for staged.
+func (w *world) detachedByForce(v *volumeModel, m *machine) bool {
+	return w.attaching[shareOf(v, m)].is(detachingState)
+}
+
+// beingDeleted: the attachment is being deleted, so that the node stages the volume no more.
+func (w *world) beingDeleted(v *volumeModel, m *machine) bool {
+	a := w.attachment(v.name, m.name)
+	return a != nil && a.DeletionTimestamp != nil
+}
+
+// deadOfV1: the V1 driver staged the volume, and the device is gone. Such a volume is published as it is (ADR 0015).
+func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
+	_, staged := m.mounts[m.staging(v.name)]
+	if !staged || m.live(m.staging(v.name)) {
+		return false
+	}
+	record, found, err := m.records.Get(v.name)
+	w.must(err)
+	return found && record.Epoch == 0
+}
+
+// unused says that nothing wants a volume or has it.
+func (w *world) unused(v *volumeModel) bool {
+	return v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0
+}
+
+// attachmentOfNoVolume: the AzVolume of an unused volume was removed by hand. A driver that follows the pods cannot tell of which disk the attachment is, and no
+// publish adopts the volume.
+func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
+	if !w.edits || !w.byPods || !w.unused(v) || w.volume(v.name) != nil {
+		return false
+	}
+	a := w.attachment(v.name, m.name)
+	return a != nil && a.DeletionTimestamp == nil
+}
+
+func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
+	a := c.w.attachment(v.name, m.name)
+	c.w.note("somebody deletes %s", a.Name)
+	c.w.must(c.w.store.Delete(a, client.DeleteOptions{}))
+}
+
+// diskAttachedUnrecorded: the AzVolume and the attachment were removed by hand, and Azure has the disk attached to a machine that does not use it. The V1 driver
+// may have attached it.
+func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
+	if !v.edited || !w.unused(v) || m.mounted(v.name) || !plan.Untaken(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
+		return false
+	}
+	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))
+	return attached
+}
+
+func (c *cluster) detachByHand(v *volumeModel, m *machine) { c.w.detachByHand(m, v) }
+
+// diskLargerThanRecorded: an AzVolume of before an expansion was restored.
+func (w *world) diskLargerThanRecorded(v *volumeModel, _ *machine) bool {
+	o := w.volume(v.name)
+	return v.edited && o != nil && o.Status.SizeBytes > 0 && w.azure.sizeOf(diskOf(v.name)) > o.Status.SizeBytes
+}
+
+func (c *cluster) expandToDisk(v *volumeModel, _ *machine) {
+	p, size := c.w.alive(), c.w.azure.sizeOf(diskOf(v.name))
+	c.do(v.name+" size", func() *call {
+		return c.w.begin(p.owner, fmt.Sprintf("Expand %s to the disk's %d GiB", v.name, size/gib), callTimeout, func(ctx context.Context) error {
+			_, err := p.csi.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: diskOf(v.name), CapacityRange: &csi.CapacityRange{RequiredBytes: size}})
+			return err
+		})
+	})
+}
