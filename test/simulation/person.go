@@ -15,7 +15,7 @@ import (
 type intervention struct {
 	// when says whether a volume on a machine is in the situation.
 	when func(w *world, v *volumeModel, m *machine) bool
-	// pods is what the person does to the pods that use the volume on the machine.
+	// pods is what the person does to the pods that use the volume on the machine; zero for nothing.
 	pods podAction
 	// do is what else the person does; nil for nothing.
 	do func(c *cluster, v *volumeModel, m *machine)
@@ -27,9 +27,8 @@ type intervention struct {
 type podAction int
 
 const (
-	leavePods podAction = iota
 	// endPods ends the pods, and starts none until the situation is over: the kubelet unstages nothing that a pod wants.
-	endPods
+	endPods podAction = iota + 1
 	// forcePods deletes pods that are to end, by force.
 	forcePods
 )
