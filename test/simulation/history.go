@@ -251,6 +251,7 @@ func (w *world) begin(by *owner, what string, timeout time.Duration, do func(con
 	w.note("→ %s: %s", by.name, what)
 	w.calls = append(w.calls, c)
 	go func() {
+		_ = roomy(0)
 		defer func() { c.done = true }()
 		defer w.recovered(what)
 		ctx, cancel := context.WithTimeout(logr.NewContext(withActor(context.Background(), what), logr.Discard()), timeout)

@@ -278,6 +278,7 @@ func (k *kubelet) run(l *localVolume, steps ...step) {
 	timeout := time.Duration(2000+w.random.IntN(13000))*time.Millisecond + time.Duration(1+w.random.IntN(1e6))
 	l.busy = true
 	go func() {
+		_ = roomy(0)
 		var at *step
 		defer w.recovered("kubelet")
 		defer func() {

@@ -32,8 +32,10 @@ type Cache struct {
 type view struct {
 	stored   *kind
 	seen     int
-	objects  map[types.NamespacedName]client.Object
+	objects  objects
 	handlers []toolscache.ResourceEventHandler
+	// keys of the objects in each index, as far as they were asked for.
+	keys map[string]map[client.Object][]string
 }
 
 // NewCache makes a Cache with the transforms of options. Kinds are read when they are first asked for.
@@ -57,9 +59,9 @@ func (c *Cache) kind(of reflect.Type) *view {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	stored := c.store.kindOf(of)
-	v = &view{stored: stored, seen: len(stored.log), objects: map[types.NamespacedName]client.Object{}}
-	for key, o := range stored.objects {
-		v.objects[key] = c.transformed(o)
+	v = &view{stored: stored, seen: len(stored.log), objects: newObjects(), keys: map[string]map[client.Object][]string{}}
+	for key, o := range stored.objects.byName {
+		v.objects.set(key, c.transformed(o))
 	}
 	c.kinds[of] = v
 	c.views = append(c.views, v)
@@ -132,25 +134,52 @@ func (c *Cache) next(v *view) (Change, bool) {
 	v.seen++
 	if change.After == nil {
 		key := client.ObjectKeyFromObject(change.Before)
-		change.Before = v.objects[key]
-		delete(v.objects, key)
+		change.Before = v.objects.byName[key]
+		v.put(key, nil)
 		return change, change.Before != nil
 	}
 	key := client.ObjectKeyFromObject(change.After)
-	change.After, change.Before = c.transformed(change.After), v.objects[key]
-	v.objects[key] = change.After
+	change.After, change.Before = c.transformed(change.After), v.objects.byName[key]
+	v.put(key, change.After)
 	return change, true
+}
+
+// put gives a name another object; nil for none.
+func (v *view) put(key types.NamespacedName, o client.Object) {
+	for _, keys := range v.keys {
+		delete(keys, v.objects.byName[key])
+	}
+	if o == nil {
+		v.objects.remove(key)
+	} else {
+		v.objects.set(key, o)
+	}
+}
+
+// keysOf returns the keys of an object in an index. Objects do not change, so that each is indexed once.
+func (v *view) keysOf(o client.Object, field string, index client.IndexerFunc) []string {
+	known, found := v.keys[field]
+	if !found {
+		known = map[client.Object][]string{}
+		v.keys[field] = known
+	}
+	keys, found := known[o]
+	if !found {
+		keys = index(o)
+		known[o] = keys
+	}
+	return keys
 }
 
 // Get implements client.Reader.
 func (c *Cache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o, ok := c.kind(typeOf(into)).objects[key]
+	o, ok := c.kind(typeOf(into)).objects.byName[key]
 	if !ok {
 		return apierrors.NewNotFound(groupResource(typeOf(into)), key.Name)
 	}
-	fill(into, o)
+	copyInto(into, o)
 	return nil
 }
 
@@ -159,14 +188,14 @@ func (c *Cache) List(_ context.Context, list client.ObjectList, options ...clien
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := itemType(list)
-	matches := selector(options, func(o client.Object, field string) ([]string, bool) {
+	v := c.kind(of)
+	fillList(list, &v.objects, options, func(o client.Object, field string) ([]string, bool) {
 		index, ok := c.indexes[of][field]
 		if !ok {
 			return nil, false
 		}
-		return index(o), true
+		return v.keysOf(o, field, index), true
 	})
-	fillList(list, c.kind(of).objects, matches)
 	return nil
 }
 
@@ -201,7 +230,7 @@ type informer struct {
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	i.c.mu.Lock()
 	i.v.handlers = append(i.v.handlers, h)
-	present := ordered(i.v.objects, everything)
+	present := slices.Clone(i.v.objects.sorted)
 	i.c.mu.Unlock()
 	for _, o := range present {
 		h.OnAdd(o, true)

@@ -57,25 +57,16 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, options ...cl
 	return c.gate(ctx, Call{Verb: "list", Kind: of.Name()}, func() error {
 		c.store.mu.Lock()
 		defer c.store.mu.Unlock()
-		fillList(list, c.store.kindOf(of).objects, selector(options, selectable))
+		fillList(list, &c.store.kindOf(of).objects, options, selectable)
 		return nil
 	})
 }
 
-func fillList(list client.ObjectList, objects map[types.NamespacedName]client.Object, matches func(client.Object) bool) {
-	items := reflect.ValueOf(list).Elem().FieldByName("Items")
-	selected := ordered(objects, matches)
-	found := reflect.MakeSlice(items.Type(), len(selected), len(selected))
-	for i, o := range selected {
-		found.Index(i).Set(reflect.ValueOf(o.DeepCopyObject()).Elem())
-	}
-	items.Set(found)
-}
+// fieldValues returns the values of a field of an object, and whether the field can be selected by.
+type fieldValues func(o client.Object, field string) ([]string, bool)
 
-// selector returns what the options of a list select. values returns the values of a field, and whether it can be selected by.
-func selector(options []client.ListOption, values func(o client.Object, field string) ([]string, bool)) func(client.Object) bool {
-	var all client.ListOptions
-	all.ApplyOptions(options)
+// selector returns what the options of a list select.
+func selector(all client.ListOptions, values fieldValues) func(client.Object) bool {
 	var requirements fields.Requirements
 	if all.FieldSelector != nil {
 		requirements = all.FieldSelector.Requirements()
@@ -135,7 +126,9 @@ func selectable(o client.Object, field string) ([]string, bool) {
 // Watch implements client.WithWatch.
 func (c *Client) Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
 	of := itemType(list)
-	matches := selector(options, selectable)
+	var all client.ListOptions
+	all.ApplyOptions(options)
+	matches := selector(all, selectable)
 	var w watch.Interface
 	err := c.gate(ctx, Call{Verb: "watch", Kind: of.Name()}, func() error { w = c.store.watch(of, matches); return nil })
 	if err != nil {
@@ -254,7 +247,7 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	if err := s.replace(k, stored, wanted, status); err != nil {
 		return err
 	}
-	fill(o, wanted)
+	copyInto(o, wanted)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package memapi
 
 import (
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +41,7 @@ func (s *Store) Restore(o client.Object) {
 	restored := o.DeepCopyObject().(client.Object)
 	normalise(restored)
 	k, key := s.kindOf(typeOf(o)), client.ObjectKeyFromObject(o)
-	s.commit(k, key, k.objects[key], restored)
+	s.commit(k, key, k.objects.byName[key], restored)
 }
 
 // Erase removes an object without regard for finalizers. One that is not there is a success.
@@ -48,33 +49,33 @@ func (s *Store) Erase(o client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, key := s.kindOf(typeOf(o)), client.ObjectKeyFromObject(o)
-	if stored, found := k.objects[key]; found {
+	if stored, found := k.objects.byName[key]; found {
 		s.commit(k, key, stored, nil)
 	}
 }
 
 // RestoreAll makes the objects of the type of example what they were after a number of changes, as Now returned it.
 func (s *Store) RestoreAll(example client.Object, at int64) {
-	then := map[types.NamespacedName]client.Object{}
+	then := newObjects()
 	s.mu.Lock()
 	k := s.kindOf(typeOf(example))
 	for _, c := range k.log {
 		switch {
 		case c.At > at:
 		case c.After == nil:
-			delete(then, client.ObjectKeyFromObject(c.Before))
+			then.remove(client.ObjectKeyFromObject(c.Before))
 		default:
-			then[client.ObjectKeyFromObject(c.After)] = c.After
+			then.set(client.ObjectKeyFromObject(c.After), c.After)
 		}
 	}
-	now := ordered(k.objects, everything)
+	now := slices.Clone(k.objects.sorted)
 	s.mu.Unlock()
 	for _, o := range now {
-		if then[client.ObjectKeyFromObject(o)] == nil {
+		if then.byName[client.ObjectKeyFromObject(o)] == nil {
 			s.Erase(o)
 		}
 	}
-	for _, o := range ordered(then, everything) {
+	for _, o := range then.sorted {
 		if current := s.Look(reflect.New(typeOf(example)).Interface().(client.Object), client.ObjectKeyFromObject(o)); current == nil || current.GetResourceVersion() != o.GetResourceVersion() {
 			s.Restore(o)
 		}

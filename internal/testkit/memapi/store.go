@@ -71,7 +71,7 @@ type Store struct {
 
 type kind struct {
 	name    string
-	objects map[types.NamespacedName]client.Object
+	objects objects
 	log     []Change
 }
 
@@ -83,7 +83,7 @@ func New(scheme *runtime.Scheme, c clock.PassiveClock) *Store {
 func (s *Store) kindOf(t reflect.Type) *kind {
 	k, ok := s.kinds[t]
 	if !ok {
-		k = &kind{name: t.Name(), objects: map[types.NamespacedName]client.Object{}}
+		k = &kind{name: t.Name(), objects: newObjects()}
 		s.kinds[t] = k
 	}
 	return k
@@ -91,18 +91,8 @@ func (s *Store) kindOf(t reflect.Type) *kind {
 
 func typeOf(o client.Object) reflect.Type { return reflect.TypeOf(o).Elem() }
 
-// itemType is the type of the items of a list.
-func itemType(list client.ObjectList) reflect.Type {
-	return reflect.ValueOf(list).Elem().FieldByName("Items").Type().Elem()
-}
-
 func groupResource(t reflect.Type) schema.GroupResource {
 	return schema.GroupResource{Resource: strings.ToLower(t.Name()) + "s"}
-}
-
-// fill makes into a copy of stored.
-func fill(into, stored client.Object) {
-	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(stored.DeepCopyObject()).Elem())
 }
 
 // Get reads an object.
@@ -110,11 +100,11 @@ func (s *Store) Get(key types.NamespacedName, into client.Object) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := typeOf(into)
-	stored, ok := s.kindOf(t).objects[key]
+	stored, ok := s.kindOf(t).objects.byName[key]
 	if !ok {
 		return apierrors.NewNotFound(groupResource(t), key.Name)
 	}
-	fill(into, stored)
+	copyInto(into, stored)
 	return nil
 }
 
@@ -122,35 +112,16 @@ func (s *Store) Get(key types.NamespacedName, into client.Object) error {
 func (s *Store) Look(example client.Object, key types.NamespacedName) client.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kindOf(typeOf(example)).objects[key]
+	return s.kindOf(typeOf(example)).objects.byName[key]
 }
 
 // Peek calls see with each stored object of the type of example, in the order of their names. They must not be changed or kept.
 func (s *Store) Peek(example client.Object, see func(client.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range ordered(s.kindOf(typeOf(example)).objects, everything) {
+	for _, o := range s.kindOf(typeOf(example)).objects.sorted {
 		see(o)
 	}
-}
-
-func everything(client.Object) bool { return true }
-
-// ordered returns the objects that match, in the order of their names.
-func ordered(objects map[types.NamespacedName]client.Object, matches func(client.Object) bool) []client.Object {
-	var selected []client.Object
-	for _, o := range objects {
-		if matches(o) {
-			selected = append(selected, o)
-		}
-	}
-	slices.SortFunc(selected, func(a, b client.Object) int {
-		if d := strings.Compare(a.GetNamespace(), b.GetNamespace()); d != 0 {
-			return d
-		}
-		return strings.Compare(a.GetName(), b.GetName())
-	})
-	return selected
 }
 
 // Create adds an object; its status is dropped, as a server does.
@@ -159,7 +130,7 @@ func (s *Store) Create(o client.Object) error {
 	defer s.mu.Unlock()
 	t, key := typeOf(o), client.ObjectKeyFromObject(o)
 	k := s.kindOf(t)
-	if _, exists := k.objects[key]; exists {
+	if _, exists := k.objects.byName[key]; exists {
 		return apierrors.NewAlreadyExists(groupResource(t), key.Name)
 	}
 	if o.GetResourceVersion() != "" {
@@ -173,7 +144,7 @@ func (s *Store) Create(o client.Object) error {
 	added.SetDeletionTimestamp(nil)
 	normalise(added)
 	s.commit(k, key, nil, added)
-	fill(o, added)
+	copyInto(o, added)
 	return nil
 }
 
@@ -207,7 +178,7 @@ func invalid(o client.Object, why *field.Error) error {
 
 func (s *Store) current(o client.Object) (*kind, client.Object, error) {
 	k := s.kindOf(typeOf(o))
-	stored, ok := k.objects[client.ObjectKeyFromObject(o)]
+	stored, ok := k.objects.byName[client.ObjectKeyFromObject(o)]
 	if !ok {
 		return nil, nil, apierrors.NewNotFound(groupResource(typeOf(o)), o.GetName())
 	}
@@ -227,7 +198,7 @@ func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) erro
 	default:
 		s.commit(k, client.ObjectKeyFromObject(stored), stored, next)
 	}
-	fill(wanted, next)
+	copyInto(wanted, next)
 	return nil
 }
 
@@ -266,7 +237,7 @@ func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.kindOf(typeOf(o))
-	stored, ok := k.objects[client.ObjectKeyFromObject(o)]
+	stored, ok := k.objects.byName[client.ObjectKeyFromObject(o)]
 	if !ok {
 		return apierrors.NewNotFound(groupResource(typeOf(o)), o.GetName())
 	}
@@ -299,10 +270,10 @@ func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.Object) {
 	s.version++
 	if after == nil {
-		delete(k.objects, key)
+		k.objects.remove(key)
 	} else {
 		after.SetResourceVersion(strconv.FormatInt(s.version, 10))
-		k.objects[key] = after
+		k.objects.set(key, after)
 	}
 	change := Change{Before: before, After: after, At: s.version}
 	k.log = append(k.log, change)
