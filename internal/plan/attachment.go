@@ -198,14 +198,6 @@ func (s *AttachmentStep) attachRunning(in AttachmentInput) {
 	}
 }
 
-// keep returns the operation that is recorded if it is the same one, so that its start time stays.
-func keep(recorded, current *apiv1.Operation) *apiv1.Operation {
-	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
-		return recorded
-	}
-	return current
-}
-
 func (s *AttachmentStep) attachEnded(in AttachmentInput) {
 	truth := in.Job.Truth
 	if truth.Attached && !truth.Detaching {

@@ -216,3 +216,14 @@ func moment(t time.Time) *metav1.Time {
 	m := metav1.NewTime(t)
 	return &m
 }
+
+// Untaken says of a volume that a node does not hold by this driver's records, nil if there is no AzVolume, whether the node may use it all the same: the V1
+// driver may have published it, and this driver has published it to nobody since. An AzVolume alone says nothing against that: an expansion
+// makes one. A volume that this driver has made was never anybody else's.
+func Untaken(volume *apiv1.AzVolume) bool {
+	if volume == nil {
+		return true
+	}
+	// A multi-node volume has no claim; each node's attachment is its record.
+	return volume.Spec.Origin == apiv1.OriginAdopted && (volume.Spec.Access == apiv1.AccessMultiNode || volume.Status.Primary == nil)
+}

@@ -315,3 +315,29 @@ func TestAnEpochThatWasReleasedIsProvenAlsoForTheNodeThatClaimedAgain(t *testing
 		t.Error("law 3: the release of an epoch is taken for one of the next")
 	}
 }
+
+func TestUntaken(t *testing.T) {
+	t.Parallel()
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"one without an AzVolume":                     {nil, true},
+		"one that only an expansion has adopted":      {newVolume(adopted), true},
+		"one of several nodes that was adopted":       {newVolume(adopted, multiNode), true},
+		"one that was adopted and published":          {newVolume(adopted, claimed("m", 1, apiv1.ClaimHeld)), false},
+		"one that was adopted, published and let go":  {newVolume(adopted, claimed("", 1, apiv1.ClaimReleased)), false},
+		"one that was made here and never used":       {newVolume(), false},
+		"one of several nodes that was made here":     {newVolume(multiNode), false},
+		"one that was made here and that others hold": {newVolume(claimed("m", 1, apiv1.ClaimHeld)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan.Untaken(test.volume); got != test.want {
+				t.Error(got)
+			}
+		})
+	}
+}

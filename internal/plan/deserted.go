@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
@@ -58,19 +56,6 @@ func MayBeDeserted(in AttachmentInput) bool {
 // has the same state, begins only after the proof.
 func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.State == apiv1.AttachmentDetaching && !Void(a)
-}
-
-// NotReadySince returns since when a Node is not Ready; the zero time if it is Ready, or if there is no Node.
-func NotReadySince(n *corev1.Node) time.Time {
-	if n == nil || NodeReady(n) {
-		return time.Time{}
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return n.CreationTimestamp.Time
 }
 
 // fenceReason says why a fence is begun, for people.

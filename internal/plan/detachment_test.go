@@ -393,3 +393,21 @@ func TestContradicted(t *testing.T) {
 		})
 	}
 }
+
+func TestFencedAttachmentIsNotAttachedAgainBeforeItGoes(t *testing.T) {
+	t.Parallel()
+	for name, claim := range map[string]func(*apiv1.AzVolume){
+		"after the release":                 claimed("", 3, apiv1.ClaimReleased),
+		"after another node has claimed":    claimed("m", 4, apiv1.ClaimHeld),
+		"when the node claims it once more": claimed("n", 4, apiv1.ClaimHeld),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := proven(newAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentPending), apiv1.ProofDetached)
+			step := plan.Attachment(plan.AttachmentInput{Now: now, Attachment: a, Volume: newVolume(claim), VMID: "/vm/n", HasFinalizer: true})
+			if step.Start != plan.WorkNone || step.Status.State != apiv1.AttachmentPending {
+				t.Fatalf("%s, %s", step.Start, step.Status.State)
+			}
+		})
+	}
+}

@@ -244,14 +244,3 @@ func OurOutOfServiceTaint(n *corev1.Node) bool {
 		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue
 	})
 }
-
-func hasTaint(n *corev1.Node, key string) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
-}
-
-// NodeReady says whether Kubernetes holds a Node Ready.
-func NodeReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}

@@ -107,3 +107,21 @@ func shorten(s string) string {
 	}
 	return s[:maxMessage*2/5] + " … " + s[len(s)-maxMessage*3/5+5:]
 }
+
+// Updated is what came of a job that changes a disk.
+type Updated struct {
+	// Generation of the AzVolume whose spec was carried out.
+	Generation int64
+	// Applied are the settings that the disk has now; nil if they were left alone.
+	Applied *apiv1.AppliedSettings
+	// RefusedCapacity and RefusedSettings are why Azure did not take that part, for good.
+	RefusedCapacity, RefusedSettings error
+}
+
+// keep returns the operation that is recorded if it is the same one, so that its start time stays.
+func keep(recorded, current *apiv1.Operation) *apiv1.Operation {
+	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
+		return recorded
+	}
+	return current
+}

@@ -169,3 +169,27 @@ func MassGuard(lost, total, threshold int) (held bool, why string) {
 	}
 	return true, fmt.Sprintf("%d of %d nodes seem lost at once, which is more than %d %%", lost, total, threshold)
 }
+
+func hasTaint(n *corev1.Node, key string) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+// NodeReady says whether Kubernetes holds a Node Ready.
+func NodeReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// NotReadySince returns since when a Node is not Ready; the zero time if it is Ready, or if there is no Node.
+func NotReadySince(n *corev1.Node) time.Time {
+	if n == nil || NodeReady(n) {
+		return time.Time{}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return n.CreationTimestamp.Time
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -156,6 +158,33 @@ func TestPatienceFollowsThePromise(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if p, l := plan.Patience(6*time.Second, c.promised), plan.Lateness(6*time.Second, c.promised); p != c.patience || l != c.late {
 				t.Errorf("%s, %s", p, l)
+			}
+		})
+	}
+}
+
+func TestNotReadySince(t *testing.T) {
+	t.Parallel()
+	node := func(conditions ...corev1.NodeCondition) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *ago(time.Hour)}, Status: corev1.NodeStatus{Conditions: conditions}}
+	}
+	is := func(status corev1.ConditionStatus) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: *ago(time.Minute)}
+	}
+	for name, test := range map[string]struct {
+		node *corev1.Node
+		want time.Time
+	}{
+		"Ready":                           {node(is(corev1.ConditionTrue)), time.Time{}},
+		"the kubelet says that it is not": {node(is(corev1.ConditionFalse)), now.Add(-time.Minute)},
+		"Kubernetes has lost the kubelet": {node(is(corev1.ConditionUnknown)), now.Add(-time.Minute)},
+		"no kubelet has ever reported":    {node(), now.Add(-time.Hour)},
+		"there is no Node":                {nil, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := plan.NotReadySince(test.node); !got.Equal(test.want) {
+				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
 	}

@@ -3,9 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
@@ -61,14 +58,4 @@ func MayUse(volume *apiv1.AzVolume, d *apiv1.AzDriverNode) string {
 		return "its node plug-in has not yet compared its report with the node's mounts"
 	}
 	return ""
-}
-
-// Restored says that the disk of a volume was made before its AzVolume was: a PersistentVolume names it, which is made after the disk. It is never made
-// again: a blank disk would take the place of one whose data is gone.
-func Restored(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
-	if v.Status.DiskURI != "" || pv == nil || pv.Spec.CSI == nil {
-		return false
-	}
-	d := v.Spec.Disk
-	return strings.EqualFold(pv.Spec.CSI.VolumeHandle, "/subscriptions/"+d.SubscriptionID+"/resourceGroups/"+d.ResourceGroup+"/providers/Microsoft.Compute/disks/"+d.Name)
 }

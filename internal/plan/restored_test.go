@@ -3,9 +3,6 @@ package plan_test
 import (
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
@@ -110,35 +107,6 @@ func TestWhyANodeMayBeUsingAVolumeByItsReport(t *testing.T) {
 	} {
 		if got := plan.MayUse(test.volume, test.report); (got != "") != test.want {
 			t.Errorf("%s: got %q, want a reason: %t", name, got, test.want)
-		}
-	}
-}
-
-// A blank disk would take the place of one whose data is gone, and nobody would notice.
-func TestTheDiskOfARestoredVolumeIsNotCreated(t *testing.T) {
-	t.Parallel()
-	handle := "/Subscriptions/SUB/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"
-	pv := func(handle string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: handle}},
-		}}
-	}
-	v := newVolume(unclaimed)
-	v.Status = apiv1.AzVolumeStatus{}
-	v.Spec.Origin = apiv1.OriginProvisioned
-	v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = "sub", "RG", "vol"
-	for name, test := range map[string]struct {
-		pv   *corev1.PersistentVolume
-		want plan.Work
-	}{
-		"no PersistentVolume":                  {nil, plan.WorkCreateDisk},
-		"a PersistentVolume names the disk":    {pv(handle), plan.WorkAdoptDisk},
-		"a PersistentVolume of another disk":   {pv(handle + "-2"), plan.WorkCreateDisk},
-		"a PersistentVolume of another driver": {&corev1.PersistentVolume{}, plan.WorkCreateDisk},
-	} {
-		step := plan.Volume(plan.VolumeInput{Now: now, Volume: v, HasFinalizer: true, PersistentVolume: test.pv})
-		if step.Start != test.want {
-			t.Errorf("%s: got start %q, want %q", name, step.Start, test.want)
 		}
 	}
 }

@@ -75,16 +75,6 @@ func Final(kind provisioner.Kind) bool {
 	return false
 }
 
-// Updated is what came of a job that changes a disk.
-type Updated struct {
-	// Generation of the AzVolume whose spec was carried out.
-	Generation int64
-	// Applied are the settings that the disk has now; nil if they were left alone.
-	Applied *apiv1.AppliedSettings
-	// RefusedCapacity and RefusedSettings are why Azure did not take that part, for good.
-	RefusedCapacity, RefusedSettings error
-}
-
 // maintain looks after a disk that exists: it changes the disk when something else is asked for.
 func (s *VolumeStep) maintain(in VolumeInput) {
 	v := in.Volume

@@ -2,10 +2,12 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -284,4 +286,14 @@ func Record(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.Filesyste
 		}
 	}
 	return nil
+}
+
+// Restored says that the disk of a volume was made before its AzVolume was: a PersistentVolume names it, which is made after the disk. It is never made
+// again: a blank disk would take the place of one whose data is gone.
+func Restored(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
+	if v.Status.DiskURI != "" || pv == nil || pv.Spec.CSI == nil {
+		return false
+	}
+	d := v.Spec.Disk
+	return strings.EqualFold(pv.Spec.CSI.VolumeHandle, "/subscriptions/"+d.SubscriptionID+"/resourceGroups/"+d.ResourceGroup+"/providers/Microsoft.Compute/disks/"+d.Name)
 }
