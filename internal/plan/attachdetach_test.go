@@ -28,16 +28,6 @@ func optedOut(p *corev1.Pod) {
 	p.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
 }
 
-// report is what a node says; volumes are staged there.
-func report(node string, volumes ...string) *apiv1.AzDriverNode {
-	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/" + node}}
-	d.Status.MountsScannedTime = &metav1.MicroTime{Time: now}
-	for _, v := range volumes {
-		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: v, Phase: apiv1.PhaseStaged})
-	}
-	return d
-}
-
 func TestAttachDetach(t *testing.T) {
 	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
 	const held, releasing, released = apiv1.ClaimHeld, apiv1.ClaimReleasing, apiv1.ClaimReleased

@@ -3,11 +3,9 @@ package plan_test
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -69,13 +67,22 @@ func proven(a *apiv1.AzVolumeAttachment, kind apiv1.ProofKind) *apiv1.AzVolumeAt
 	return a
 }
 
-func newNode(name, zone string, change ...func(*plan.NodeView)) plan.NodeView {
-	n := plan.NodeView{
-		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}},
-		Zone: zone, Location: "eastus", Health: plan.Healthy, FreeSlots: 8, Volumes: map[string]bool{},
+// report is what a node says; volumes are staged there.
+func report(node string, volumes ...string) *apiv1.AzDriverNode {
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/" + node}}
+	d.Status.MountsScannedTime = &metav1.MicroTime{Time: now}
+	for _, v := range volumes {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: v, Phase: apiv1.PhaseStaged})
 	}
-	for _, c := range change {
-		c(&n)
-	}
-	return n
+	return d
 }
+
+func staged(scan *metav1.MicroTime, volume string) *apiv1.AzDriverNode {
+	return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
+		MountsScannedTime: scan, StagedVolumes: []apiv1.StagedVolume{{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged}},
+	}}
+}
+
+func unclaimed(v *apiv1.AzVolume) { v.Status.Primary = nil }
+
+func list(a ...*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment { return a }

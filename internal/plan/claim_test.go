@@ -150,12 +150,6 @@ func TestTheDigestIsOfTheVolumesAndNotOfTheirOrder(t *testing.T) {
 	}
 }
 
-func staged(scan *metav1.MicroTime, volume string) *apiv1.AzDriverNode {
-	return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
-		MountsScannedTime: scan, StagedVolumes: []apiv1.StagedVolume{{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged}},
-	}}
-}
-
 // TestOneWriter visits every state that claims, releases, stagings and kills of any party can lead to, in any
 // order, up to the fourth epoch, and checks that never two nodes use the volume (laws 1 to 3). Each
 // step is one access to the API server, as in the protocol, or a kill.

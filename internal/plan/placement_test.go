@@ -272,3 +272,14 @@ func randomConstraint(t *rapid.T) corev1.TopologySpreadConstraint {
 }
 
 func ref[T any](v T) *T { return &v }
+
+func newNode(name, zone string, change ...func(*plan.NodeView)) plan.NodeView {
+	n := plan.NodeView{
+		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}},
+		Zone: zone, Location: "eastus", Health: plan.Healthy, FreeSlots: 8, Volumes: map[string]bool{},
+	}
+	for _, c := range change {
+		c(&n)
+	}
+	return n
+}

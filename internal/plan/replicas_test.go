@@ -82,8 +82,6 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-func list(a ...*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment { return a }
-
 func cordoned(n *plan.NodeView) { n.Node.Spec.Unschedulable = true }
 func lost(n *plan.NodeView)     { n.Health = plan.Lost }
 func doubtful(n *plan.NodeView) { n.Health = plan.Doubtful }

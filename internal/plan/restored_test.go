@@ -7,8 +7,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan"
 )
 
-func unclaimed(v *apiv1.AzVolume) { v.Status.Primary = nil }
-
 func TestAClaimIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 	t.Parallel()
 	withProof := proven(newAttachment("b", apiv1.RoleReplica, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
