@@ -42,7 +42,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -129,7 +129,7 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		return nil, fmt.Errorf("make a client for the leader's lease: %w", err)
 	}
 	return leadership.New(leadership.Options{
-		Leases: leases, Namespace: namespace, Name: leaseName, Identity: plan.LeaderIdentity(pod, node, string(uuid.NewUUID())),
+		Leases: leases, Namespace: namespace, Name: leaseName, Identity: nodehealth.LeaderIdentity(pod, node, string(uuid.NewUUID())),
 		RenewEvery: settings.RetryPeriod, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("leadership"),
 	}), nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // Node are the settings of `azuredisk node`.
@@ -108,8 +108,8 @@ func (n *Node) validateIntervals() error {
 	if n.ReplicatedHeartbeatInterval < time.Second {
 		faults = append(faults, fmt.Errorf("replicated-heartbeat-interval: %s must be at least 1s", n.ReplicatedHeartbeatInterval))
 	}
-	if n.HeartbeatInterval > plan.LongestPromise {
-		faults = append(faults, fmt.Errorf("heartbeat-interval: %s must be at most %s: no longer promise is believed", n.HeartbeatInterval, plan.LongestPromise))
+	if n.HeartbeatInterval > nodehealth.LongestPromise {
+		faults = append(faults, fmt.Errorf("heartbeat-interval: %s must be at most %s: no longer promise is believed", n.HeartbeatInterval, nodehealth.LongestPromise))
 	}
 	if n.HeartbeatInterval < n.ReplicatedHeartbeatInterval {
 		faults = append(faults, fmt.Errorf("heartbeat-interval: %s must be at least replicated-heartbeat-interval (%s)", n.HeartbeatInterval, n.ReplicatedHeartbeatInterval))

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
 // FuzzInstanceMetadata reads any answer as that of the instance metadata service. What is taken names a VM.
@@ -22,7 +22,7 @@ func FuzzInstanceMetadata(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		spec, err := parse(body)
-		if err == nil && (!plan.IsVMID(spec.VMID) || spec.Location != strings.ToLower(spec.Location)) {
+		if err == nil && (!identity.IsVM(spec.VMID) || spec.Location != strings.ToLower(spec.Location)) {
 			t.Errorf("taken: %+v", spec)
 		}
 	})
@@ -40,7 +40,7 @@ func FuzzNodeLabels(f *testing.F) {
 			}},
 			Spec: corev1.NodeSpec{ProviderID: provider},
 		})
-		if err == nil && (!plan.IsVMID(spec.VMID) || spec.Zone != "" && strings.ToLower(zone) != spec.Location+"-"+spec.Zone) {
+		if err == nil && (!identity.IsVM(spec.VMID) || spec.Zone != "" && strings.ToLower(zone) != spec.Location+"-"+spec.Zone) {
 			t.Errorf("taken: %+v", spec)
 		}
 	})

@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
 const (
@@ -123,7 +123,7 @@ func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {
 	if err := json.Unmarshal(body, &compute); err != nil {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("parse instance metadata: %w", err)
 	}
-	if !plan.IsVMID(compute.ResourceID) {
+	if !identity.IsVM(compute.ResourceID) {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("instance metadata names no virtual machine: resourceId %q", compute.ResourceID)
 	}
 	return apiv1.AzDriverNodeSpec{
@@ -133,7 +133,7 @@ func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {
 
 // FromNode reads the VM off a Node object as the Azure cloud provider fills it in.
 func FromNode(node *corev1.Node) (apiv1.AzDriverNodeSpec, error) {
-	spec, ok := plan.SpecOf(node)
+	spec, ok := identity.SpecOf(node)
 	if !ok {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("node %s: providerID %q names no Azure virtual machine", node.Name, node.Spec.ProviderID)
 	}

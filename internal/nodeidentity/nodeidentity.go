@@ -1,4 +1,4 @@
-// Package nodeidentity reads what plan.Identify decides from: which VM each node is, as far as the controller believes it (ADR 0013). Reconcilers and the CSI
+// Package nodeidentity reads what identity.Identify decides from: which VM each node is, as far as the controller believes it (ADR 0013). Reconcilers and the CSI
 // controller server get the VM, the region and the zone of a node here, and nowhere else.
 package nodeidentity
 
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
 // VM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in lower case.
@@ -25,7 +25,7 @@ func Keys(o client.Object) []string {
 	case *apiv1.AzDriverNode:
 		id = o.Spec.VMID
 	case *corev1.Node:
-		id = plan.ProviderVM(o)
+		id = identity.ProviderVM(o)
 	}
 	if id == "" {
 		return nil
@@ -34,20 +34,20 @@ func Keys(o client.Object) []string {
 }
 
 // Of returns the identity of a node. cache has the index VM. Either object may be nil.
-func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.AzDriverNode) (plan.Identity, error) {
-	self := plan.Claimant{Node: node, DriverNode: d}
-	if node == nil || d == nil || !plan.IsVMID(d.Spec.VMID) { // then the others do not matter
-		return plan.Identify(self, nil), nil
+func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.AzDriverNode) (identity.Identity, error) {
+	self := identity.Node{Node: node, DriverNode: d}
+	if node == nil || d == nil || !identity.IsVM(d.Spec.VMID) { // then the others do not matter
+		return identity.Identify(self, nil), nil
 	}
 	others, err := claimants(ctx, cache, d)
 	if err != nil {
-		return plan.Identity{}, err
+		return identity.Identity{}, err
 	}
-	return plan.Identify(self, others), nil
+	return identity.Identify(self, others), nil
 }
 
 // claimants returns the nodes of which one of the objects names the VM that an AzDriverNode names.
-func claimants(ctx context.Context, cache client.Reader, d *apiv1.AzDriverNode) ([]plan.Claimant, error) {
+func claimants(ctx context.Context, cache client.Reader, d *apiv1.AzDriverNode) ([]identity.Node, error) {
 	by := client.MatchingFields{VM: strings.ToLower(d.Spec.VMID)}
 	var nodes corev1.NodeList
 	if err := cache.List(ctx, &nodes, by, client.UnsafeDisableDeepCopy); err != nil {
@@ -57,9 +57,9 @@ func claimants(ctx context.Context, cache client.Reader, d *apiv1.AzDriverNode) 
 	if err := cache.List(ctx, &driverNodes, client.InNamespace(d.Namespace), by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list AzDriverNodes of VM %s: %w", d.Spec.VMID, err)
 	}
-	var found []plan.Claimant
+	var found []identity.Node
 	for i := range nodes.Items {
-		found = append(found, plan.Claimant{Node: &nodes.Items[i]})
+		found = append(found, identity.Node{Node: &nodes.Items[i]})
 	}
 	for i := range driverNodes.Items {
 		other := &driverNodes.Items[i]
@@ -74,13 +74,13 @@ func claimants(ctx context.Context, cache client.Reader, d *apiv1.AzDriverNode) 
 		if err != nil {
 			return nil, fmt.Errorf("get Node %s, which names VM %s: %w", other.Name, d.Spec.VMID, err)
 		}
-		found = append(found, plan.Claimant{Node: node, DriverNode: other})
+		found = append(found, identity.Node{Node: node, DriverNode: other})
 	}
 	return found, nil
 }
 
 // All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, and so may read from the API server.
-func All(ctx context.Context, reader client.Reader, namespace string) (map[string]plan.Identity, error) {
+func All(ctx context.Context, reader client.Reader, namespace string) (map[string]identity.Identity, error) {
 	var driverNodes apiv1.AzDriverNodeList
 	if err := reader.List(ctx, &driverNodes, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list AzDriverNodes: %w", err)
@@ -89,24 +89,24 @@ func All(ctx context.Context, reader client.Reader, namespace string) (map[strin
 	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Nodes: %w", err)
 	}
-	byName, byVM := map[string]plan.Claimant{}, map[string][]plan.Claimant{}
+	byName, byVM := map[string]identity.Node{}, map[string][]identity.Node{}
 	for i := range nodes.Items {
-		byName[nodes.Items[i].Name] = plan.Claimant{Node: &nodes.Items[i]}
+		byName[nodes.Items[i].Name] = identity.Node{Node: &nodes.Items[i]}
 		for _, vm := range Keys(&nodes.Items[i]) {
-			byVM[vm] = append(byVM[vm], plan.Claimant{Node: &nodes.Items[i]})
+			byVM[vm] = append(byVM[vm], identity.Node{Node: &nodes.Items[i]})
 		}
 	}
 	for i := range driverNodes.Items {
 		d := &driverNodes.Items[i]
-		byName[d.Name] = plan.Claimant{Node: byName[d.Name].Node, DriverNode: d}
+		byName[d.Name] = identity.Node{Node: byName[d.Name].Node, DriverNode: d}
 		for _, vm := range Keys(d) {
 			byVM[vm] = append(byVM[vm], byName[d.Name])
 		}
 	}
-	all := make(map[string]plan.Identity, len(driverNodes.Items))
+	all := make(map[string]identity.Identity, len(driverNodes.Items))
 	for i := range driverNodes.Items {
 		d := &driverNodes.Items[i]
-		all[d.Name] = plan.Identify(byName[d.Name], byVM[strings.ToLower(d.Spec.VMID)])
+		all[d.Name] = identity.Identify(byName[d.Name], byVM[strings.ToLower(d.Spec.VMID)])
 	}
 	return all, nil
 }

@@ -13,7 +13,7 @@
 //     that was edited out, or an object that was deleted or restored, is corrected by the next write. For this there is
 //     one process at a time (Records.Lock).
 //   - The report carries a digest of what it proves, so that the controller can tell a report that the node did not write
-//     (plan.AbsenceCounts, docs/adr/0018-the-node-owns-its-report.md).
+//     (ownership.ReportProvesAbsence, docs/adr/0018-the-node-owns-its-report.md).
 //
 // What the mounts do not show, raw block volumes and formats that were cut short,
 // is kept in one small file for each volume on the node (Records).

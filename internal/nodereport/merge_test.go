@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // proves says whether a controller that reads the report now takes a volume for unstaged.
 func proves(t *testing.T, api client.Client, volume string) bool {
 	t.Helper()
-	proof, _ := plan.Unstaged(get(t, api), volume, 1, time.Time{})
+	proof, _ := ownership.UnstagedProof(get(t, api), volume, 1, time.Time{})
 	return proof != nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // Options of a Reporter.
@@ -145,7 +145,7 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 			return err
 		}
 		mutate(&next.Status)
-		next.Status.ReportDigest = plan.ReportDigest(next)
+		next.Status.ReportDigest = ownership.ReportDigest(next)
 		if apiequality.Semantic.DeepEqual(next.Status, r.last.Status) {
 			if fresh {
 				// An earlier write that seemed to fail may have written this.

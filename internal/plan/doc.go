@@ -1,11 +1,18 @@
-// Package plan holds the driver's decisions: who may claim a volume, what the
-// next step of a volume or of an attachment is, where replicas go and which of
-// them gives way.
+// Package plan has no code of its own. Each folder below it holds the decisions of one kind:
 //
-// Everything in it is a pure function of its arguments: no I/O, no clock of its own, no memory. The
-// callers, which are the reconcilers and the CSI controller server, observe, ask
-// here what to do, do it, and write the status that they were given. So a
-// process that is started again goes on where the last one was killed.
+//	ownership     which node may use a volume; both halves of the hand-over
+//	attachment    the next step of an AzVolumeAttachment
+//	disk          the next step of an AzVolume's disk
+//	placement     which nodes have replicas
+//	failover      what is done for a node that is lost
+//	attachdetach  to which nodes a volume is published, without VolumeAttachments
+//	nodehealth    whether a node is lost
+//	identity      which VM a node is
+//	operation     work at Azure, for attachment and disk
+//
+// Every decision is a pure function of its arguments: no I/O, no clock of its own, no memory. The callers, which are the
+// reconcilers and the CSI servers, observe, ask here what to do, do it, and write the status that they were given. A
+// process that is started again therefore continues where the last one was killed.
 //
 // The rules come from docs/adr/0001-hand-over-protocol.md and the laws in docs/explanation/architecture.md.
 package plan

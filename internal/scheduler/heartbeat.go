@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // Heartbeats judges whether nodes still report. Nodes' clocks are not trusted:
@@ -110,7 +110,7 @@ func (h *Heartbeats) Silence() time.Duration {
 func (h *Heartbeats) patience(seconds int32) time.Duration {
 	interval := h.interval
 	if seconds > 0 {
-		interval = plan.Promise(seconds)
+		interval = nodehealth.Promise(seconds)
 	}
 	return max(h.minimum, time.Duration(h.factor*float64(interval)))
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 func beating(at time.Time, seconds int32) func(*apiv1.AzDriverNode) {
@@ -100,9 +100,9 @@ func TestAPromiseWithoutEndDoesNotMakeABlindObserverSee(t *testing.T) {
 		d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: clock.Now()}, seconds
 		h.Observe(d)
 	}
-	clock.SetTime(clock.Now().Add(3*plan.LongestPromise + time.Second))
+	clock.SetTime(clock.Now().Add(3*nodehealth.LongestPromise + time.Second))
 	if _, stale := h.Age("a"); stale || !h.Blind() {
-		t.Errorf("got stale %t, blind %t when nothing was heard of any node for %s; want a blind observer that calls no node stale", stale, h.Blind(), 3*plan.LongestPromise)
+		t.Errorf("got stale %t, blind %t when nothing was heard of any node for %s; want a blind observer that calls no node stale", stale, h.Blind(), 3*nodehealth.LongestPromise)
 	}
 }
 

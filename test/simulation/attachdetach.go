@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // share is a volume at a machine.
@@ -128,7 +128,7 @@ func (w *world) listed(v *volumeModel, m *machine) bool {
 	if o == nil {
 		return false
 	}
-	return slices.Contains(plan.PublishedTo(o, w.attachments(v.name), func(node string) bool { return w.machine(node).told == corev1.ConditionTrue }), m.name)
+	return slices.Contains(ownership.PublishedTo(o, w.attachments(v.name), func(node string) bool { return w.machine(node).told == corev1.ConditionTrue }), m.name)
 }
 
 func (w *world) outOfService(m *machine) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // intervention is what a person does where the driver leaves a situation to people. Each one is documented, and a test compares the table with the documentation.
@@ -78,7 +78,7 @@ func (w *world) unreportedLoss(_ *volumeModel, m *machine) bool {
 
 // lostUntaken: a machine without power has a pod of a volume that the V1 driver may have published, because the AzVolume was removed by hand.
 func (w *world) lostUntaken(v *volumeModel, m *machine) bool {
-	return w.edits && !m.on && plan.Untaken(w.volume(v.name))
+	return w.edits && !m.on && ownership.NeverPublished(w.volume(v.name))
 }
 
 // kubeletDead: the machine lives and its kubelet does not.
@@ -132,7 +132,7 @@ func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
 // diskAttachedUnrecorded: the AzVolume and the attachment were removed by hand, and Azure has the disk attached to a machine that does not use it. The V1 driver
 // may have attached it.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
-	if !v.edited || !w.unused(v) || m.mounted(v.name) || !plan.Untaken(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
+	if !v.edited || !w.unused(v) || m.mounted(v.name) || !ownership.NeverPublished(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
 		return false
 	}
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))

@@ -3,7 +3,7 @@ package simulation
 import (
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // Scenes are situations that seldom come up by chance, because each needs several faults that meet one volume in a certain order. A share of the histories
@@ -70,7 +70,7 @@ func (w *world) giveUpPod(v *volumeModel, m *machine) {
 func (c *cluster) lateCall(v *volumeModel, m *machine) {
 	key := v.name + " late on " + m.name
 	a := c.w.attachment(v.name, m.name)
-	if !c.w.scenes || !m.on || a == nil || !plan.Void(a) || c.calls[key] != nil {
+	if !c.w.scenes || !m.on || a == nil || !ownership.HasProof(a) || c.calls[key] != nil {
 		return
 	}
 	c.do(key, func() *call { return c.w.stage(m, v, callTimeout/3) })

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // patience is how long the world may take to settle once the faults have stopped.
@@ -159,7 +160,7 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	m, key := c.w.machine(v.want), v.name+" on "+v.want
 	object := c.w.record(v)
 	switch {
-	case c.w.byPods && plan.Fencing(object, v.want):
+	case c.w.byPods && ownership.BeingFenced(object, v.want):
 		return "being fenced on " + v.want // whose taint keeps new pods away
 	case c.w.byPods && !c.w.podThere(m, v):
 		c.w.usePod(m, v)
@@ -307,7 +308,7 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 
 // why is what an attachment's condition says of its state.
 func why(a *apiv1.AzVolumeAttachment) string {
-	if c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached); c != nil {
+	if c := meta.FindStatusCondition(a.Status.Conditions, attachment.ConditionAttached); c != nil {
 		return ": " + c.Reason + ": " + c.Message
 	}
 	return ""

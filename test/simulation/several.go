@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // A volume of several nodes is a raw block volume that as many nodes use at once as its disk has shares. It has no claim and no replicas: each node's attachment
@@ -40,7 +40,7 @@ func (w *world) mayUse(m *machine, volume string) {
 		// The grant was given before a person removed the attachment.
 	case a == nil:
 		w.broken("law 2: %s uses %s, which is not attached there", m.name, volume)
-	case plan.Void(a):
+	case ownership.HasProof(a):
 		w.broken("law 2: %s uses %s, and was proved (%s) to have let go of it", m.name, volume, a.Status.Proof.Kind)
 	}
 }
@@ -48,7 +48,7 @@ func (w *world) mayUse(m *machine, volume string) {
 // proved holds law 3 where there is no claim: when a proof is recorded, the node cannot write. The store is locked.
 func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 	v := w.model(after.Spec.VolumeName)
-	if v == nil || !v.several || plan.Void(before) || !plan.Void(after) {
+	if v == nil || !v.several || ownership.HasProof(before) || !ownership.HasProof(after) {
 		return
 	}
 	m := w.machine(after.Spec.NodeName)
@@ -139,7 +139,7 @@ func (c *cluster) give(v *volumeModel, m *machine) string {
 	a := c.w.attachment(v.name, m.name)
 	there := a != nil && a.DeletionTimestamp == nil
 	switch {
-	case c.w.byPods && a != nil && plan.Fenced(a):
+	case c.w.byPods && a != nil && ownership.FenceDecided(a):
 		return "being fenced on " + m.name // whose taint keeps new pods away
 	case c.w.byPods && !c.w.podThere(m, v):
 		c.w.usePod(m, v)
@@ -169,7 +169,7 @@ func (w *world) sharesAmiss(v *volumeModel) string {
 			return a.Name + " is on its way out"
 		case a.Status.State != apiv1.AttachmentAttached:
 			return a.Name + " is " + string(a.Status.State)
-		case a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != plan.MultiNodeEpoch:
+		case a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != ownership.MultiNodeEpoch:
 			return fmt.Sprintf("%s is %s of epoch %d", a.Name, a.Spec.Role, a.Spec.Epoch)
 		case !slices.Contains(v.wants, a.Spec.NodeName):
 			return a.Name + " is not wanted"

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // Mutants without one of the repairs that keep the edges of the protocol.
@@ -121,7 +121,7 @@ func (t tampered) keepAway(d *apiv1.AzDriverNode) {
 		}
 	}
 	d.Status.StagedVolumes = left
-	d.Status.ReportDigest = plan.ReportDigest(d)
+	d.Status.ReportDigest = ownership.ReportDigest(d)
 }
 
 // believed says that a device is taken for good without a look.

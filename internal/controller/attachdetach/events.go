@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 )
 
 // explain tells the pods that wait for the volume why. It returns when to look again, because a pod is not told at once; 0 for never.
@@ -20,11 +20,11 @@ func (r *Reconciler) explain(o observed) time.Duration {
 		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
 			continue
 		}
-		wait := plan.Waiting(o.AttachDetachInput, p.Spec.NodeName)
+		wait := attachdetach.WaitOf(o.Input, p.Spec.NodeName)
 		if wait.Key == "" {
 			continue
 		}
-		if in := plan.TellsIn(p, r.Clock.Now()); in > 0 {
+		if in := attachdetach.FirstEventIn(p, r.Clock.Now()); in > 0 {
 			if after == 0 || in < after {
 				after = in
 			}

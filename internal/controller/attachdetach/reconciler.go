@@ -3,7 +3,7 @@
 // attachRequired: false (ADR 0011).
 //
 // It decides nothing about who may have a volume. It calls the CSI controller server as the sidecar would, so claims and proofs are made in one
-// place; which calls to make is decided by plan.AttachDetach from what is there.
+// place; which calls to make is decided by attachdetach.Next from what is there.
 //
 // In both modes it tells pods by events why they wait for a volume that another node holds. What it keeps in memory are the events that it has
 // written, so that each is written once.
@@ -29,7 +29,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -78,7 +80,7 @@ func New(options Options) *Reconciler { return &Reconciler{Options: options} }
 
 // observed is a volume and what speaks for and against its being somewhere.
 type observed struct {
-	plan.AttachDetachInput
+	attachdetach.Input
 	// name of the AzVolume, whether or not there is one.
 	name string
 	// sources say of each of the pods by what it uses the volume.
@@ -95,13 +97,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	r.told.keep(request.Name, o.Pods)
 	after := r.explain(o) // first, because a call may take some time
 	if r.Publisher != nil {
-		err = r.act(ctx, o, plan.AttachDetach(o.AttachDetachInput))
+		err = r.act(ctx, o, attachdetach.Next(o.Input))
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
 
 // act makes the calls of a step.
-func (r *Reconciler) act(ctx context.Context, o observed, step plan.AttachDetachStep) error {
+func (r *Reconciler) act(ctx context.Context, o observed, step attachdetach.Step) error {
 	var unpublish, publish []call
 	for _, node := range step.Unpublish {
 		unpublish = append(unpublish, func() error { return r.unpublish(ctx, o, node) })
@@ -166,8 +168,8 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 
 // nodes reads what is known of the nodes that matter, so that the decision does no I/O.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
-	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]plan.Identity{}
-	for _, name := range nodesOf(o.AttachDetachInput) {
+	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
+	for _, name := range nodesOf(o.Input) {
 		d, n := &apiv1.AzDriverNode{}, &corev1.Node{}
 		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err == nil {
 			reports[name] = d
@@ -178,7 +180,7 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("get Node: %w", err)
 		}
-		silent[name] = err != nil || !plan.NodeReady(n)
+		silent[name] = err != nil || !nodehealth.KubeletReady(n)
 		if err != nil {
 			n = nil
 		}
@@ -187,13 +189,13 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 		}
 	}
 	o.Report = func(node string) *apiv1.AzDriverNode { return reports[node] }
-	o.Identity = func(node string) plan.Identity { return identities[node] }
+	o.Identity = func(node string) identity.Identity { return identities[node] }
 	o.Silent = func(node string) bool { return silent[node] }
 	return nil
 }
 
 // nodesOf returns the nodes that a decision can be about.
-func nodesOf(in plan.AttachDetachInput) []string {
+func nodesOf(in attachdetach.Input) []string {
 	var nodes []string
 	for _, p := range in.Pods {
 		nodes = append(nodes, p.Spec.NodeName)
@@ -237,7 +239,7 @@ func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bo
 	} else if err != nil {
 		return false, fmt.Errorf("take volume back from node %s: read AzDriverNode: %w", node, err)
 	}
-	now := o.AttachDetachInput
+	now := o.Input
 	now.Report = func(string) *apiv1.AzDriverNode { return report }
 	return now.Done(node), nil
 }
@@ -245,7 +247,7 @@ func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bo
 func (r *Reconciler) publish(ctx context.Context, o observed, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	pod := plan.PublishedFor(o.Pods, node)
+	pod := attachdetach.PublishedFor(o.Pods, node)
 	request, name, err := r.request(ctx, o.sources[client.ObjectKeyFromObject(pod)], pod.Namespace, node)
 	if apierrors.IsNotFound(err) {
 		return nil // the PersistentVolume has just gone

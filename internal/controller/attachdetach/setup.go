@@ -16,7 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 const (
@@ -58,7 +58,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport), builder.WithPredicates(view.Changed(view.StagedVolumes))).
 		// A report that a node has begun to stand by, and the lack of one, say something of each volume that it does not name.
 		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(view.Scanned))).
-		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(func(n *corev1.Node) any { return plan.NodeReady(n) }))).
+		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),

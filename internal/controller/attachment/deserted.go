@@ -12,11 +12,13 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // readTruth reads at the API server what the fence of a deserted volume rests on. The cache may be behind, and a pod that it does not show yet would lose its disk.
-func (r *Reconciler) readTruth(ctx context.Context, in *plan.AttachmentInput) error {
+func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
 	a, node := in.Attachment, &corev1.Node{}
 	err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node)
 	if apierrors.IsNotFound(err) {
@@ -25,19 +27,19 @@ func (r *Reconciler) readTruth(ctx context.Context, in *plan.AttachmentInput) er
 	if err != nil {
 		return fmt.Errorf("read Node %s before a fence: %w", a.Spec.NodeName, err)
 	}
-	in.NotReadySince = plan.NotReadySince(node)
+	in.NotReadySince = nodehealth.NotReadySince(node)
 	in.UsedByPod, err = view.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
 	return err
 }
 
 // tellDeserted writes the events about a deserted volume whose fence has begun: on the volume, its claim and the Node.
-func (r *Reconciler) tellDeserted(ctx context.Context, in plan.AttachmentInput, message string) {
+func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, message string) {
 	a := in.Attachment
-	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince", in.NotReadySince, "reason", plan.ReasonFailoverStarted)
+	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince", in.NotReadySince, "reason", failover.ReasonFailoverStarted)
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.Spec.NodeName, UID: types.UID(a.Spec.NodeName)}
-	r.Events.Eventf(about, nil, corev1.EventTypeNormal, plan.ReasonFailoverStarted, plan.ReasonFailoverStarted, "volume %s: %s", a.Spec.VolumeName, message)
+	r.Events.Eventf(about, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "volume %s: %s", a.Spec.VolumeName, message)
 	if in.Volume != nil {
-		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, plan.ReasonFailoverStarted, plan.ReasonFailoverStarted, "%s", message)
+		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s", message)
 	}
 	claim, err := r.claim(ctx, in.Volume)
 	if err != nil {
@@ -46,10 +48,10 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in plan.AttachmentInput, 
 	if err != nil || claim == nil {
 		return
 	}
-	if plan.OptedOut(claim.Annotations) {
-		message += "; " + plan.OptOutEnds
+	if failover.OptedOut(claim.Annotations) {
+		message += "; " + failover.OptOutEnds
 	}
-	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, plan.ReasonFailoverStarted, plan.ReasonFailoverStarted, "%s", message)
+	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s", message)
 }
 
 // claim returns the PersistentVolumeClaim that a volume is bound to; nil if there is none.

@@ -19,7 +19,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -27,7 +29,9 @@ import (
 // healthy is a judge to whom the heartbeat of every node is fresh.
 type healthy struct{}
 
-func (healthy) Verdict(string) plan.Verdict { return plan.Verdict{State: plan.Alive} }
+func (healthy) Verdict(string) nodehealth.Judgement {
+	return nodehealth.Judgement{State: nodehealth.Alive}
+}
 
 // deserted is a volume that was unpublished long ago from a node whose kubelet is dead, as the cache and the API server show it.
 type deserted struct {
@@ -115,7 +119,7 @@ func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 	must(t, err)
 	a := &apiv1.AzVolumeAttachment{}
 	must(t, d.cache.Get(t.Context(), key, a))
-	return a.Status.State == apiv1.AttachmentDetaching, d.Jobs.Job(a).Work == plan.WorkFence
+	return a.Status.State == apiv1.AttachmentDetaching, d.Jobs.Job(a).Work == operation.WorkFence
 }
 
 func podOn(node string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -197,7 +201,7 @@ func TestTheClaimOfADesertedVolumeIsToldOnceWhyItIsFenced(t *testing.T) {
 			d.reconcile(t)
 			var started []string
 			for len(d.events.Events) > 0 {
-				if e := <-d.events.Events; strings.Contains(e, plan.ReasonFailoverStarted) {
+				if e := <-d.events.Events; strings.Contains(e, failover.ReasonFailoverStarted) {
 					started = append(started, e)
 				}
 			}
@@ -205,7 +209,7 @@ func TestTheClaimOfADesertedVolumeIsToldOnceWhyItIsFenced(t *testing.T) {
 				t.Fatalf("got %d events %q, want one each about Node, volume and claim", len(started), started)
 			}
 			last := started[2]
-			if !strings.Contains(last, "node a is not Ready since") || strings.Contains(last, plan.OptOutEnds) != test.optOut {
+			if !strings.Contains(last, "node a is not Ready since") || strings.Contains(last, failover.OptOutEnds) != test.optOut {
 				t.Errorf("got event on the claim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t", last, test.optOut)
 			}
 		})

@@ -1,7 +1,7 @@
 // Package attachment reconciles AzVolumeAttachments: it makes Azure's attachments be
 // what the objects say, and establishes Azure's proofs that a lost node let go.
 //
-// What to do is decided by plan.Attachment. Azure is called in jobs beside the
+// What to do is decided by attachment.Next. Azure is called in jobs beside the
 // reconciler, never by it.
 package attachment
 
@@ -26,7 +26,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -94,12 +97,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	step := plan.Attachment(in)
+	step := attachment.Next(in)
 	if step.Deserted {
 		if err := r.readTruth(ctx, &in); err != nil {
 			return reconcile.Result{}, err
 		}
-		step = plan.Attachment(in)
+		step = attachment.Next(in)
 	}
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -109,8 +112,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
-func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (plan.AttachmentInput, error) {
-	in := plan.AttachmentInput{
+func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attachment.Input, error) {
+	in := attachment.Input{
 		Now: r.Clock.Now(), Attachment: a, Job: r.Jobs.Job(a),
 		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
 	}
@@ -123,24 +126,24 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	if err != nil {
 		return in, err
 	}
-	if plan.Unclaimed(volume, a) && !facts.Identity.Another(a) {
+	if ownership.DeletedWithoutProof(volume, a) && !facts.Identity.Another(a) {
 		if in.LetGo, err = r.letGo(ctx, a, in.Now); err != nil {
 			return in, err
 		}
 	}
 	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
 	in.NodeLost, in.NotReadySince = facts.Lost || facts.Identity.Another(a), facts.NotReadySince
-	if plan.MayBeDeserted(in) {
+	if attachment.MayBeDeserted(in) {
 		if in.UsedByPod, err = view.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err
 		}
 	}
-	if a.DeletionTimestamp != nil || plan.Holds(volume, a.Spec.NodeName) {
+	if a.DeletionTimestamp != nil || ownership.OwnedBy(volume, a.Spec.NodeName) {
 		all, err := r.list(ctx, a.Namespace, view.AttachmentVolume, a.Spec.VolumeName)
 		if err != nil {
 			return in, err
 		}
-		in.SharedWith = plan.SharedVM(volume, a, in.VMID, all)
+		in.SharedWith = attachment.SharedVM(volume, a, in.VMID, all)
 	}
 	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
@@ -158,7 +161,7 @@ func (r *Reconciler) letGo(ctx context.Context, a *apiv1.AzVolumeAttachment, now
 	if err != nil {
 		return nil, fmt.Errorf("read the report of node %s: %w", a.Spec.NodeName, err)
 	}
-	proof, _ := plan.Unstaged(report, a.Spec.VolumeName, a.Spec.Epoch, now)
+	proof, _ := ownership.UnstagedProof(report, a.Spec.VolumeName, a.Spec.Epoch, now)
 	return proof, nil
 }
 
@@ -174,23 +177,23 @@ func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1
 	return v, nil
 }
 
-func (r *Reconciler) room(ctx context.Context, in plan.AttachmentInput, maxDataDisks int32) (plan.Room, error) {
+func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
 	a := in.Attachment
 	ofVolume, err := r.list(ctx, a.Namespace, view.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
-		return plan.Room{}, err
+		return attachment.SlotDecision{}, err
 	}
 	onNode, err := r.list(ctx, a.Namespace, view.AttachmentNode, a.Spec.NodeName)
 	if err != nil {
-		return plan.Room{}, err
+		return attachment.SlotDecision{}, err
 	}
-	return plan.Slots(plan.RoomInput{
+	return attachment.Slots(attachment.SlotInput{
 		Attachment: a, MaxShares: in.Volume.Spec.Disk.MaxShares, MaxDataDisks: maxDataDisks, ReservedSlots: r.ReservedSlots,
 		OfVolume: ofVolume, OnNode: onNode,
-		AzureFull: in.Job.Phase == plan.PhaseEnded && in.Job.Work == plan.WorkAttach && provisioner.KindOf(in.Job.Err) == provisioner.InsufficientCapacity,
+		AzureFull: in.Job.Phase == operation.PhaseEnded && in.Job.Work == operation.WorkAttach && provisioner.KindOf(in.Job.Err) == provisioner.InsufficientCapacity,
 		HasPrimary: func(name string) bool {
 			v, err := r.volume(ctx, a.Namespace, name)
-			return err != nil || (v != nil && plan.HasPrimary(v, nil))
+			return err != nil || (v != nil && ownership.HasPrimary(v, nil))
 		},
 	}), nil
 }
@@ -203,7 +206,7 @@ func (r *Reconciler) list(ctx context.Context, namespace, field, value string) (
 	return pointers(list.Items), nil
 }
 
-func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep) (reconcile.Result, error) {
+func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachment.Step) (reconcile.Result, error) {
 	a := in.Attachment
 	switch {
 	case step.AddFinalizer:
@@ -226,10 +229,10 @@ func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan
 	if written && step.Deserted {
 		r.tellDeserted(ctx, in, step.Message)
 	}
-	if !written && in.Job.Phase == plan.PhaseEnded {
+	if !written && in.Job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(a))
 	}
-	if step.Start != plan.WorkNone {
+	if step.Start != operation.WorkNone {
 		if err := r.start(ctx, in, step, written); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -238,12 +241,12 @@ func (r *Reconciler) act(ctx context.Context, in plan.AttachmentInput, step plan
 }
 
 // requeue adds to the step's own time the watch over a node from which a proof is awaited.
-func requeue(in plan.AttachmentInput, step plan.AttachmentStep) time.Duration {
+func requeue(in attachment.Input, step attachment.Step) time.Duration {
 	a := in.Attachment
-	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !plan.Proven(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
-		(a.DeletionTimestamp != nil || (plan.Holds(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
+	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !ownership.ProvedReleased(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
+		(a.DeletionTimestamp != nil || (ownership.OwnedBy(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
 	// A job that has ended is forgotten by now, and no event comes of that.
-	quiet := in.Job.Phase == plan.PhaseIdle || in.Job.Phase == plan.PhaseEnded
+	quiet := in.Job.Phase == operation.PhaseIdle || in.Job.Phase == operation.PhaseEnded
 	if (step.RequeueAfter == 0 || step.RequeueAfter > silenceRetry) && awaited && quiet {
 		return silenceRetry
 	}
@@ -276,13 +279,13 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	if err := r.Client.Delete(ctx, victim, client.Preconditions{UID: &victim.UID, ResourceVersion: &victim.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete replica that gives way: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("replica gives way", "replica", name, "reason", plan.ReasonReplicaGaveWay)
-	r.event(victim, corev1.EventTypeNormal, plan.ReasonReplicaGaveWay, "its room is needed by "+to.Name)
+	ctrl.LoggerFrom(ctx).Info("replica gives way", "replica", name, "reason", attachment.ReasonReplicaGaveWay)
+	r.event(victim, corev1.EventTypeNormal, attachment.ReasonReplicaGaveWay, "its room is needed by "+to.Name)
 	return nil
 }
 
 // writeStatus writes the status if it changed, and says whether it did.
-func (r *Reconciler) writeStatus(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep) (bool, error) {
+func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step attachment.Step) (bool, error) {
 	a := in.Attachment
 	if equality.Semantic.DeepEqual(a.Status, step.Status) {
 		return false, nil
@@ -297,14 +300,14 @@ func (r *Reconciler) writeStatus(ctx context.Context, in plan.AttachmentInput, s
 	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
 		return false, fmt.Errorf("write status of attachment: %w", err)
 	}
-	if op := step.Status.Operation; op != nil && op.Kind == string(plan.WorkFence) {
+	if op := step.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {
 		crashpoint.At("fence-after-token")
 	}
 	if proves {
 		crashpoint.At("fence-after-proof")
 		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
 	}
-	if a.Status.State != step.Status.State || step.Reason == plan.ReasonFenced {
+	if a.Status.State != step.Status.State || step.Reason == attachment.ReasonFenced {
 		r.say(ctx, a, step)
 	}
 	return true, nil
@@ -313,7 +316,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, in plan.AttachmentInput, s
 // start starts the job of a step. If the status did not have to be written, which would have
 // noticed it, the object is read again first: a step worked out from an old
 // copy must not reach Azure.
-func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step plan.AttachmentStep, written bool) error {
+func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attachment.Step, written bool) error {
 	a := in.Attachment
 	if !written {
 		current := &apiv1.AzVolumeAttachment{}
@@ -324,7 +327,7 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, fmt.Errorf("it changed"))
 		}
 	}
-	if step.Start != plan.WorkAttach {
+	if step.Start != operation.WorkAttach {
 		if err := r.stillShared(ctx, in); err != nil {
 			return err
 		}
@@ -334,11 +337,11 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 		vmID = in.VMID
 	}
 	switch step.Start {
-	case plan.WorkAttach:
+	case operation.WorkAttach:
 		r.Jobs.Start(a, step.Start, r.disks.attach(in.Volume, vmID, step.Resume))
-	case plan.WorkDetach:
+	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
-	case plan.WorkFence:
+	case operation.WorkFence:
 		r.Jobs.Start(a, step.Start, r.fence(in, vmID, step.Resume))
 	default:
 		return fmt.Errorf("no such work for an attachment: %s", step.Start)
@@ -348,13 +351,13 @@ func (r *Reconciler) start(ctx context.Context, in plan.AttachmentInput, step pl
 
 // stillShared returns a conflict if the API server knows of another attachment that names the VM, and the cache does not: an attachment names its VM before
 // Azure is asked to attach the disk, so that no disk is detached that another attachment has.
-func (r *Reconciler) stillShared(ctx context.Context, in plan.AttachmentInput) error {
+func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error {
 	a := in.Attachment
 	all, err := r.attachmentsNow(ctx, a)
 	if err != nil {
 		return err
 	}
-	if other := plan.SharedVM(in.Volume, a, in.VMID, all); other != in.SharedWith {
+	if other := attachment.SharedVM(in.Volume, a, in.VMID, all); other != in.SharedWith {
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
 			fmt.Errorf("it names the same VM as attachment %q, not %q", other, in.SharedWith))
 	}
@@ -372,7 +375,7 @@ func (r *Reconciler) attachmentsNow(ctx context.Context, a *apiv1.AzVolumeAttach
 
 // fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk. It goes by the disk as well where
 // another attachment names that VM, so that nothing is cut off there.
-func (r *Reconciler) fence(in plan.AttachmentInput, vmID, token string) work.Func {
+func (r *Reconciler) fence(in attachment.Input, vmID, token string) work.Func {
 	a := in.Attachment
 	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
 		return r.disks.fence(a.Spec.VolumeName, r.diskID(in), vmID, token)
@@ -386,7 +389,7 @@ func (r *Reconciler) fence(in plan.AttachmentInput, vmID, token string) work.Fun
 	})
 }
 
-// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see plan.Suspects. Where the providerID of the
+// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
 // Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
 func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
 	attachments, err := r.attachmentsNow(ctx, a)
@@ -401,10 +404,10 @@ func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	if err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read Node %s: %w", a.Spec.NodeName, err)
 	}
-	if vm := plan.ProviderVM(node); vm != "" {
-		nodes[a.Spec.NodeName] = plan.Identity{Name: a.Spec.NodeName, VMID: vm}
+	if vm := identity.ProviderVM(node); vm != "" {
+		nodes[a.Spec.NodeName] = identity.Identity{Name: a.Spec.NodeName, VMID: vm}
 	}
-	cut, contested := plan.Suspects(attachedTo, a.Spec.NodeName, attachments, nodes)
+	cut, contested := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {
 		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
 			"there is no proof while it is", a.Spec.NodeName, contested, nodes[contested].VMID)
@@ -420,14 +423,14 @@ func pointers[T any](items []T) []*T {
 	return found
 }
 
-func (r *Reconciler) diskID(in plan.AttachmentInput) string {
+func (r *Reconciler) diskID(in attachment.Input) string {
 	if in.Volume == nil {
 		return ""
 	}
 	return in.Volume.Status.DiskURI
 }
 
-func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step plan.AttachmentStep) {
+func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attachment.Step) {
 	ctrl.LoggerFrom(ctx).Info("attachment changes state", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "role", a.Spec.Role,
 		"state", step.Status.State, "reason", step.Reason, "message", step.Message)
 	kind := corev1.EventTypeNormal

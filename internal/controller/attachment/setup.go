@@ -18,7 +18,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -57,7 +58,7 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 
 // roomMade asks for those attachments that may wait for room, where the room or those who wait for it have changed: one is gone or on its way
 // out, or one more waits, which may come first and so have what another one has waited for. Each of them takes the room of a replica of its
-// own (plan.Slots), but only if it is asked.
+// own (attachment.Slots), but only if it is asked.
 type roomMade struct{ r *Reconciler }
 
 // Create looks whether one more waits.
@@ -86,7 +87,7 @@ func (h roomMade) Delete(ctx context.Context, e event.DeleteEvent, queue workque
 
 func due(o client.Object) bool {
 	a, ok := o.(*apiv1.AzVolumeAttachment)
-	return ok && plan.DueForRoom(a)
+	return ok && attachment.DueForSlot(a)
 }
 
 // wake asks for the attachments of the same node and of the same volume that are not attached.
@@ -119,10 +120,10 @@ func driverNodeChanged() predicate.Predicate {
 	}}
 }
 
-// nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see plan.DesertedGrace. A
+// nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see attachment.DesertedGrace. A
 // providerID that becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
-	changed := view.Changed(func(n *corev1.Node) any { return [2]any{plan.NodeReady(n), n.Spec.ProviderID} })
+	changed := view.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: changed.Update,

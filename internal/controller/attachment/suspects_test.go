@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -45,7 +46,7 @@ func TestAFenceThatKnowsNoVMGoesByTheDisk(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
 				test.prepare(cloud)
 				truth, err := newDiskWork(cloud).fenceByDisk(disks[0], "", test.suspects)(t.Context(), func(provisioner.Operation) {})
-				if provisioner.KindOf(err) != test.fails || truth != (plan.Truth{}) {
+				if provisioner.KindOf(err) != test.fails || truth != (operation.Truth{}) {
 					t.Errorf("%+v, %v", truth, err)
 				}
 				if n := cloud.CallCount(fake.AttachmentsForceDetach); n > 0 != test.cut {
@@ -143,13 +144,13 @@ func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 				cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
 				a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
 				r := &Reconciler{Options: Options{Reader: shelf{vms: map[string]string{"a": lostVM}, attachments: []apiv1.AzVolumeAttachment{*a}}}, disks: newDiskWork(cloud)}
-				in := plan.AttachmentInput{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
+				in := attachment.Input{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
 				token := resume(t, cloud, disk)
 				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: lostVM, DiskID: disk, Shared: true}); err != nil {
 					t.Fatal(err)
 				}
 				truth, err := r.fence(in, "", token)(t.Context(), func(provisioner.Operation) {})
-				if err != nil || truth != (plan.Truth{}) {
+				if err != nil || truth != (operation.Truth{}) {
 					t.Errorf("got %+v, %v; want the proof that the disk is attached to no VM of the node's", truth, err)
 				}
 				time.Sleep(time.Minute)

@@ -10,7 +10,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -27,15 +28,15 @@ func newDiskWork(cloud provisioner.Cloud) diskWork {
 }
 
 func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
-	disk := volume.Spec.Disk
+	diskOf := volume.Spec.Disk
 	request := provisioner.AttachRequest{
-		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: plan.Caching(volume), Shared: disk.MaxShares > 1,
-		EncryptionSetID: disk.DiskEncryptionSetID, WriteAccelerator: disk.WriteAcceleratorEnabled,
+		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.Caching(volume), Shared: diskOf.MaxShares > 1,
+		EncryptionSetID: diskOf.DiskEncryptionSetID, WriteAccelerator: diskOf.WriteAcceleratorEnabled,
 	}
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Attach(ctx, request) })
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("attach disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("attach disk: %w", err)
 		}
 		accepted(op)
 		ended := op.Wait(ctx)
@@ -47,17 +48,17 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 
 // detach makes the job that detaches a disk. Where the AzVolume, and so the disk's ID, is lost, the disk is found at the VM by its name.
 func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if diskID == "" {
 			found, err := d.findDisk(ctx, vmID, volumeName)
 			if err != nil || found == "" {
-				return plan.Truth{}, err
+				return operation.Truth{}, err
 			}
 			diskID = found
 		}
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Detach(ctx, vmID, diskID) })
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("detach disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("detach disk: %w", err)
 		}
 		accepted(op)
 		ended := op.Wait(ctx)
@@ -74,33 +75,33 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 // began is gone on with by its token: another one would take its place and begin its time anew. If the VM does not list the disk, the disk is detached by
 // force nevertheless: a superseded attach may still be on its way to the platform, and the forced detach ends after it.
 func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
 		vm, err := d.power.Read(ctx, vmID)
 		switch {
 		case errors.Is(err, provisioner.NotFound):
-			return plan.Truth{VMGone: true}, nil
+			return operation.Truth{VMGone: true}, nil
 		case err != nil:
-			return plan.Truth{}, fmt.Errorf("read VM: %w", err)
+			return operation.Truth{}, fmt.Errorf("read VM: %w", err)
 		case vm.Power == provisioner.PowerDeallocated, vm.Power == provisioner.PowerStopped:
-			return plan.Truth{VMDown: true, Attached: true}, nil
+			return operation.Truth{VMDown: true, Attached: true}, nil
 		}
 		if diskID == "" {
 			diskID = named(vm.DataDisks, volumeName)
 		}
 		if listed := find(vm.DataDisks, diskID).Attached; diskID == "" || !listed && token != "" {
-			return plan.Truth{}, nil
+			return operation.Truth{}, nil
 		}
 		return d.cutOff(ctx, diskID, vmID, token, accepted)
 	}
 }
 
 // cutOff detaches a disk by force, and says what the VM has then.
-func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accepted func(provisioner.Operation)) (plan.Truth, error) {
+func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accepted func(provisioner.Operation)) (operation.Truth, error) {
 	crashpoint.At("fence-before-forced-detach")
 	op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().ForceDetach(ctx, vmID, diskID) })
 	if err != nil {
-		return plan.Truth{}, fmt.Errorf("detach disk by force: %w", err)
+		return operation.Truth{}, fmt.Errorf("detach disk by force: %w", err)
 	}
 	crashpoint.At("fence-after-acceptance")
 	accepted(op)
@@ -118,17 +119,17 @@ func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accept
 // given those that Azure lists. The disk is cut off from a VM that is down as well: no attachment would name that VM when it starts again. An earlier forced detach
 // is resumed only at a VM that has the disk: it may have been another VM's, and would say nothing of an attach that is under way.
 func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.cloud.Disks().Get(ctx, diskID)
 		if errors.Is(err, provisioner.NotFound) {
-			return plan.Truth{}, nil
+			return operation.Truth{}, nil
 		}
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("read disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("read disk: %w", err)
 		}
 		vms, err := suspects(ctx, disk.AttachedTo)
 		if err != nil {
-			return plan.Truth{}, err
+			return operation.Truth{}, err
 		}
 		for _, vm := range vms {
 			resume := ""
@@ -139,7 +140,7 @@ func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Co
 				return truth, err
 			}
 		}
-		return plan.Truth{}, nil
+		return operation.Truth{}, nil
 	}
 }
 
@@ -155,13 +156,13 @@ func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (prov
 	return op, err
 }
 
-func (d diskWork) look(ctx context.Context, vmID, diskID string) (plan.Truth, error) {
+func (d diskWork) look(ctx context.Context, vmID, diskID string) (operation.Truth, error) {
 	disks, err := d.list.Read(ctx, vmID)
 	if errors.Is(err, provisioner.NotFound) {
-		return plan.Truth{VMGone: true}, nil
+		return operation.Truth{VMGone: true}, nil
 	}
 	if err != nil {
-		return plan.Truth{}, fmt.Errorf("read disks of VM: %w", err)
+		return operation.Truth{}, fmt.Errorf("read disks of VM: %w", err)
 	}
 	return find(disks, diskID), nil
 }
@@ -184,13 +185,13 @@ func named(disks []provisioner.Attachment, volumeName string) string {
 	return ""
 }
 
-func find(disks []provisioner.Attachment, diskID string) plan.Truth {
+func find(disks []provisioner.Attachment, diskID string) operation.Truth {
 	for _, d := range disks {
 		if strings.EqualFold(d.DiskID, diskID) {
-			return plan.Truth{Attached: true, Detaching: d.Detaching, LUN: d.LUN}
+			return operation.Truth{Attached: true, Detaching: d.Detaching, LUN: d.LUN}
 		}
 	}
-	return plan.Truth{}
+	return operation.Truth{}
 }
 
 func first(operation, look error, what string) error {

@@ -12,7 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	runner "github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -81,7 +81,7 @@ func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
 		for _, read := range []fake.Method{fake.InstancesGet, fake.AttachmentsList} {
 			cloud.Inject(fake.Fault{Method: read, Delay: 50 * time.Millisecond})
 		}
-		work, truths := newDiskWork(cloud), make(chan plan.Truth, n)
+		work, truths := newDiskWork(cloud), make(chan operation.Truth, n)
 		for i, disk := range disks {
 			go func() {
 				truth, err := work.fence(fmt.Sprintf("pvc-%d", i), disk, lostVM, "")(t.Context(), func(provisioner.Operation) {})
@@ -117,15 +117,15 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 				work, jobs := newDiskWork(cloud), runner.New(t.Context(), clock.RealClock{}, 1)
 				volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
 				object := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "pvc-0-a"}}
-				jobs.Start(object, plan.WorkAttach, work.attach(volume, lostVM, ""))
+				jobs.Start(object, operation.WorkAttach, work.attach(volume, lostVM, ""))
 				time.Sleep(time.Second)
 				began := time.Now()
-				jobs.Start(object, plan.WorkFence, work.fence("pvc-0", disk, lostVM, ""))
-				for jobs.Job(object).Phase != plan.PhaseEnded {
+				jobs.Start(object, operation.WorkFence, work.fence("pvc-0", disk, lostVM, ""))
+				for jobs.Job(object).Phase != operation.PhaseEnded {
 					time.Sleep(100 * time.Millisecond)
 				}
 				job, took := jobs.Job(object), time.Since(began)
-				if job.Work != plan.WorkFence || job.Err != nil || job.Truth.Attached || took > 9*time.Second {
+				if job.Work != operation.WorkFence || job.Err != nil || job.Truth.Attached || took > 9*time.Second {
 					t.Errorf("got %+v after %v, want a fence that finds the disk detached within 9s", job, took)
 				}
 				time.Sleep(time.Minute)
@@ -173,14 +173,14 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(cloud *fake.Cloud)
 		diskID  string
-		want    plan.Truth
+		want    operation.Truth
 	}{
-		"a VM that is gone":          {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, compute + "disks/pvc-0", plan.Truth{VMGone: true}},
-		"a VM that is stopped":       {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, compute + "disks/pvc-0", plan.Truth{VMDown: true, Attached: true}},
-		"a VM that is deallocated":   {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerDeallocated) }, compute + "disks/pvc-0", plan.Truth{VMDown: true, Attached: true}},
-		"a disk that is not there":   {func(*fake.Cloud) {}, compute + "disks/pvc-9", plan.Truth{}},
-		"a VM that runs":             {func(*fake.Cloud) {}, compute + "disks/pvc-0", plan.Truth{}},
-		"a disk whose ID is missing": {func(*fake.Cloud) {}, "", plan.Truth{}},
+		"a VM that is gone":          {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, compute + "disks/pvc-0", operation.Truth{VMGone: true}},
+		"a VM that is stopped":       {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, compute + "disks/pvc-0", operation.Truth{VMDown: true, Attached: true}},
+		"a VM that is deallocated":   {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerDeallocated) }, compute + "disks/pvc-0", operation.Truth{VMDown: true, Attached: true}},
+		"a disk that is not there":   {func(*fake.Cloud) {}, compute + "disks/pvc-9", operation.Truth{}},
+		"a VM that runs":             {func(*fake.Cloud) {}, compute + "disks/pvc-0", operation.Truth{}},
+		"a disk whose ID is missing": {func(*fake.Cloud) {}, "", operation.Truth{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {

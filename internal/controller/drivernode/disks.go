@@ -17,7 +17,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -168,7 +169,7 @@ func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 	}
 }
 
-// rebuild makes an attachment again that Azure has and that has no object, in the role that plan.Remade decides. The caller has found none in the cache before
+// rebuild makes an attachment again that Azure has and that has no object, in the role that ownership.RecreateAs decides. The caller has found none in the cache before
 // it asked Azure, and rebuild finds none at the API server after it, so the object was not just made or removed.
 func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
@@ -187,7 +188,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil {
 		return err
 	}
-	role, epoch, why := plan.Remade(v, d.Name, report, down, r.Clock.Now())
+	role, epoch, why := ownership.RecreateAs(v, d.Name, report, down, r.Clock.Now())
 	if role == "" {
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and stays so", "volume", v.Name, "node", d.Name, "message", why)
 		return nil
@@ -208,7 +209,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its own reconciler was first, which records the VM as well
 		return fmt.Errorf("record the VM of an attachment: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", plan.ReasonAttachmentLost)
+	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", attachment.ReasonAttachmentLost)
 	return nil
 }
 
@@ -231,21 +232,21 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, volume := range slices.Sorted(maps.Keys(here)) {
 		a := here[volume]
-		if !plan.Contradicted(a, d.Spec.VMID, seen[volume], now) {
+		if !attachment.ContradictedByAzure(a, d.Spec.VMID, seen[volume], now) {
 			continue
 		}
 		report, err := r.report(ctx, d)
 		if err != nil {
 			return err
 		}
-		why := plan.MayReattach(report, volume)
-		log := ctrl.LoggerFrom(ctx).WithValues("volume", volume, "node", d.Name, "reason", plan.ReasonDetachedOutside)
+		why := attachment.MayReattach(report, volume)
+		log := ctrl.LoggerFrom(ctx).WithValues("volume", volume, "node", d.Name, "reason", attachment.ReasonDetachedOutside)
 		if why != "" {
 			log.Info("Azure does not have the disk where it is recorded, and it stays so", "message", why)
 			continue
 		}
 		changed := a.DeepCopy()
-		changed.Status = plan.AttachedAnew(a, seen[volume], now)
+		changed.Status = attachment.StatusToAttachAgain(a, seen[volume], now)
 		if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("set an attachment back: %w", err)
 		}

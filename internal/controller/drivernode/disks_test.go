@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -140,7 +140,7 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, Spec: spec,
 		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: w.vm(), LUN: &lun, Conditions: []metav1.Condition{{
-			Type: plan.ConditionAttached, Status: metav1.ConditionTrue, Reason: plan.ReasonAttached, LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
+			Type: attachment.ConditionAttached, Status: metav1.ConditionTrue, Reason: attachment.ReasonAttached, LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
 		}}},
 	}
 	w.make(a)

@@ -15,19 +15,19 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
 // tellIdentity keeps the condition VMKnown, and writes an event on the Node when it turns False. A node that was always believed gets no condition, which saves a
 // write per node. Nothing is decided by the condition: the node can write it, too.
-func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, identity plan.Identity) error {
+func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, established identity.Identity) error {
 	before := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
 	c := metav1.Condition{
-		Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue, Reason: plan.ReasonVMEstablished,
+		Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue, Reason: identity.ReasonVMEstablished,
 		ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	}
-	if identity.VMID == "" {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, identity.Reason, identity.Message
+	if established.VMID == "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, established.Reason, established.Message
 	}
 	switch {
 	case before == nil && c.Status == metav1.ConditionTrue:
@@ -41,7 +41,7 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, id
 		return fmt.Errorf("write condition %s of node %s: %w", c.Type, d.Name, err)
 	}
 	changed.DeepCopyInto(d)
-	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", identity.VMID, "reason", c.Reason, "message", c.Message)
+	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", established.VMID, "reason", c.Reason, "message", c.Message)
 	if r.Events != nil && c.Status == metav1.ConditionFalse {
 		// Events on Nodes carry the name as UID, as the kubelet's do.
 		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.Name, UID: types.UID(d.Name)}

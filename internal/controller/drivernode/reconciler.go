@@ -28,7 +28,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -152,12 +152,12 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}
 	r.forget(d.Name)
-	ctrl.LoggerFrom(ctx).Info("node is gone", "node", d.Name, "reason", plan.ReasonNodeGone)
+	ctrl.LoggerFrom(ctx).Info("node is gone", "node", d.Name, "reason", identity.ReasonNodeGone)
 	return nil
 }
 
 // fillCapacity writes what is known of the VM's room, if it is news. foreign is nil where the disks were not counted.
-func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity plan.Identity, foreign *int32) error {
+func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, foreign *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -37,7 +37,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 	handle, a, b := world(l, "lm")
 	l.pod("other", a, nil)
 	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the forced detach has begun", func() string {
 		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
 			return fmt.Sprintf("claim %+v", *l.Volume("vol").Status.Primary)
@@ -166,7 +166,7 @@ func TestVMThatIsDownIsTaintedOutOfServiceUntilTheNodeIsBack(t *testing.T) {
 	handle, a, b := world(l, "vd")
 	l.pod("bare", a, []string{"vol"}, func(p *corev1.Pod) { p.OwnerReferences = nil })
 	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
-	l.monitor.set(a, plan.Down)
+	l.monitor.set(a, nodehealth.Down)
 	l.unblocked("web-0", a)
 	l.unblocked("bare", a)
 	if !l.tainted(a, corev1.TaintNodeOutOfService) {
@@ -204,7 +204,7 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 	staged(a)
 	l.awaitReplica("vol", b)
 	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the forced detach has begun", func() string {
 		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
 			return fmt.Sprintf("claim %+v", *l.Volume("vol").Status.Primary)

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -60,7 +61,7 @@ func dieAtWrite(t *testing.T, n int) bool {
 		})
 	}
 	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
-	l.monitor.set(a, plan.Down)
+	l.monitor.set(a, nodehealth.Down)
 	await("unblocked", func() string {
 		if l.podThere("web-0") || len(l.node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) || !l.tainted(a, apiv1.TaintNodeLost) {
 			return fmt.Sprintf("claim %+v, node %+v", *l.Volume("vol").Status.Primary, l.node(a).Spec.Taints)
@@ -83,7 +84,7 @@ func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.
 	l := newLab(t, 0)
 	handle, a, b := world(l, "cb")
 	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the forced detach has begun", func() string {
 		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
 			return "no"
@@ -92,7 +93,7 @@ func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.
 	})
 	l.Stop()
 	release()
-	l.monitor.verdicts[a] = plan.Verdict{State: plan.Alive}
+	l.monitor.verdicts[a] = nodehealth.Judgement{State: nodehealth.Alive}
 	l.Start()
 	l.unblocked("web-0", a)
 	l.must(l.Unpublish(t.Context(), handle, a))
@@ -127,7 +128,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		l.stage(handle, name, a)
 		l.pod(name, a, []string{name}, pod)
 	}
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the one that may go is gone", func() string {
 		if l.podThere("free") {
 			return fmt.Sprintf("it is there; claim %+v", *l.Volume("free").Status.Primary)
@@ -162,11 +163,11 @@ func TestPodsThatTheGuardHoldsBackAreToldAndCounted(t *testing.T) {
 	l := newLab(t, 0)
 	_, a, _ := world(l, "gu")
 	l.pod("other", a, nil)
-	l.monitor.verdict(a, plan.Verdict{State: plan.NodeLost, HeldBack: "2 of 4 nodes seem lost at once", MassLoss: true})
+	l.monitor.verdict(a, nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "2 of 4 nodes seem lost at once", MassLoss: true})
 	l.expectEvents("FailoverHeldBack Pod", "FailoverHeldBack PersistentVolumeClaim")
 	l.expectNote("FailoverHeldBack", "Pod", "2 of 4 nodes seem lost at once")
 	l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total MassLoss": 1})
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	l.unblocked("web-0", a)
 }
 
@@ -182,13 +183,13 @@ func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *te
 	})
 	l.stage(handle, "vol", a)
 	l.pod("web-0", a, []string{"vol"})
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	l.expectNote("FailoverHeldBack", "Pod", "delete it by force")
 	if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimHeld {
 		t.Fatalf("got claim %+v while the pod is there, want it held", *c)
 	}
 	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "web-0"}}, client.GracePeriodSeconds(0)))
-	l.expectNote("FailoverStarted", "PersistentVolumeClaim", plan.OptOutEnds)
+	l.expectNote("FailoverStarted", "PersistentVolumeClaim", failover.OptOutEnds)
 	l.must(l.Unpublish(t.Context(), handle, a))
 	if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
 		t.Errorf("got proof %+v, want %s", proof, apiv1.ProofDetached)
@@ -201,7 +202,7 @@ func TestMultiNodeVolumeIsTakenFromTheLostNodeOnly(t *testing.T) {
 	l.AddNode("mu-a", "1", size)
 	l.AddNode("mu-b", "1", size)
 	handle := l.sharedBy("vol", "mu-a", "mu-b")
-	l.monitor.set("mu-a", plan.NodeLost)
+	l.monitor.set("mu-a", nodehealth.Lost)
 	l.unblocked("on-mu-a", "mu-a")
 	l.leftOnly("vol", "mu-a", "mu-b")
 	if !l.podThere("on-mu-b") {
@@ -238,9 +239,9 @@ func (l *lab) sharedBy(name string, nodes ...string) (handle string) {
 // taken.
 func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
 	t.Parallel()
-	for name, then := range map[string]plan.Verdict{
-		"the node is back":     {State: plan.Alive},
-		"the guard holds back": {State: plan.NodeLost, HeldBack: "too many", MassLoss: true},
+	for name, then := range map[string]nodehealth.Judgement{
+		"the node is back":     {State: nodehealth.Alive},
+		"the guard holds back": {State: nodehealth.Lost, HeldBack: "too many", MassLoss: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,7 +250,7 @@ func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
 			l.AddNode(a, "1", size)
 			l.AddNode(b, "1", size)
 			l.sharedBy("vol", a, b)
-			l.monitor.set(a, plan.NodeLost)
+			l.monitor.set(a, nodehealth.Lost)
 			<-l.dead
 			if at := l.Attachment("vol", a); at.DeletionTimestamp != nil || len(at.Finalizers) != 2 {
 				t.Fatalf("not at the point in question: %+v", at.ObjectMeta)
@@ -299,7 +300,7 @@ func TestClaimWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
 	lost.Finalizers = nil
 	l.must(l.Client.Update(t.Context(), lost))
 	l.must(l.Client.Delete(t.Context(), lost))
-	l.monitor.verdicts[a] = plan.Verdict{State: plan.NodeLost}
+	l.monitor.verdicts[a] = nodehealth.Judgement{State: nodehealth.Lost}
 	l.Start()
 	l.unblocked("web-0", a)
 	l.must(l.Unpublish(t.Context(), handle, a))
@@ -368,7 +369,7 @@ func TestAnOutOfServiceTaintIsKnownThoughTheRecordOfItIsLost(t *testing.T) {
 	l := newLab(t, 0)
 	handle, a, _ := world(l, "ot")
 	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
-	l.monitor.set(a, plan.Down)
+	l.monitor.set(a, nodehealth.Down)
 	l.Eventually("tainted", func() string {
 		if !l.tainted(a, corev1.TaintNodeOutOfService) {
 			return "not yet"

@@ -11,14 +11,15 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // maxTries bounds the rounds of a compare-and-swap. Each lost round is somebody else's success.
 const maxTries = 10
 
 // fence writes the decision to take a volume from the node. From then on the attachment reconciler brings about the proof.
-func (r *Reconciler) fence(ctx context.Context, o observed, v plan.FailoverVolume) error {
+func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) error {
 	written, err := false, error(nil)
 	crashpoint.At("failover-before-claim")
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
@@ -36,10 +37,10 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v plan.FailoverVolum
 
 // fenceClaim makes the node's claim Releasing because the node was lost, and says whether it did. The first look was at the cache: the
 // write succeeds only if it showed the truth.
-func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v plan.FailoverVolume) (bool, error) {
+func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volume) (bool, error) {
 	current := v.Volume.DeepCopy()
 	for range maxTries {
-		claim, holder, changed := plan.Releasing(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
+		claim, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
 		if !holder || !changed || claim.Epoch != v.Epoch() || !r.Monitor.Verdict(o.NodeName).Fence() {
 			return false, nil
 		}
@@ -92,7 +93,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 
 // repair makes the node's attachment the primary of the claim that is being fenced, or deletes that of a multi-node volume, as the process that wrote the
 // decision would have done.
-func (r *Reconciler) repair(ctx context.Context, o observed, v plan.FailoverVolume) error {
+func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return r.deleteFenced(ctx, v.Attachment)
 	}
@@ -100,7 +101,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v plan.FailoverVolu
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
 		return fmt.Errorf("read volume again: %w", err)
 	}
-	if !plan.Fencing(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
+	if !ownership.BeingFenced(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
 		return nil
 	}
 	if v.Attachment != nil {
@@ -124,7 +125,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v plan.FailoverVolu
 }
 
 // unblocked ends the failover of a volume: the rest is Kubernetes', which unpublishes it.
-func (r *Reconciler) unblocked(ctx context.Context, o observed, v plan.FailoverVolume) error {
+func (r *Reconciler) unblocked(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		if err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {
 			return err

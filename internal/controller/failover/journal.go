@@ -13,7 +13,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // journal says what the failover does: in the log, as events and as metrics. What it remembers makes times exact and keeps it from
@@ -53,7 +54,7 @@ func newJournal(options Options) (*journal, error) {
 	return &journal{Options: options, metrics: m, nodes: map[string]*entry{}}, nil
 }
 
-func holdOf(v plan.FailoverVolume) hold {
+func holdOf(v failover.Volume) hold {
 	h := hold{volume: v.Volume.Name, epoch: v.Epoch()}
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		h.uid = string(v.Attachment.UID)
@@ -69,7 +70,7 @@ func (j *journal) entry(node string) *entry {
 }
 
 // markOf returns the mark of a volume, made from what is recorded if another process took the decision.
-func (j *journal) markOf(o observed, v plan.FailoverVolume) *mark {
+func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {
 		m := &mark{decided: decidedAt(v, j.Clock.Now())}
@@ -85,7 +86,7 @@ func (j *journal) markOf(o observed, v plan.FailoverVolume) *mark {
 	return e.volumes[h]
 }
 
-func decidedAt(v plan.FailoverVolume, otherwise time.Time) time.Time {
+func decidedAt(v failover.Volume, otherwise time.Time) time.Time {
 	var since *metav1.Time
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		since = v.Attachment.DeletionTimestamp
@@ -104,7 +105,7 @@ func (j *journal) provenOnce(m *mark, kind apiv1.ProofKind) {
 }
 
 // look takes note of what was observed: proofs, pods that are left alone, and volumes that Kubernetes has unpublished.
-func (j *journal) look(ctx context.Context, o observed, step plan.FailoverStep) {
+func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, v := range step.Waiting {
@@ -117,14 +118,14 @@ func (j *journal) look(ctx context.Context, o observed, step plan.FailoverStep) 
 			j.provenOnce(m, v.Proof().Kind)
 		}
 		if j.once(o, "proven "+v.Volume.Name+v.Proof().Time.String()) {
-			j.say(ctx, o, v, plan.ReasonFailoverProven, fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
+			j.say(ctx, o, v, failover.ReasonFailoverProven, fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
 		}
 	}
 	for _, p := range step.LeftAlone {
 		j.leftAlone(ctx, o, p)
 	}
 	j.released(ctx, o)
-	if o.Verdict.State == plan.Alive && !step.Active {
+	if o.Verdict.State == nodehealth.Alive && !step.Active {
 		delete(j.nodes, o.NodeName)
 	}
 }
@@ -139,7 +140,7 @@ func (j *journal) once(o observed, what string) bool {
 	return true
 }
 
-func (j *journal) leftAlone(ctx context.Context, o observed, p plan.LeftAlone) {
+func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod) {
 	if !j.once(o, "left alone "+string(p.Pod.UID)+string(p.Reason)) {
 		return
 	}
@@ -147,10 +148,10 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p plan.LeftAlone) {
 	ctrl.LoggerFrom(ctx).Info("pod on lost node is left alone", "pod", p.Pod.Namespace+"/"+p.Pod.Name, "node", o.NodeName, "volumes", p.Volumes,
 		"reason", string(p.Reason), "message", p.Message)
 	message := fmt.Sprintf("left alone on lost node %s: %s", o.NodeName, p.Message)
-	j.event(p.Pod, corev1.EventTypeWarning, plan.ReasonFailoverHeldBack, message)
+	j.event(p.Pod, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, message)
 	for _, volume := range p.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeWarning, plan.ReasonFailoverHeldBack, fmt.Sprintf("stays with pod %s, which is %s", p.Pod.Name, message))
+			j.event(claim, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, fmt.Sprintf("stays with pod %s, which is %s", p.Pod.Name, message))
 		}
 	}
 }
@@ -191,72 +192,72 @@ func (j *journal) ended(m *mark, result string) {
 }
 
 // decided says that it was decided to take a volume from the node.
-func (j *journal) decided(ctx context.Context, o observed, v plan.FailoverVolume) {
+func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := &mark{decided: j.Clock.Now(), silentFrom: o.Verdict.SilentFrom}
 	j.entry(o.NodeName).volumes[holdOf(v)] = m
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
 	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Verdict.Evidence)
-	if claim := o.claims[v.Volume.Name]; claim != nil && plan.OptedOut(claim.Annotations) {
-		message += "; " + plan.OptOutEnds
+	if claim := o.claims[v.Volume.Name]; claim != nil && failover.OptedOut(claim.Annotations) {
+		message += "; " + failover.OptOutEnds
 	}
-	j.say(ctx, o, v, plan.ReasonFailoverStarted, message)
+	j.say(ctx, o, v, failover.ReasonFailoverStarted, message)
 	for _, p := range o.Pods {
 		for _, used := range p.Volumes {
 			if used.Volume == v.Volume.Name {
-				j.event(p.Pod, corev1.EventTypeWarning, plan.ReasonFailoverStarted, used.Name+": "+message)
+				j.event(p.Pod, corev1.EventTypeWarning, failover.ReasonFailoverStarted, used.Name+": "+message)
 			}
 		}
 	}
 }
 
 // podDeleted says that a pod was deleted.
-func (j *journal) podDeleted(ctx context.Context, o observed, d plan.PodDeletion) {
+func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDeletion) {
 	j.metrics.podsDeleted.Inc()
 	name := d.Pod.Namespace + "/" + d.Pod.Name
-	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason", plan.ReasonFailoverPodDeleted)
+	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason", failover.ReasonFailoverPodDeleted)
 	message := fmt.Sprintf("its volumes (%s) were taken from node %s, which was lost", strings.Join(d.Volumes, ", "), o.NodeName)
-	j.event(d.Pod, corev1.EventTypeWarning, plan.ReasonFailoverPodDeleted, message)
+	j.event(d.Pod, corev1.EventTypeWarning, failover.ReasonFailoverPodDeleted, message)
 	for _, volume := range d.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeNormal, plan.ReasonFailoverPodDeleted, "pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
+			j.event(claim, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
 		}
 	}
-	j.onNode(o, corev1.EventTypeNormal, plan.ReasonFailoverPodDeleted, "pod "+name+": "+message)
+	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": "+message)
 }
 
 // pruned says that Kubernetes was told that the node no longer uses a volume.
-func (j *journal) pruned(ctx context.Context, o observed, v plan.FailoverVolume) {
-	j.say(ctx, o, v, plan.ReasonFailoverPruned, "taken out of the volumesInUse of lost node "+o.NodeName)
+func (j *journal) pruned(ctx context.Context, o observed, v failover.Volume) {
+	j.say(ctx, o, v, failover.ReasonFailoverPruned, "taken out of the volumesInUse of lost node "+o.NodeName)
 }
 
 // unblocked says that nothing of the volume on the node is in Kubernetes' way any more.
-func (j *journal) unblocked(ctx context.Context, o observed, v plan.FailoverVolume) {
+func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if m := j.markOf(o, v); !m.unblocked {
 		j.ended(m, resultUnblocked)
-		j.say(ctx, o, v, plan.ReasonFailoverUnblocked, "no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
+		j.say(ctx, o, v, failover.ReasonFailoverUnblocked, "no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
 	}
 }
 
 // tainted says that the Node's taints were changed.
-func (j *journal) tainted(ctx context.Context, o observed, step plan.FailoverStep) {
+func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "outOfService", string(step.OutOfService))
-	if step.Quarantine == plan.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, plan.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Verdict.Evidence)
+	if step.Quarantine == failover.TaintAdd {
+		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Verdict.Evidence)
 	}
-	if step.OutOfService == plan.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, plan.ReasonOutOfService, "Azure says that the VM is down: "+o.Verdict.Evidence)
+	if step.OutOfService == failover.TaintAdd {
+		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Verdict.Evidence)
 	}
-	if step.Quarantine == plan.TaintRemove || step.OutOfService == plan.TaintRemove {
-		j.onNode(o, corev1.EventTypeNormal, plan.ReasonNodeBack, "the node is back; the taints of its failover were taken away")
+	if step.Quarantine == failover.TaintRemove || step.OutOfService == failover.TaintRemove {
+		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is back; the taints of its failover were taken away")
 	}
 }
 
 // say says something of a volume: in the log, and as event of volume, claim and Node.
-func (j *journal) say(ctx context.Context, o observed, v plan.FailoverVolume, reason, message string) {
+func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason, message string) {
 	ctrl.LoggerFrom(ctx).Info("failover", "volume", v.Volume.Name, "node", o.NodeName, "epoch", v.Epoch(), "reason", reason, "message", message)
 	j.event(v.Volume, corev1.EventTypeNormal, reason, message)
 	if claim := o.claims[v.Volume.Name]; claim != nil {

@@ -26,7 +26,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -42,17 +43,17 @@ var replicated = map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}
 type monitor struct {
 	namespace string
 	mu        sync.Mutex
-	verdicts  map[string]plan.Verdict
+	verdicts  map[string]nodehealth.Judgement
 	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-func (m *monitor) Verdict(node string) plan.Verdict {
+func (m *monitor) Verdict(node string) nodehealth.Judgement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if v, is := m.verdicts[node]; is {
 		return v
 	}
-	return plan.Verdict{State: plan.Alive}
+	return nodehealth.Judgement{State: nodehealth.Alive}
 }
 
 func (m *monitor) Subscribe() source.Source {
@@ -64,11 +65,11 @@ func (m *monitor) Subscribe() source.Source {
 	})
 }
 
-func (m *monitor) set(node string, state plan.Liveness) {
-	m.verdict(node, plan.Verdict{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
+func (m *monitor) set(node string, state nodehealth.State) {
+	m.verdict(node, nodehealth.Judgement{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
 }
 
-func (m *monitor) verdict(node string, v plan.Verdict) {
+func (m *monitor) verdict(node string, v nodehealth.Judgement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.verdicts[node] = v
@@ -78,7 +79,7 @@ func (m *monitor) verdict(node string, v plan.Verdict) {
 // back lets a node come back, and waits until it has no taint any more. Its heartbeats go on meanwhile.
 func (l *lab) back(node string, await func(what string, check func() string)) {
 	l.Helper()
-	l.monitor.set(node, plan.Alive)
+	l.monitor.set(node, nodehealth.Alive)
 	var last time.Time
 	await("the node is as it was", func() string {
 		if time.Since(last) > 200*time.Millisecond {
@@ -111,7 +112,7 @@ type lab struct {
 
 func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab {
 	t.Helper()
-	l := &lab{T: t, monitor: &monitor{verdicts: map[string]plan.Verdict{}}, dieAt: dieAt, dead: make(chan struct{})}
+	l := &lab{T: t, monitor: &monitor{verdicts: map[string]nodehealth.Judgement{}}, dieAt: dieAt, dead: make(chan struct{})}
 	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
 	for _, f := range change {
 		f(&options)
@@ -294,7 +295,7 @@ func (l *lab) use(node string, handles ...string) {
 	n := l.node(node)
 	before := n.DeepCopy()
 	for _, h := range handles {
-		n.Status.VolumesInUse = append(n.Status.VolumesInUse, plan.InUseName(controlplane.DriverName, h))
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, ownership.VolumesInUseName(controlplane.DriverName, h))
 	}
 	l.must(l.Client.Status().Patch(l.Context(), n, client.MergeFrom(before)))
 }

@@ -15,12 +15,12 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 )
 
 // taint puts the taints on the Node that a step asks for, and takes those away that it does not want any more.
-func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverStep) error {
-	if step.Quarantine == plan.TaintAsIs && step.OutOfService == plan.TaintAsIs {
+func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
+	if step.Quarantine == failover.TaintAsIs && step.OutOfService == failover.TaintAsIs {
 		return nil
 	}
 	node := &corev1.Node{}
@@ -31,7 +31,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverSt
 		// The step is about the Node that had this name before. The out-of-service taint would end all pods of its successor.
 		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName, fmt.Errorf("the Node was replaced while its failover was decided"))
 	}
-	if step.OutOfService == plan.TaintAdd {
+	if step.OutOfService == failover.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
 		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Verdict.Evidence); err != nil {
 			return err
@@ -41,7 +41,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverSt
 	before := node.DeepCopy()
 	change(node, step.Quarantine, corev1.Taint{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule})
 	since := metav1.NewTime(r.Clock.Now())
-	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: plan.OutOfServiceValue, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
+	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: failover.OutOfServiceValue, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
 		if err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("write taints of Node: %w", err)
@@ -49,23 +49,23 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step plan.FailoverSt
 		crashpoint.At("failover-after-taint")
 		r.journal.tainted(ctx, o, step)
 	}
-	if step.OutOfService == plan.TaintRemove {
+	if step.OutOfService == failover.TaintRemove {
 		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.OutOfServiceNodeBack, "")
 	}
 	return nil
 }
 
 // change adds or removes one taint.
-func change(node *corev1.Node, what plan.TaintChange, taint corev1.Taint) {
+func change(node *corev1.Node, what failover.TaintChange, taint corev1.Taint) {
 	same := func(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
 	switch what {
-	case plan.TaintAdd:
+	case failover.TaintAdd:
 		if !slices.ContainsFunc(node.Spec.Taints, same) {
 			node.Spec.Taints = append(node.Spec.Taints, taint)
 		}
-	case plan.TaintRemove:
+	case failover.TaintRemove:
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, same)
-	case plan.TaintAsIs:
+	case failover.TaintAsIs:
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status 
 }
 
 // prune takes volumes out of the Node's status.volumesInUse, upon which Kubernetes unpublishes them.
-func (r *Reconciler) prune(ctx context.Context, o observed, volumes []plan.FailoverVolume) error {
+func (r *Reconciler) prune(ctx context.Context, o observed, volumes []failover.Volume) error {
 	if len(volumes) == 0 {
 		return nil
 	}

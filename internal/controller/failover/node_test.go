@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 )
 
 // A step that was decided for a Node object must not taint the Node that has replaced it under its name.
@@ -29,7 +29,7 @@ func TestANodeThatReplacedALostOneIsNotTainted(t *testing.T) {
 	o := observed{namespace: "ns"}
 	o.NodeName, o.Node, o.DriverNode = "a", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "old"}}, report
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
-	if err := r.taint(t.Context(), o, plan.FailoverStep{Quarantine: plan.TaintAdd, OutOfService: plan.TaintAdd}); !apierrors.IsConflict(err) {
+	if err := r.taint(t.Context(), o, failover.Step{Quarantine: failover.TaintAdd, OutOfService: failover.TaintAdd}); !apierrors.IsConflict(err) {
 		t.Errorf("taint: %v, want a conflict", err)
 	}
 	node := &corev1.Node{}

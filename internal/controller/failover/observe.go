@@ -13,7 +13,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // observe reads a node and what there is on it from the cache.
@@ -86,7 +87,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		return err
 	}
 	for i := range claimed.Items {
-		if v := &claimed.Items[i]; v.Spec.Access != apiv1.AccessMultiNode && plan.Holds(v, o.NodeName) {
+		if v := &claimed.Items[i]; v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, o.NodeName) {
 			held = append(held, v)
 		}
 	}
@@ -95,7 +96,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		if err != nil {
 			return err
 		}
-		o.Volumes = append(o.Volumes, plan.FailoverVolume{Volume: v, Attachment: attachments[v.Name], InUse: inUse})
+		o.Volumes = append(o.Volumes, failover.Volume{Volume: v, Attachment: attachments[v.Name], InUse: inUse})
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 		return "", err
 	}
 	if pv == nil {
-		return plan.InUseName(r.DriverName, v.Status.DiskURI), nil
+		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
 	}
 	if c := pv.Spec.ClaimRef; c != nil {
 		claim := &corev1.PersistentVolumeClaim{}
@@ -138,7 +139,7 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 			Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: claim.Annotations,
 		}}
 	}
-	return plan.InUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
+	return ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
 }
 
 // pods finds the pods on the node and their volumes.
@@ -148,7 +149,7 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 		return fmt.Errorf("list pods of node: %w", err)
 	}
 	for i := range list.Items {
-		p := plan.FailoverPod{Pod: &list.Items[i]}
+		p := failover.Pod{Pod: &list.Items[i]}
 		for _, v := range p.Pod.Spec.Volumes {
 			volume, err := r.podVolume(ctx, o, p.Pod, v)
 			if err != nil {
@@ -162,17 +163,17 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 }
 
 // podVolume finds out what a volume of a pod is. The cache holds only claims and what is shared with other nodes.
-func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (plan.PodVolume, error) {
+func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (failover.PodVolume, error) {
 	if v.PersistentVolumeClaim == nil {
-		return plan.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
+		return failover.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
 	}
-	found := plan.PodVolume{Name: "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName, ReadOnly: v.PersistentVolumeClaim.ReadOnly}
+	found := failover.PodVolume{Name: "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName, ReadOnly: v.PersistentVolumeClaim.ReadOnly}
 	claim := &corev1.PersistentVolumeClaim{}
 	there, err := r.get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
 	if err != nil {
 		return found, err
 	}
-	found.OptedOut = plan.OptedOut(claim.Annotations)
+	found.OptedOut = failover.OptedOut(claim.Annotations)
 	if !there || claim.Spec.VolumeName == "" {
 		found.Unknown = true
 		return found, nil
@@ -190,10 +191,10 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	return found, err
 }
 
-// untaken says whether the node may use a volume of the driver's that it does not hold; see plan.Untaken. An AzVolume of that name that is another disk's says
+// untaken says whether the node may use a volume of the driver's that it does not hold; see ownership.NeverPublished. An AzVolume of that name that is another disk's says
 // nothing of this one.
 func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v plan.FailoverVolume) bool { return v.Volume.Name == name && view.IsOf(v.Volume, pv) }) {
+	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && view.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}
 	v := &apiv1.AzVolume{}
@@ -204,7 +205,7 @@ func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *
 	if !there || !view.IsOf(v, pv) {
 		v = nil
 	}
-	return plan.Untaken(v), nil
+	return ownership.NeverPublished(v), nil
 }
 
 // inlineReadOnly says whether a pod cannot write to a volume that it names without a claim. Where that cannot be told it can.

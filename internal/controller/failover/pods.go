@@ -11,11 +11,13 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // deletePod deletes a pod of the node. By force only after the API server itself has shown that the node can write to none of its volumes any more.
-func (r *Reconciler) deletePod(ctx context.Context, o observed, d plan.PodDeletion, p *proofs) error {
+func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDeletion, p *proofs) error {
 	options := []client.DeleteOption{client.Preconditions{UID: &d.Pod.UID}}
 	if d.Force {
 		for _, volume := range d.Volumes {
@@ -85,7 +87,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	v := &apiv1.AzVolume{}
 	err := p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: volume}, v)
 	// What nobody has taken over may be in use there, unless nothing runs there any more.
-	down := p.o.Verdict.State == plan.Down
+	down := p.o.Verdict.State == nodehealth.Down
 	if apierrors.IsNotFound(err) {
 		return down, nil
 	}
@@ -93,16 +95,16 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 		return false, fmt.Errorf("read volume before a pod is deleted: %w", err)
 	}
 	multiNode := v.Spec.Access == apiv1.AccessMultiNode
-	if !multiNode && !plan.Holds(v, p.o.NodeName) {
-		return down || !plan.Untaken(v), nil
+	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
+		return down || !ownership.NeverPublished(v), nil
 	}
 	a := &apiv1.AzVolumeAttachment{}
 	err = p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: apiv1.AttachmentName(volume, p.o.NodeName)}, a)
 	if apierrors.IsNotFound(err) {
-		return multiNode && (down || !plan.Untaken(v)), nil
+		return multiNode && (down || !ownership.NeverPublished(v)), nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read attachment before a pod is deleted: %w", err)
 	}
-	return plan.FailoverVolume{Volume: v, Attachment: a}.Proof() != nil, nil
+	return failover.Volume{Volume: v, Attachment: a}.Proof() != nil, nil
 }

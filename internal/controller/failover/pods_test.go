@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // shelf is an API server that has at most one volume and one attachment.
@@ -67,9 +67,9 @@ func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for state, want := range map[plan.Liveness]bool{plan.NodeLost: test.lost, plan.Down: test.down} {
+			for state, want := range map[nodehealth.State]bool{nodehealth.Lost: test.lost, nodehealth.Down: test.down} {
 				o := observed{namespace: "ns"}
-				o.NodeName, o.Verdict = "n", plan.Verdict{State: state}
+				o.NodeName, o.Verdict = "n", nodehealth.Judgement{State: state}
 				free, err := newProofs(&Reconciler{Options: Options{Reader: test.api}}, o).free(t.Context(), "v")
 				if err != nil || free != want {
 					t.Errorf("on a node that is %s: free %t, %v", state, free, err)

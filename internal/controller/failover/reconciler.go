@@ -2,7 +2,7 @@
 // gets from Azure, deletes the pods that used the volumes, and takes the volumes out of the Node's status.volumesInUse. Upon that
 // Kubernetes itself unpublishes them, and publishes them where the new pods are.
 //
-// What to do is decided by plan.Failover. Every decision is written down before it has an effect, and what was decided is carried
+// What to do is decided by failover.Next. Every decision is written down before it has an effect, and what was decided is carried
 // through by any process, whatever becomes of the node meanwhile. What is kept in memory serves metrics, and saves repetition.
 package failover
 
@@ -27,7 +27,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch
@@ -53,7 +54,7 @@ const (
 // Monitor knows which nodes are alive.
 type Monitor interface {
 	// Verdict on a node at the moment. A node that it does not know is not Lost.
-	Verdict(node string) plan.Verdict
+	Verdict(node string) nodehealth.Judgement
 	// Subscribe returns a source of requests for the nodes whose verdict changed.
 	Subscribe() source.Source
 }
@@ -104,10 +105,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	step := plan.Failover(o.FailoverInput)
+	step := failover.Next(o.Input)
 	r.journal.look(ctx, o, step)
 	err = r.act(ctx, o, step)
-	open := step.Active || o.Verdict.State != plan.Alive
+	open := step.Active || o.Verdict.State != nodehealth.Alive
 	r.watch(request.Name, open)
 	switch {
 	case onlyConflicts(err):
@@ -115,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
-	case o.marked() && o.Verdict.State == plan.Alive && !o.Heard:
+	case o.marked() && o.Verdict.State == nodehealth.Alive && !o.Heard:
 		return reconcile.Result{RequeueAfter: listenAgain}, nil
 	case step.Active || o.Verdict.Fence():
 		return reconcile.Result{RequeueAfter: lookAgain}, nil
@@ -125,19 +126,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // act takes all of a step. The order of the fields is the order in which the parts follow from one another; a failure of one volume does not keep
 // the others from going on, but no pod is deleted before the node is closed to new ones.
-func (r *Reconciler) act(ctx context.Context, o observed, step plan.FailoverStep) error {
+func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) error {
 	failures := []error{
-		each(ctx, step.Fence, func(v plan.FailoverVolume) error { return r.fence(ctx, o, v) }),
-		each(ctx, step.Repair, func(v plan.FailoverVolume) error { return r.repair(ctx, o, v) }),
+		each(ctx, step.Fence, func(v failover.Volume) error { return r.fence(ctx, o, v) }),
+		each(ctx, step.Repair, func(v failover.Volume) error { return r.repair(ctx, o, v) }),
 	}
 	if err := r.taint(ctx, o, step); err != nil {
 		return errors.Join(append(failures, err)...)
 	}
 	proofs := newProofs(r, o)
 	failures = append(failures,
-		each(ctx, step.Delete, func(d plan.PodDeletion) error { return r.deletePod(ctx, o, d, proofs) }),
+		each(ctx, step.Delete, func(d failover.PodDeletion) error { return r.deletePod(ctx, o, d, proofs) }),
 		r.prune(ctx, o, step.Prune),
-		each(ctx, step.Unblocked, func(v plan.FailoverVolume) error { return r.unblocked(ctx, o, v) }),
+		each(ctx, step.Unblocked, func(v failover.Volume) error { return r.unblocked(ctx, o, v) }),
 	)
 	return errors.Join(failures...)
 }
@@ -206,7 +207,7 @@ func (r *Reconciler) forget(node string) {
 
 // observed is a node and what there is on it.
 type observed struct {
-	plan.FailoverInput
+	failover.Input
 	namespace string
 	// claims are the PersistentVolumeClaims of the volumes, by the volume's name, as references.
 	claims map[string]*corev1.PersistentVolumeClaim
@@ -217,6 +218,6 @@ func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true
 	}
-	return o.Node != nil && (plan.OurOutOfServiceTaint(o.Node) ||
+	return o.Node != nil && (failover.OurOutOfServiceTaint(o.Node) ||
 		slices.ContainsFunc(o.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == apiv1.TaintNodeLost }))
 }

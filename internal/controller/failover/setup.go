@@ -17,7 +17,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -31,13 +31,13 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onVolume := func(_ context.Context, o client.Object) []reconcile.Request {
 		if v, ok := o.(*apiv1.AzVolume); ok && v.Status.Primary != nil {
 			node := v.Status.Primary.NodeName
-			return request(node, r.watches(node) || plan.Fencing(v, node))
+			return request(node, r.watches(node) || ownership.BeingFenced(v, node))
 		}
 		return nil
 	}
 	onAttachment := func(_ context.Context, o client.Object) []reconcile.Request {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
-			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || plan.Fenced(a))
+			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || ownership.FenceDecided(a))
 		}
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -64,13 +64,13 @@ func TestPodsWithVolumesThatV1PublishedStayOnALostNode(t *testing.T) {
 			return ""
 		})
 	}
-	l.monitor.set(a, plan.NodeLost)
+	l.monitor.set(a, nodehealth.Lost)
 	await("only a pod whose volume was never used is gone", "true true false")
 	l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total ForeignVolume": 2})
 	if got := there(); got != "true true false" {
 		t.Fatal(got)
 	}
 	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
-	l.monitor.set(a, plan.Down)
+	l.monitor.set(a, nodehealth.Down)
 	await("nothing runs on a VM that is down", "false false false")
 }

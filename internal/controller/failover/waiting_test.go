@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -55,7 +56,7 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswers(t *testing.T) {
 			l.awaitStaged("vol", a)
 			l.awaitReplica("vol", b)
 			recovered := l.Cloud.Inject(fake.Fault{Method: fake.AttachmentsForceDetach, Err: provisioner.Errorf(provisioner.Unavailable, "503 Service Unavailable")})
-			l.monitor.set(a, plan.NodeLost)
+			l.monitor.set(a, nodehealth.Lost)
 			l.pod("web-1", b, []string{"vol"})
 			l.awaitEvent("Pod", "web-1", attachdetach.ReasonFailed, "held by node "+a+" (epoch 1), which was lost", "503 Service Unavailable")
 			recovered()
@@ -66,12 +67,12 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswers(t *testing.T) {
 			// The events of a second failover are its own.
 			l.back(a, l.Eventually)
 			l.awaitReplica("vol", a)
-			l.monitor.set(b, plan.NodeLost)
+			l.monitor.set(b, nodehealth.Lost)
 			l.pod("web-2", a, []string{"vol"})
 			l.awaitStaged("vol", a)
 			for _, node := range []string{a, b} {
-				l.awaitEvent("PersistentVolumeClaim", "vol", plan.ReasonFailoverStarted, "node "+node+" is lost")
-				l.awaitEvent("PersistentVolumeClaim", "vol", plan.ReasonFailoverProven, "node "+node+" can no longer write")
+				l.awaitEvent("PersistentVolumeClaim", "vol", failover.ReasonFailoverStarted, "node "+node+" is lost")
+				l.awaitEvent("PersistentVolumeClaim", "vol", failover.ReasonFailoverProven, "node "+node+" can no longer write")
 			}
 		})
 	}

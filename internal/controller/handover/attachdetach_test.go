@@ -20,7 +20,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -254,7 +254,7 @@ func TestASharedVolumeThatIsLeavingANodeLeavesItBeforeItComesBack(t *testing.T) 
 	eventually(t, p, "published to one", attached("ac-a", ""))
 	eventually(t, p, "published to the other", attached("ac-b", ""))
 	p.Report("ac-a", func(s *apiv1.AzDriverNodeStatus) {
-		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: p.VolumeName(vol), Epoch: plan.MultiNodeEpoch, Phase: apiv1.PhaseStaged}}
+		s.StagedVolumes = []apiv1.StagedVolume{{VolumeName: p.VolumeName(vol), Epoch: ownership.MultiNodeEpoch, Phase: apiv1.PhaseStaged}}
 	})
 	before := p.Attachment(vol, "ac-a")
 	must(t, p.Client.Delete(t.Context(), before))

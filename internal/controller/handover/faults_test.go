@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -257,7 +258,7 @@ func TestLaw5RestartWritesNothing(t *testing.T) {
 	p.Eventually("settled", func() string {
 		v := p.Volume("vol")
 		for _, c := range v.Status.Conditions {
-			if c.Type == plan.ConditionReplicasAttached && c.Status == metav1.ConditionTrue && v.Status.Filesystem != nil {
+			if c.Type == placement.ConditionReplicasAttached && c.Status == metav1.ConditionTrue && v.Status.Filesystem != nil {
 				return ""
 			}
 		}
@@ -318,7 +319,7 @@ func TestHeldPrimaryOutlivesTheDeletionOfItsObject(t *testing.T) {
 	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", "hp-a")))
 	p.Eventually("the deletion is held", func() string {
 		for _, c := range p.Attachment("vol", "hp-a").Status.Conditions {
-			if c.Reason == plan.ReasonPrimaryHeld {
+			if c.Reason == attachment.ReasonPrimaryHeld {
 				return ""
 			}
 		}

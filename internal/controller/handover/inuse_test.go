@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
@@ -23,7 +23,7 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS"})
 	pod := bindPod(t, p, handle, "iu-a")
 	const foreign = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
-	setInUse(t, p, "iu-a", plan.InUseName(controlplane.DriverName, handle), foreign)
+	setInUse(t, p, "iu-a", ownership.VolumesInUseName(controlplane.DriverName, handle), foreign)
 	must(t, p.Publish(t.Context(), handle, "iu-a"))
 	p.Eventually("staged", func() string {
 		if err := p.Stage(vol, "iu-a"); err != nil {
@@ -52,11 +52,11 @@ func settled(t *testing.T, p *controlplane.ControlPlane, node string) {
 	t.Helper()
 	marker := p.Create(fmt.Sprintf("marker-%d", time.Now().UnixNano()), map[string]string{"skuName": "Premium_LRS"})
 	must(t, p.Publish(t.Context(), marker, node))
-	setInUse(t, p, node, append(inUse(t, p, node), plan.InUseName(controlplane.DriverName, marker))...)
+	setInUse(t, p, node, append(inUse(t, p, node), ownership.VolumesInUseName(controlplane.DriverName, marker))...)
 	bound := bindPod(t, p, marker, node)
 	must(t, p.Client.Delete(t.Context(), bound, client.GracePeriodSeconds(0)))
 	p.Eventually("the reconciler has looked", func() string {
-		if got := inUse(t, p, node); slices.Contains(got, plan.InUseName(controlplane.DriverName, marker)) {
+		if got := inUse(t, p, node); slices.Contains(got, ownership.VolumesInUseName(controlplane.DriverName, marker)) {
 			return fmt.Sprint(got)
 		}
 		return ""

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
@@ -53,15 +54,15 @@ func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
 	p.AddNode(victim, "1", size)
 	p.AddNode(liar, "1", size)
 	says(t, p, liar, strings.ToUpper(controlplane.VMID(victim)))
-	refusedAs(t, p, liar, plan.ReasonVMContradicted)
+	refusedAs(t, p, liar, identity.ReasonVMContradicted)
 	handle := p.Create("vol", replicated)
 	stageOn(t, p, handle, "vol", victim)
 	if err := p.Publish(shortly(t, 5*time.Second), p.Create("own", replicated), liar); err == nil || !strings.Contains(err.Error(), "providerID") {
 		t.Errorf("got %v for a publish to the node that lies, want a refusal that names the providerID", err)
 	}
 	p.Eventually("no replica finds a place", func() string {
-		c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, plan.ConditionReplicasAttached)
-		if c == nil || c.Reason != plan.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
+		c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, placement.ConditionReplicasAttached)
+		if c == nil || c.Reason != placement.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
 			return reasonOf(c)
 		}
 		return ""
@@ -92,7 +93,7 @@ func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
 	stageOn(t, p, handle, "vol", victim)
 	awaitReplica(t, p, "vol", liar)
 	says(t, p, liar, controlplane.VMID(victim))
-	refusedAs(t, p, liar, plan.ReasonVMContradicted)
+	refusedAs(t, p, liar, identity.ReasonVMContradicted)
 	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", liar)))
 	p.Eventually("the disk is off the liar", attachedTo(p, "vol", victim))
 	says(t, p, liar, controlplane.VMID(liar))

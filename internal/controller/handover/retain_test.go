@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -37,8 +37,8 @@ func awaitForgotten(t *testing.T, p *controlplane.ControlPlane, volume string) {
 
 // held says that the deletion of a volume is held back, or what is the case instead.
 func held(v *apiv1.AzVolume) string {
-	c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionReady)
-	if v.DeletionTimestamp == nil || v.Status.Primary.State != apiv1.ClaimReleased || c == nil || c.Reason != plan.ReasonDeletionHeld || !strings.Contains(c.Message, "Retain") {
+	c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady)
+	if v.DeletionTimestamp == nil || v.Status.Primary.State != apiv1.ClaimReleased || c == nil || c.Reason != disk.ReasonDeletionHeld || !strings.Contains(c.Message, "Retain") {
 		return fmt.Sprintf("deletion %v, claim %+v, condition %+v", v.DeletionTimestamp, *v.Status.Primary, c)
 	}
 	return ""

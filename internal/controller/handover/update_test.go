@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -62,7 +62,7 @@ func asIs(t *testing.T, p *controlplane.ControlPlane, name string) *apiv1.AzVolu
 }
 
 func updated(v *apiv1.AzVolume) string {
-	c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionUpdated)
+	c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionUpdated)
 	if c == nil {
 		return ""
 	}
@@ -86,7 +86,7 @@ func TestModify(t *testing.T) {
 	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
 		t.Fatalf("%d calls to Azure", n)
 	}
-	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), plan.ReasonUpdated) || v.Status.Applied.DiskSettings.Tags["team"] != "db" {
+	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), disk.ReasonUpdated) || v.Status.Applied.DiskSettings.Tags["team"] != "db" {
 		t.Fatal(updated(v))
 	}
 	// Tags that a class does not name stay.
@@ -259,7 +259,7 @@ func TestConversionToPremiumV2(t *testing.T) {
 	p.Eventually("detached", attachedTo(p, "vol"))
 	must(t, modify(t.Context(), p, handle, class))
 	v := p.Volume("vol")
-	if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), plan.ReasonConverting) {
+	if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), disk.ReasonConverting) {
 		t.Fatalf("%+v", v.Status)
 	}
 	// The disk is of use meanwhile, without host caching, which it had before.

@@ -26,7 +26,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -100,8 +100,8 @@ func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]c
 		if err != nil {
 			return nil, err
 		}
-		if pv != nil && plan.LetGo(v.Name, report.Name, report, pods) {
-			names = append(names, plan.InUseName(r.DriverName, pv.Spec.CSI.VolumeHandle))
+		if pv != nil && ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
+			names = append(names, ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle))
 		}
 	}
 	return names, nil

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // lookEvery is how often the elector looks whether the lease can be taken or has to be renewed. The Lock reads and writes the lease less often.
@@ -28,7 +28,7 @@ func LookEvery(renewEvery time.Duration) time.Duration { return min(lookEvery, r
 type Options struct {
 	Leases          coordinationv1client.LeasesGetter
 	Namespace, Name string
-	// Identity is that of this process; see plan.LeaderIdentity.
+	// Identity is that of this process; see nodehealth.LeaderIdentity.
 	Identity string
 	// RenewEvery is how often the leader renews the lease, and a standby reads it.
 	RenewEvery time.Duration
@@ -42,7 +42,7 @@ type Lock struct {
 	Options
 	*resourcelock.LeaseLock
 	// Verdict on a node. It is set before the first call.
-	Verdict func(node string) plan.Verdict
+	Verdict func(node string) nodehealth.Judgement
 	// Superseded is called when another controller has taken the lease that this one held. It is set before the first call.
 	Superseded func(by string)
 
@@ -90,7 +90,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if !l.due() {
 		return record, raw, nil
 	}
-	node := plan.LeaderNode(record.HolderIdentity)
+	node := nodehealth.LeaderNode(record.HolderIdentity)
 	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence", l.Verdict(node).Evidence)
 	released := *record
 	released.HolderIdentity = ""
@@ -129,6 +129,6 @@ func (l *Lock) ofAnother() bool {
 
 // due says whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
-	node := plan.LeaderNode(l.seen.HolderIdentity)
-	return node != "" && plan.TakesLease(plan.LeaderSigns{Verdict: l.Verdict(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
+	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
+	return node != "" && nodehealth.TakesLease(nodehealth.LeaderSigns{Verdict: l.Verdict(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
 }

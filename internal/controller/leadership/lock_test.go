@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/utils/clock"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // The chart's values.
@@ -131,11 +131,11 @@ type contender struct {
 	led      chan struct{} // closed when it leads
 
 	mu         sync.Mutex
-	verdicts   map[string]plan.Verdict
+	verdicts   map[string]nodehealth.Judgement
 	superseded string
 }
 
-func (c *contender) judge(node string, v plan.Verdict) {
+func (c *contender) judge(node string, v nodehealth.Judgement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.verdicts[node] = v
@@ -151,11 +151,11 @@ func (c *contender) by() string {
 func contend(ctx context.Context, t *testing.T, l *lease, node string) *contender {
 	t.Helper()
 	c := &contender{
-		client: &client{lease: l}, identity: plan.LeaderIdentity("pod-on-"+node, node, "uid"), led: make(chan struct{}), verdicts: map[string]plan.Verdict{},
+		client: &client{lease: l}, identity: nodehealth.LeaderIdentity("pod-on-"+node, node, "uid"), led: make(chan struct{}), verdicts: map[string]nodehealth.Judgement{},
 	}
 	ctx, stop := context.WithCancel(ctx)
 	lock := New(Options{Leases: c.client, Namespace: "ns", Name: "lease", Identity: c.identity, RenewEvery: renewEvery, Clock: clock.RealClock{}, Log: logr.Discard()})
-	lock.Verdict = func(node string) plan.Verdict {
+	lock.Verdict = func(node string) nodehealth.Judgement {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.verdicts[node]
@@ -196,7 +196,7 @@ func inElection(t *testing.T, test func(ctx context.Context, l *lease, old, next
 	})
 }
 
-var lost = plan.Verdict{State: plan.NodeLost}
+var lost = nodehealth.Judgement{State: nodehealth.Lost}
 
 func TestAStandbyLeadsSoonAfterItsVerdictOnTheLeadersNode(t *testing.T) {
 	for range 20 { // the electors' pauses are random
@@ -250,7 +250,7 @@ func TestALeaderWhoseLeaseWasTakenStopsAndTheLeaseStaysWhereItIs(t *testing.T) {
 			t.Errorf("%v after its way to the API server was back the old leader was superseded by %q, want by %q", renewEvery+time.Second, got, next.identity)
 		}
 		again := contend(ctx, t, l, "old") // its container is started again, and the node is still thought lost
-		again.judge("next", plan.Verdict{State: plan.Alive})
+		again.judge("next", nodehealth.Judgement{State: nodehealth.Alive})
 		time.Sleep(10 * time.Minute)
 		if got := l.history(); len(got) != 2 || got[1] != next.identity {
 			t.Errorf("got leaders %q, want %q and then %q only", got, old.identity, next.identity)

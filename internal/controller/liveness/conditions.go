@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update;patch
@@ -130,13 +130,13 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 func condition(v Verdict) metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: v.Evidence}
 	switch {
-	case v.State == plan.Alive:
+	case v.State == nodehealth.Alive:
 		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
-	case v.State == plan.Down:
+	case v.State == nodehealth.Down:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
-	case v.State == plan.NodeLost && v.MassLoss:
+	case v.State == nodehealth.Lost && v.MassLoss:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, v.HeldBack+"; "+v.Evidence
-	case v.State == plan.NodeLost:
+	case v.State == nodehealth.Lost:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
 	default:
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale

@@ -14,7 +14,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -79,13 +79,13 @@ func TestTheConditionFollowsTheVerdict(t *testing.T) {
 	}
 	expect("at first", "True HeartbeatFresh", "")
 	w.machines[n].beats = false
-	w.pass(20*time.Second, w.is(n, plan.Silent))
+	w.pass(20*time.Second, w.is(n, nodehealth.Silent))
 	expect("silent", "Unknown HeartbeatStale", "Normal HeartbeatStale")
 	w.cut(n)
-	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
 	expect("lost", "False NodeLost", "Warning NodeLost")
 	w.machines[n].power = provisioner.PowerStopped
-	w.pass(20*time.Second, w.is(n, plan.Down))
+	w.pass(20*time.Second, w.is(n, nodehealth.Down))
 	expect("down", "False VMDown", "Warning VMDown")
 	w.beat(n)
 	expect("back", "True HeartbeatFresh", "Normal HeartbeatFresh")
@@ -159,7 +159,7 @@ func TestANewProcessKnowsFromTheConditionThatProbesReachANodeThatHasDied(t *test
 	}
 	w.cut(n)
 	w.restart()
-	if took, lost := w.pass(20*time.Second, w.is(n, plan.NodeLost)); !lost || took > 10*time.Second {
+	if took, lost := w.pass(20*time.Second, w.is(n, nodehealth.Lost)); !lost || took > 10*time.Second {
 		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
 	}
 }

@@ -7,7 +7,7 @@
 //   - where probes never worked, the kubelet's lease;
 //   - Azure's word on the VM, once a heartbeat is late.
 //
-// What follows from the signs is decided by plan.JudgeNode and plan.MassGuard. Silence
+// What follows from the signs is decided by nodehealth.Judge and nodehealth.MassGuard. Silence
 // counts only while the API server answers this process: the clocks of all nodes start again
 // after a loss of contact, and no node is lost before the API server itself has shown its old heartbeat.
 //

@@ -3,7 +3,7 @@ package liveness
 import (
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 const (
@@ -33,31 +33,31 @@ func (m *Monitor) judge(now time.Time) {
 	for _, n := range m.nodes {
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
 		v := Verdict{SilentFrom: signs.SilentFrom}
-		v.State, v.Evidence = plan.JudgeNode(signs)
-		if v.State == plan.NodeLost || v.State == plan.Down {
+		v.State, v.Evidence = nodehealth.Judge(signs)
+		if v.State == nodehealth.Lost || v.State == nodehealth.Down {
 			gone++
 		}
 		switch {
 		case n.over(v):
 			over++
-		case v.State == plan.NodeLost:
+		case v.State == nodehealth.Lost:
 			lost++
-		case v.State == plan.Silent:
+		case v.State == nodehealth.Silent:
 			silent++
 		}
 		states[n] = v
 	}
 	total := len(m.nodes) - over
 	guarded := m.guarded(states, lost, total, now)
-	massSilence, _ := plan.MassGuard(lost+silent, total, m.MassLossThreshold)
+	massSilence, _ := nodehealth.MassGuard(lost+silent, total, m.MassLossThreshold)
 	for n, v := range states {
 		switch {
-		case v.State == plan.Silent:
+		case v.State == nodehealth.Silent:
 			v.MassLoss = massSilence
-		case v.State == plan.Alive:
+		case v.State == nodehealth.Alive:
 		case !m.Enabled:
 			v.HeldBack = heldSwitchedOff
-		case v.State == plan.NodeLost && guarded && !n.over(v):
+		case v.State == nodehealth.Lost && guarded && !n.over(v):
 			v.HeldBack, v.MassLoss = m.guard.why, true
 		}
 		m.set(n, v, now)
@@ -73,8 +73,8 @@ func (m *Monitor) guarded(states map[*node]Verdict, lost, total int, now time.Ti
 		if n.over(v) {
 			continue
 		}
-		suspect := v.State == plan.NodeLost
-		if v.State == plan.Alive || v.State == plan.Silent {
+		suspect := v.State == nodehealth.Lost
+		if v.State == nodehealth.Alive || v.State == nodehealth.Silent {
 			suspect = n.suspect(m.contact, m.StaleAfter)
 			if suspect {
 				suspects++
@@ -82,7 +82,7 @@ func (m *Monitor) guarded(states map[*node]Verdict, lost, total int, now time.Ti
 				unseen++
 			}
 		}
-		recent = recent || suspect && now.Sub(n.changed) <= plan.Patience(m.StaleAfter, n.promise)+alarmFor
+		recent = recent || suspect && now.Sub(n.changed) <= nodehealth.Patience(m.StaleAfter, n.promise)+alarmFor
 	}
 	switch {
 	case !recent:
@@ -93,14 +93,14 @@ func (m *Monitor) guarded(states map[*node]Verdict, lost, total int, now time.Ti
 	if lost == 0 {
 		return false
 	}
-	if held, why := plan.MassGuard(lost+suspects, total, m.MassLossThreshold); held {
+	if held, why := nodehealth.MassGuard(lost+suspects, total, m.MassLossThreshold); held {
 		m.guard.until, m.guard.why = now.Add(guardLinger), why
 		return true
 	}
 	if now.Before(m.guard.until) {
 		return true
 	}
-	held, why := plan.MassGuard(lost+suspects+unseen, total, m.MassLossThreshold)
+	held, why := nodehealth.MassGuard(lost+suspects+unseen, total, m.MassLossThreshold)
 	m.guard.why = why
 	return held
 }
@@ -118,11 +118,11 @@ func (m *Monitor) set(n *node, v Verdict, now time.Time) {
 	if v.State != before.State {
 		v.Since = now
 	}
-	if v.State != plan.NodeLost {
+	if v.State != nodehealth.Lost {
 		n.confirmed = false
 	}
 	n.verdict = v
-	grace := (v.State == plan.NodeLost || v.State == plan.Down) && now.Sub(v.SilentFrom) > plan.ReplicaGrace
+	grace := (v.State == nodehealth.Lost || v.State == nodehealth.Down) && now.Sub(v.SilentFrom) > nodehealth.ReplicaGrace
 	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss || grace && !n.graceTold
 	n.graceTold = grace
 	if tell {

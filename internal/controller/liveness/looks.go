@@ -14,7 +14,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -61,7 +62,7 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	m.mu.Lock()
-	vmID, down := n.vmID, n.verdict.State == plan.Down
+	vmID, down := n.vmID, n.verdict.State == nodehealth.Down
 	m.mu.Unlock()
 	var instance provisioner.Instance
 	primary, err := m.holdsPrimary(ctx, n.name)
@@ -88,7 +89,7 @@ func (m *Monitor) believes(ctx context.Context, name, vmID string) bool {
 	if err := m.Reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		return apierrors.IsNotFound(err)
 	}
-	provider := plan.ProviderVM(node)
+	provider := identity.ProviderVM(node)
 	return provider == "" || strings.EqualFold(provider, vmID)
 }
 
@@ -112,7 +113,7 @@ func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
 	defer m.mu.Unlock()
 	n.stake.busy = false
 	if err == nil && beats == n.beats {
-		n.stake.none = plan.FailedOver(k8sNode, here)
+		n.stake.none = nodehealth.FailedOver(k8sNode, here)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -21,7 +21,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 
 // Verdict is what is held of a node.
-type Verdict = plan.Verdict
+type Verdict = nodehealth.Judgement
 
 // ProbeResult is what became of a probe.
 type ProbeResult struct {
@@ -116,7 +116,7 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	now := m.Clock.Now()
 	n, known := m.nodes[d.Name]
 	if !known {
-		n = &node{name: d.Name, changed: now, verdict: Verdict{State: plan.Alive, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
+		n = &node{name: d.Name, changed: now, verdict: Verdict{State: nodehealth.Alive, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
 		m.nodes[d.Name] = n
 	}
 	if !n.probe.contradicted {
@@ -129,7 +129,7 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	}
 	if known && !value.Equal(n.heartbeat) {
 		n.beat(now)
-		if n.verdict.State != plan.Alive {
+		if n.verdict.State != nodehealth.Alive {
 			m.judge(now)
 		}
 	}
@@ -147,7 +147,7 @@ func (m *Monitor) forget(name string) {
 func (m *Monitor) Verdict(name string) Verdict {
 	v, heard := m.heard(name)
 	if !heard {
-		return Verdict{State: plan.Alive, Evidence: "this process has not heard of the node yet"}
+		return Verdict{State: nodehealth.Alive, Evidence: "this process has not heard of the node yet"}
 	}
 	return v
 }

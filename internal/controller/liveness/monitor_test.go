@@ -12,7 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,13 +28,13 @@ func TestAPowerCutIsDetectedWithinTenSecondsOfTheLastHeartbeat(t *testing.T) {
 		w.sleep(40*time.Second + phase)
 		last := w.machines[nodes[0]].next.Add(-fast)
 		w.cut(nodes[0])
-		w.pass(20*time.Second, w.is(nodes[0], plan.NodeLost))
+		w.pass(20*time.Second, w.is(nodes[0], nodehealth.Lost))
 		v := w.monitor.Verdict(nodes[0])
 		if took := w.clock.Since(last); took > 10*time.Second || took < 6*time.Second || !v.Fence() || v.SilentFrom != last {
 			t.Errorf("phase %s: after %s: %+v", phase, took, v)
 		}
 		for _, n := range nodes[1:] {
-			if w.state(n) != plan.Alive {
+			if w.state(n) != nodehealth.Alive {
 				t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
 			}
 		}
@@ -63,9 +63,9 @@ func TestAnOutageOfTheAPIServerLosesNobody(t *testing.T) {
 	w.add(5, fast)
 	w.sleep(40 * time.Second)
 	w.outage = true
-	w.never(30*time.Second, func(v plan.Verdict) bool { return v.State != plan.Alive })
+	w.never(30*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
 	w.outage = false
-	w.never(30*time.Second, func(v plan.Verdict) bool { return v.State != plan.Alive })
+	w.never(30*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
 }
 
 func TestANodeThatDiesWhileTheAPIServerIsAwayIsLostAfterwards(t *testing.T) {
@@ -77,7 +77,7 @@ func TestANodeThatDiesWhileTheAPIServerIsAwayIsLostAfterwards(t *testing.T) {
 	w.never(30*time.Second, fenced)
 	w.outage = false
 	w.never(5*time.Second, fenced)
-	if took, lost := w.pass(20*time.Second, w.is(victim, plan.NodeLost)); !lost || took > 5*time.Second {
+	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 5*time.Second {
 		t.Errorf("after %s: %+v", took, w.monitor.Verdict(victim))
 	}
 }
@@ -87,15 +87,15 @@ func TestALostNodeStaysSilentOverAnOutageAndIsLostAgain(t *testing.T) {
 	victim := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
 	w.cut(victim)
-	w.pass(20*time.Second, w.is(victim, plan.NodeLost))
+	w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
 	w.outage = true
 	w.sleep(10 * time.Second)
-	if w.state(victim) != plan.Silent {
+	if w.state(victim) != nodehealth.Silent {
 		t.Errorf("without the API server: %+v", w.monitor.Verdict(victim))
 	}
 	w.outage = false
-	_, alive := w.pass(20*time.Second, w.is(victim, plan.Alive))
-	if alive || w.state(victim) != plan.NodeLost {
+	_, alive := w.pass(20*time.Second, w.is(victim, nodehealth.Alive))
+	if alive || w.state(victim) != nodehealth.Lost {
 		t.Errorf("afterwards: %+v", w.monitor.Verdict(victim))
 	}
 }
@@ -113,7 +113,7 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 			w.cut(w.names...)
 			w.never(5*time.Minute, fenced)
 			v := w.monitor.Verdict(w.names[0])
-			if v.State != plan.NodeLost || !v.MassLoss || !strings.Contains(v.HeldBack, "seem lost at once") {
+			if v.State != nodehealth.Lost || !v.MassLoss || !strings.Contains(v.HeldBack, "seem lost at once") {
 				t.Errorf("%+v", v)
 			}
 			if n := testutil.ToFloat64(gauge{w.registry, "azuredisk_failover_guard_active"}); n != 1 {
@@ -126,7 +126,7 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 			}
 			w.never(time.Minute, fenced)
 			for _, n := range w.names {
-				if w.state(n) != plan.Alive {
+				if w.state(n) != nodehealth.Alive {
 					t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
 				}
 			}
@@ -151,7 +151,7 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 			nodes := w.add(4, fast)
 			w.sleep(40 * time.Second)
 			w.cut(nodes[0])
-			w.pass(20*time.Second, w.is(nodes[0], plan.NodeLost))
+			w.pass(20*time.Second, w.is(nodes[0], nodehealth.Lost))
 			w.failOver(nodes[0], test.taint, test.proof)
 			w.sleep(time.Minute)
 			w.cut(nodes[1])
@@ -173,7 +173,7 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 			}
 			// Two of the three that are left: now the guard is right to doubt.
 			w.cut(nodes[2])
-			w.pass(20*time.Second, w.is(nodes[2], plan.NodeLost))
+			w.pass(20*time.Second, w.is(nodes[2], nodehealth.Lost))
 			if v := w.monitor.Verdict(nodes[2]); !v.Guarded() || !strings.Contains(v.HeldBack, "2 of 3 nodes") {
 				t.Errorf("the third node: got %+v, want it held back because 2 of 3 nodes seem lost", v)
 			}
@@ -198,15 +198,15 @@ func TestAStoppedVMIsDownWithinFiveSeconds(t *testing.T) {
 				w.cut(n)
 				stop(w.machines[n])
 			}
-			took, down := w.pass(20*time.Second, func() bool { return w.state(nodes[0]) == plan.Down && w.state(nodes[1]) == plan.Down })
+			took, down := w.pass(20*time.Second, func() bool { return w.state(nodes[0]) == nodehealth.Down && w.state(nodes[1]) == nodehealth.Down })
 			if !down || took > 5*time.Second || !w.monitor.Verdict(nodes[0]).Fence() {
 				t.Fatalf("after %s: %+v", took, w.monitor.Verdict(nodes[0]))
 			}
 			// It holds as long as Azure says so, also while Azure says nothing.
 			w.machines[nodes[0]].gone, w.machines[nodes[0]].power = false, ""
-			w.never(time.Minute, func(v plan.Verdict) bool { return v.State != plan.Down })
+			w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Down })
 			w.beat(nodes[0])
-			if w.state(nodes[0]) != plan.Alive {
+			if w.state(nodes[0]) != nodehealth.Alive {
 				t.Errorf("after a heartbeat: %+v", w.monitor.Verdict(nodes[0]))
 			}
 		})
@@ -219,10 +219,10 @@ func TestAnOldAnswerOfAzureDoesNotOutliveAHeartbeat(t *testing.T) {
 	w.sleep(40 * time.Second)
 	w.cut(n)
 	w.machines[n].power = provisioner.PowerStopped
-	w.pass(20*time.Second, w.is(n, plan.Down))
+	w.pass(20*time.Second, w.is(n, nodehealth.Down))
 	w.machines[n].power, w.machines[n].beats, w.machines[n].answers = provisioner.PowerRunning, true, true
-	w.pass(5*time.Second, w.is(n, plan.Alive))
-	w.never(time.Minute, func(v plan.Verdict) bool { return v.State != plan.Alive })
+	w.pass(5*time.Second, w.is(n, nodehealth.Alive))
+	w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
 }
 
 func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
@@ -230,8 +230,8 @@ func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
 	w.machines[n].beats = false
-	w.never(10*time.Minute, func(v plan.Verdict) bool { return v.State == plan.NodeLost || v.State == plan.Down })
-	if v := w.monitor.Verdict(n); v.State != plan.Silent || !strings.Contains(v.Evidence, "answers probes") {
+	w.never(10*time.Minute, func(v nodehealth.Judgement) bool { return v.State == nodehealth.Lost || v.State == nodehealth.Down })
+	if v := w.monitor.Verdict(n); v.State != nodehealth.Silent || !strings.Contains(v.Evidence, "answers probes") {
 		t.Errorf("%+v", v)
 	}
 	if n := w.questions[n]; n < 10 || n > 40 {
@@ -239,7 +239,7 @@ func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
 	}
 	// And if it dies then, it is lost all the same.
 	w.cut(n)
-	if took, lost := w.pass(time.Minute, w.is(n, plan.NodeLost)); !lost || took > 10*time.Second {
+	if took, lost := w.pass(time.Minute, w.is(n, nodehealth.Lost)); !lost || took > 10*time.Second {
 		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
 	}
 }
@@ -249,14 +249,14 @@ func TestAHeartbeatOrAnAnswerBringsANodeBack(t *testing.T) {
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
 	w.cut(n)
-	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
 	w.machines[n].answers = true
-	if took, silent := w.pass(time.Minute, w.is(n, plan.Silent)); !silent || took > 2*time.Second {
+	if took, silent := w.pass(time.Minute, w.is(n, nodehealth.Silent)); !silent || took > 2*time.Second {
 		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
 	}
 	// Its clock may be anything after a reboot.
 	w.machines[n].beats, w.machines[n].next = true, w.clock.Now()
-	if took, alive := w.pass(time.Minute, w.is(n, plan.Alive)); !alive || took != 0 {
+	if took, alive := w.pass(time.Minute, w.is(n, nodehealth.Alive)); !alive || took != 0 {
 		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
 	}
 }
@@ -267,7 +267,7 @@ func TestASlowPromiseIsGivenItsTime(t *testing.T) {
 	w.sleep(2 * time.Minute)
 	last := w.machines[n].next.Add(-slow)
 	w.cut(n)
-	w.pass(5*time.Minute, w.is(n, plan.NodeLost))
+	w.pass(5*time.Minute, w.is(n, nodehealth.Lost))
 	if took := w.clock.Since(last); took < 75*time.Second || took > 78*time.Second {
 		t.Errorf("lost after %s", took)
 	}
@@ -279,12 +279,12 @@ func TestANodeWithoutAHeartbeatHasItsGrace(t *testing.T) {
 	w.sleep(40 * time.Second)
 	n := w.add(1, fast)[0]
 	w.machines[n].beats = false
-	w.never(5*time.Second, func(v plan.Verdict) bool { return v.State != plan.Alive })
+	w.never(5*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
 	w.sleep(3 * time.Second)
-	if w.state(n) != plan.Silent {
+	if w.state(n) != nodehealth.Silent {
 		t.Errorf("%+v", w.monitor.Verdict(n))
 	}
-	if v := w.monitor.Verdict("nobody"); v.State != plan.Alive || v.Fence() {
+	if v := w.monitor.Verdict("nobody"); v.State != nodehealth.Alive || v.Fence() {
 		t.Errorf("a node that nobody has heard of: %+v", v)
 	}
 }
@@ -299,7 +299,7 @@ func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
 		w.never(10*time.Second, fenced)
 		w.lease(n, w.clock.Now())
 	}
-	if took, lost := w.pass(2*time.Minute, w.is(n, plan.NodeLost)); !lost || took < 40*time.Second || took > 60*time.Second {
+	if took, lost := w.pass(2*time.Minute, w.is(n, nodehealth.Lost)); !lost || took < 40*time.Second || took > 60*time.Second {
 		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
 	}
 }
@@ -321,7 +321,7 @@ func TestACacheThatWasCutOffLosesNobody(t *testing.T) {
 	w.machines[n].beats, w.machines[n].answers = false, false
 	for range 30 { // the API server has heartbeats of which no event came
 		w.write(n)
-		w.never(time.Second, func(v plan.Verdict) bool { return v.State == plan.NodeLost })
+		w.never(time.Second, func(v nodehealth.Judgement) bool { return v.State == nodehealth.Lost })
 	}
 }
 
@@ -342,7 +342,7 @@ func TestAzureIsAskedOfALostNodeLessOftenThanItsQuotaGrows(t *testing.T) {
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
 	w.cut(n)
-	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
 	before := w.questions[n]
 	w.sleep(time.Minute)
 	// There are two observers, and Azure allows 12 reads of a VM in a minute.
@@ -357,7 +357,7 @@ func TestFailoverThatIsSwitchedOffJudgesAndHoldsBack(t *testing.T) {
 	w.sleep(40 * time.Second)
 	w.cut(n)
 	w.never(20*time.Second, fenced)
-	if v := w.monitor.Verdict(n); v.State != plan.NodeLost || !strings.Contains(v.HeldBack, "switched off") || v.MassLoss {
+	if v := w.monitor.Verdict(n); v.State != nodehealth.Lost || !strings.Contains(v.HeldBack, "switched off") || v.MassLoss {
 		t.Errorf("%+v", v)
 	}
 	if len(w.questions) > 0 {
@@ -372,7 +372,7 @@ func TestSubscribersHearOfChangesAndOfTheEndOfTheGrace(t *testing.T) {
 	early, late := newQueue(), newQueue()
 	w.must(w.monitor.Subscribe().Start(t.Context(), early))
 	w.cut(n)
-	w.pass(20*time.Second, w.is(n, plan.NodeLost))
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
 	w.must(w.monitor.Subscribe().Start(t.Context(), late))
 	for i, q := range []workqueue.TypedRateLimitingInterface[reconcile.Request]{early, late} {
 		if q.Len() != 1 {

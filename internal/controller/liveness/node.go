@@ -3,7 +3,7 @@ package liveness
 import (
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,7 +28,7 @@ type node struct {
 	confirm attempt
 	stake   stake
 
-	verdict plan.Verdict
+	verdict nodehealth.Judgement
 	// graceTold says that the subscribers know that the time of grace for its replicas is over.
 	graceTold bool
 }
@@ -96,11 +96,11 @@ func (n *node) probed(result ProbeResult, beats uint64) {
 }
 
 // signs are the node's signs of life at a time.
-func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) plan.NodeSigns {
+func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) nodehealth.Signs {
 	from, silence := c.silence(n.changed)
-	s := plan.NodeSigns{
-		SilentFrom: from, Silence: silence, Patience: plan.Patience(staleAfter, n.promise),
-		WasSilent: n.verdict.State != plan.Alive && n.changed.Before(n.verdict.Since), Contact: c.alive(now), Confirmed: n.confirmed,
+	s := nodehealth.Signs{
+		SilentFrom: from, Silence: silence, Patience: nodehealth.Patience(staleAfter, n.promise),
+		WasSilent: n.verdict.State != nodehealth.Alive && n.changed.Before(n.verdict.Since), Contact: c.alive(now), Confirmed: n.confirmed,
 		ProbeWorks: probing && n.probe.works, ProbeFailures: n.probe.failures,
 		Power: n.azure.power, VMGone: n.azure.gone,
 	}
@@ -111,9 +111,9 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 	return s
 }
 
-// over says that a verdict is on a node that is failed over; see plan.FailedOver.
+// over says that a verdict is on a node that is failed over; see nodehealth.FailedOver.
 func (n *node) over(v Verdict) bool {
-	return n.stake.none && (v.State == plan.Silent || v.State == plan.NodeLost)
+	return n.stake.none && (v.State == nodehealth.Silent || v.State == nodehealth.Lost)
 }
 
 // suspect says that the node may turn out to be lost: something is missing that should be there.
@@ -122,5 +122,5 @@ func (n *node) suspect(c contact, staleAfter time.Duration) bool {
 		return n.probe.failures > 0
 	}
 	_, silence := c.silence(n.changed)
-	return silence > plan.Lateness(staleAfter, n.promise)
+	return silence > nodehealth.Lateness(staleAfter, n.promise)
 }

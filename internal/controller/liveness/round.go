@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 const (
@@ -181,9 +181,9 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	every := probeRarely
 	from, _ := m.contact.silence(n.changed)
 	silence := now.Sub(from)
-	if n.probe.works && m.contact.alive(now) && silence > plan.Lateness(m.StaleAfter, n.promise) {
-		switch settled := silence > plan.Patience(m.StaleAfter, n.promise)+long; {
-		case !settled || n.probe.failures > 0 && n.probe.failures < plan.FailedProbes:
+	if n.probe.works && m.contact.alive(now) && silence > nodehealth.Lateness(m.StaleAfter, n.promise) {
+		switch settled := silence > nodehealth.Patience(m.StaleAfter, n.promise)+long; {
+		case !settled || n.probe.failures > 0 && n.probe.failures < nodehealth.FailedProbes:
 			every = probeOften
 		case n.probe.failures == 0:
 			every = probeSteadily
@@ -195,23 +195,23 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 func (m *Monitor) questionDue(n *node, now time.Time) bool {
 	_, silence := m.contact.silence(n.changed)
 	every := m.patient(n, silence)
-	if n.verdict.State == plan.NodeLost || n.verdict.State == plan.Down {
+	if n.verdict.State == nodehealth.Lost || n.verdict.State == nodehealth.Down {
 		every = max(every, askLost)
 	}
-	return m.Enabled && m.Instances != nil && n.vmID != "" && silence > plan.Lateness(m.StaleAfter, n.promise) && now.Sub(n.azure.at) >= every
+	return m.Enabled && m.Instances != nil && n.vmID != "" && silence > nodehealth.Lateness(m.StaleAfter, n.promise) && now.Sub(n.azure.at) >= every
 }
 
 func (m *Monitor) leaseDue(n *node, now time.Time) bool {
 	_, silence := m.contact.silence(n.changed)
-	return (m.Prober == nil || !n.probe.works) && silence > plan.Patience(m.StaleAfter, n.promise) && now.Sub(n.lease.at) >= m.patient(n, silence)
+	return (m.Prober == nil || !n.probe.works) && silence > nodehealth.Patience(m.StaleAfter, n.promise) && now.Sub(n.lease.at) >= m.patient(n, silence)
 }
 
 func (m *Monitor) stakeDue(n *node, now time.Time) bool {
-	return n.verdict.State != plan.Alive && now.Sub(n.stake.at) >= stakeEvery
+	return n.verdict.State != nodehealth.Alive && now.Sub(n.stake.at) >= stakeEvery
 }
 
 func (m *Monitor) patient(n *node, silence time.Duration) time.Duration {
-	if silence > plan.Patience(m.StaleAfter, n.promise)+long {
+	if silence > nodehealth.Patience(m.StaleAfter, n.promise)+long {
 		return askRarely
 	}
 	return askEvery
@@ -226,8 +226,8 @@ func (m *Monitor) dueConfirmations(ctx context.Context, now time.Time, r runner)
 		}
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
 		signs.Confirmed = true
-		state, _ := plan.JudgeNode(signs)
-		return state == plan.NodeLost
+		state, _ := nodehealth.Judge(signs)
+		return state == nodehealth.Lost
 	}
 	for _, n := range m.sorted(due, func(n *node) *attempt { return &n.confirm }) {
 		if !r.reserve(confirmations) {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 type subscription struct {
@@ -24,7 +24,7 @@ func (m *Monitor) Subscribe() source.Source {
 		defer m.mu.Unlock()
 		m.subscribers = append(m.subscribers, s)
 		for name, n := range m.nodes {
-			if n.verdict.State != plan.Alive {
+			if n.verdict.State != nodehealth.Alive {
 				queue.Add(m.request(name))
 			}
 		}

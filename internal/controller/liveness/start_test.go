@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // powerSwitch is a machine that can be switched off, and keeps the prober waiting when it is.
@@ -48,7 +48,7 @@ func TestStartDetectsALossWithARealClockAndEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.monitor.Start(ctx) }()
-	await := func(state plan.Liveness) {
+	await := func(state nodehealth.State) {
 		t.Helper()
 		for w.state(n) != state {
 			request, shutdown := queue.Get() // blocks until a verdict has changed
@@ -58,11 +58,11 @@ func TestStartDetectsALossWithARealClockAndEnds(t *testing.T) {
 			queue.Done(request)
 		}
 	}
-	await(plan.Silent)
+	await(nodehealth.Silent)
 	machine.set(true)
-	await(plan.NodeLost)
+	await(nodehealth.Lost)
 	machine.set(false)
-	await(plan.Silent)
+	await(nodehealth.Silent)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

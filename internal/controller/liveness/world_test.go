@@ -21,7 +21,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -220,14 +220,14 @@ func (w *world) failOver(name string, taint, proof bool) {
 	}
 }
 
-func (w *world) state(name string) plan.Liveness { return w.monitor.Verdict(name).State }
+func (w *world) state(name string) nodehealth.State { return w.monitor.Verdict(name).State }
 
-func (w *world) is(name string, state plan.Liveness) func() bool {
+func (w *world) is(name string, state nodehealth.State) func() bool {
 	return func() bool { return w.state(name) == state }
 }
 
 // never fails the test if any node gets into a state in the time d.
-func (w *world) never(d time.Duration, bad func(plan.Verdict) bool) {
+func (w *world) never(d time.Duration, bad func(nodehealth.Judgement) bool) {
 	w.Helper()
 	_, ended := w.pass(d, func() bool {
 		for _, name := range w.names {
@@ -243,7 +243,7 @@ func (w *world) never(d time.Duration, bad func(plan.Verdict) bool) {
 	}
 }
 
-func fenced(v plan.Verdict) bool { return v.Fence() }
+func fenced(v nodehealth.Judgement) bool { return v.Fence() }
 
 func (w *world) lease(name string, renewed time.Time) {
 	w.Helper()

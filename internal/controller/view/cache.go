@@ -16,7 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -305,7 +305,7 @@ func VolumePrimaryKeys(o client.Object) []string {
 
 // PodRulesKeys are the keys of the index PodRules.
 func PodRulesKeys(o client.Object) []string {
-	if p, ok := o.(*corev1.Pod); ok && plan.HasRules(p) {
+	if p, ok := o.(*corev1.Pod); ok && placement.HasRules(p) {
 		return []string{PodRulesKey}
 	}
 	return nil

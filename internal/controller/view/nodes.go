@@ -14,12 +14,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // Judge says whether nodes are alive.
 type Judge interface {
-	Verdict(node string) plan.Verdict
+	Verdict(node string) nodehealth.Judgement
 }
 
 // Nodes knows the nodes: what is in the cache, and what the judge says of them.
@@ -38,7 +40,7 @@ func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, judg
 // Facts are what an attachment's next step needs to know of its node.
 type Facts struct {
 	// Identity says which VM the node is.
-	Identity plan.Identity
+	Identity identity.Identity
 	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
 	// Lost says that no report is to be expected: the Node or the AzDriverNode is
@@ -63,8 +65,8 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 		return Facts{Identity: identity, Lost: true}, nil
 	}
 	verdict := n.judge.Verdict(name)
-	facts := Facts{Identity: identity, Lost: node == nil || verdict.Fence() || (verdict.State != plan.Alive && !verdict.MassLoss && !plan.NodeReady(node))}
-	facts.MaxDataDisks, facts.NotReadySince = slots(d), plan.NotReadySince(node)
+	facts := Facts{Identity: identity, Lost: node == nil || verdict.Fence() || (verdict.State != nodehealth.Alive && !verdict.MassLoss && !nodehealth.KubeletReady(node))}
+	facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
 	return facts, nil
 }
 
@@ -94,7 +96,7 @@ func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *co
 }
 
 // View returns a node as placement sees it, or nil if it has no Node or no AzDriverNode.
-func (n *Nodes) View(ctx context.Context, name string) (*plan.NodeView, error) {
+func (n *Nodes) View(ctx context.Context, name string) (*placement.NodeView, error) {
 	d, node, err := n.read(ctx, name)
 	if err != nil || d == nil || node == nil {
 		return nil, err
@@ -103,12 +105,12 @@ func (n *Nodes) View(ctx context.Context, name string) (*plan.NodeView, error) {
 }
 
 // Views returns every node that has a Node and an AzDriverNode. It looks at the whole cluster; only placement needs that.
-func (n *Nodes) Views(ctx context.Context) ([]plan.NodeView, error) {
+func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	var all apiv1.AzDriverNodeList
 	if err := n.reader.List(ctx, &all, client.InNamespace(n.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list AzDriverNodes: %w", err)
 	}
-	views := make([]plan.NodeView, 0, len(all.Items))
+	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
 		node := &corev1.Node{}
 		if err := n.reader.Get(ctx, client.ObjectKey{Name: all.Items[i].Name}, node); apierrors.IsNotFound(err) {
@@ -125,12 +127,12 @@ func (n *Nodes) Views(ctx context.Context) ([]plan.NodeView, error) {
 	return views, nil
 }
 
-func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.Node) (*plan.NodeView, error) {
+func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.Node) (*placement.NodeView, error) {
 	identity, err := nodeidentity.Of(ctx, n.reader, node, d)
 	if err != nil {
 		return nil, err
 	}
-	v := &plan.NodeView{
+	v := &placement.NodeView{
 		Node: node, Zone: identity.Zone, Location: identity.Location, Health: n.health(d, node, identity),
 		FreeSlots: -1, Volumes: map[string]bool{},
 	}
@@ -156,23 +158,23 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 
 // health judges a node for replicas. One that is lost, down or not ready keeps them for a while, as a reboot does not
 // take longer; and for as long as so many nodes seem lost that the fault may be elsewhere. One whose VM is not established is given none.
-func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity plan.Identity) plan.Health {
+func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identity.Identity) placement.Health {
 	verdict := n.judge.Verdict(d.Name)
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
-	if verdict.State == plan.Alive && plan.NodeReady(node) && identity.VMID != "" && (c == nil || c.Status == metav1.ConditionTrue) {
-		return plan.Healthy
+	if verdict.State == nodehealth.Alive && nodehealth.KubeletReady(node) && identity.VMID != "" && (c == nil || c.Status == metav1.ConditionTrue) {
+		return placement.Healthy
 	}
 	if verdict.MassLoss {
-		return plan.Doubtful
+		return placement.Doubtful
 	}
 	now := n.clock.Now()
-	if (verdict.State == plan.NodeLost || verdict.State == plan.Down) && now.Sub(verdict.SilentFrom) > plan.ReplicaGrace {
-		return plan.Lost
+	if (verdict.State == nodehealth.Lost || verdict.State == nodehealth.Down) && now.Sub(verdict.SilentFrom) > nodehealth.ReplicaGrace {
+		return placement.Lost
 	}
 	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > plan.UnreadyGrace {
-			return plan.Lost
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > nodehealth.UnreadyGrace {
+			return placement.Lost
 		}
 	}
-	return plan.Doubtful
+	return placement.Doubtful
 }

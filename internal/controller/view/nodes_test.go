@@ -15,24 +15,26 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // says is a judge who says one thing of every node.
-type says plan.Verdict
+type says nodehealth.Judgement
 
 const vm = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a"
 
-func (s says) Verdict(string) plan.Verdict { return plan.Verdict(s) }
+func (s says) Verdict(string) nodehealth.Judgement { return nodehealth.Judgement(s) }
 
-func silentFor(state plan.Liveness, d time.Duration) plan.Verdict {
-	return plan.Verdict{State: state, SilentFrom: now.Add(-d)}
+func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
+	return nodehealth.Judgement{State: state, SilentFrom: now.Add(-d)}
 }
 
 // nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready; negative if it is.
-func nodesOf(t *testing.T, verdict plan.Verdict, notReady time.Duration, objects ...client.Object) *view.Nodes {
+func nodesOf(t *testing.T, verdict nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *view.Nodes {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
@@ -56,22 +58,22 @@ func nodesOf(t *testing.T, verdict plan.Verdict, notReady time.Duration, objects
 }
 
 func TestHealthForReplicas(t *testing.T) {
-	mass := silentFor(plan.NodeLost, time.Hour)
+	mass := silentFor(nodehealth.Lost, time.Hour)
 	mass.MassLoss, mass.HeldBack = true, "many"
 	for name, c := range map[string]struct {
-		verdict  plan.Verdict
+		verdict  nodehealth.Judgement
 		notReady time.Duration
-		want     plan.Health
+		want     placement.Health
 	}{
-		"alive and ready":       {silentFor(plan.Alive, 0), -1, plan.Healthy},
-		"silent":                {silentFor(plan.Silent, time.Hour), -1, plan.Doubtful},
-		"lost within the grace": {silentFor(plan.NodeLost, 50*time.Second), 10 * time.Second, plan.Doubtful},
-		"lost after the grace":  {silentFor(plan.NodeLost, 61*time.Second), 10 * time.Second, plan.Lost},
-		"down within the grace, as when it reboots":  {silentFor(plan.Down, 50*time.Second), -1, plan.Doubtful},
-		"down after the grace":                       {silentFor(plan.Down, 61*time.Second), -1, plan.Lost},
-		"not ready within the grace":                 {silentFor(plan.Alive, 0), 299 * time.Second, plan.Doubtful},
-		"not ready after the grace":                  {silentFor(plan.Alive, 0), 301 * time.Second, plan.Lost},
-		"one of so many that the fault is elsewhere": {mass, time.Hour, plan.Doubtful},
+		"alive and ready":       {silentFor(nodehealth.Alive, 0), -1, placement.Healthy},
+		"silent":                {silentFor(nodehealth.Silent, time.Hour), -1, placement.Doubtful},
+		"lost within the grace": {silentFor(nodehealth.Lost, 50*time.Second), 10 * time.Second, placement.Doubtful},
+		"lost after the grace":  {silentFor(nodehealth.Lost, 61*time.Second), 10 * time.Second, placement.Lost},
+		"down within the grace, as when it reboots":  {silentFor(nodehealth.Down, 50*time.Second), -1, placement.Doubtful},
+		"down after the grace":                       {silentFor(nodehealth.Down, 61*time.Second), -1, placement.Lost},
+		"not ready within the grace":                 {silentFor(nodehealth.Alive, 0), 299 * time.Second, placement.Doubtful},
+		"not ready after the grace":                  {silentFor(nodehealth.Alive, 0), 301 * time.Second, placement.Lost},
+		"one of so many that the fault is elsewhere": {mass, time.Hour, placement.Doubtful},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, err := nodesOf(t, c.verdict, c.notReady).View(t.Context(), "a")
@@ -89,35 +91,35 @@ func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
-	nodes := nodesOf(t, silentFor(plan.Alive, 0), -1, node, d)
-	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != plan.Doubtful {
-		t.Errorf("got health %q, %v; want %q", v.Health, err, plan.Doubtful)
+	nodes := nodesOf(t, silentFor(nodehealth.Alive, 0), -1, node, d)
+	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != placement.Doubtful {
+		t.Errorf("got health %q, %v; want %q", v.Health, err, placement.Doubtful)
 	}
-	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" || facts.Identity.Reason != plan.ReasonVMContradicted {
-		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, plan.ReasonVMContradicted)
+	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" || facts.Identity.Reason != identity.ReasonVMContradicted {
+		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, identity.ReasonVMContradicted)
 	}
 }
 
 func TestFactsOfALostNode(t *testing.T) {
-	held := silentFor(plan.NodeLost, time.Minute)
+	held := silentFor(nodehealth.Lost, time.Minute)
 	held.HeldBack = "switched off"
-	mass := silentFor(plan.Silent, time.Minute)
+	mass := silentFor(nodehealth.Silent, time.Minute)
 	mass.MassLoss = true
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for name, c := range map[string]struct {
 		nodes *view.Nodes
 		lost  bool
 	}{
-		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(plan.Alive, 0), time.Hour), false},
-		"a silent node whose kubelet is ready is not":            {nodesOf(t, silentFor(plan.Silent, time.Hour), -1), false},
-		"a silent node whose kubelet is not ready is":            {nodesOf(t, silentFor(plan.Silent, time.Hour), 0), true},
-		"a lost node is, before Kubernetes knows":                {nodesOf(t, silentFor(plan.NodeLost, time.Minute), -1), true},
-		"a VM that is down is":                                   {nodesOf(t, silentFor(plan.Down, time.Minute), -1), true},
+		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(nodehealth.Alive, 0), time.Hour), false},
+		"a silent node whose kubelet is ready is not":            {nodesOf(t, silentFor(nodehealth.Silent, time.Hour), -1), false},
+		"a silent node whose kubelet is not ready is":            {nodesOf(t, silentFor(nodehealth.Silent, time.Hour), 0), true},
+		"a lost node is, before Kubernetes knows":                {nodesOf(t, silentFor(nodehealth.Lost, time.Minute), -1), true},
+		"a VM that is down is":                                   {nodesOf(t, silentFor(nodehealth.Down, time.Minute), -1), true},
 		"a lost node that must not be fenced is not":             {nodesOf(t, held, -1), false},
 		"but is once Kubernetes knows and takes the volume away": {nodesOf(t, held, 0), true},
 		"one of so many that the fault is elsewhere is not":      {nodesOf(t, mass, time.Hour), false},
-		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(plan.Alive, 0), 0, node), true},
-		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(plan.Alive, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
+		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(nodehealth.Alive, 0), 0, node), true},
+		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(nodehealth.Alive, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts, err := c.nodes.Facts(t.Context(), "a")

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // Changed lets updates through in which a part of the object changed, and all that is not an update.
@@ -23,4 +23,4 @@ func Changed[T client.Object](part func(T) any) predicate.Predicate {
 func StagedVolumes(d *apiv1.AzDriverNode) any { return d.Status.StagedVolumes }
 
 // Scanned says of an AzDriverNode whether what its report does not name counts as not staged there.
-func Scanned(d *apiv1.AzDriverNode) any { return plan.AbsenceCounts(d) }
+func Scanned(d *apiv1.AzDriverNode) any { return ownership.ReportProvesAbsence(d) }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // metrics sums over volumes, so that their number does not become a number of series.
@@ -58,7 +58,7 @@ func (m *metrics) forget(volume string) {
 }
 
 func (m *metrics) removed(reason string) {
-	if reason == plan.ReasonReplicasExpired || reason == plan.ReasonVolumeReleased {
+	if reason == placement.ReasonReplicasExpired || reason == placement.ReasonVolumeReleased {
 		m.cleanUps.WithLabelValues(reason).Inc()
 		return
 	}

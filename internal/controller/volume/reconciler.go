@@ -24,7 +24,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -91,7 +92,7 @@ type observed struct {
 	volume      *apiv1.AzVolume
 	attachments []*apiv1.AzVolumeAttachment
 	pv          *corev1.PersistentVolume
-	job         plan.Job
+	job         operation.Job
 	now         time.Time
 }
 
@@ -132,7 +133,7 @@ func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, 
 }
 
 func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error) {
-	step := plan.Volume(plan.VolumeInput{
+	step := disk.Next(disk.Input{
 		Now: o.now, Volume: o.volume, HasFinalizer: controllerutil.ContainsFinalizer(o.volume, apiv1.Finalizer),
 		Attachments: o.attachments, PersistentVolume: o.pv, Job: o.job,
 	})
@@ -151,7 +152,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	if !written && o.job.Phase == plan.PhaseEnded {
+	if !written && o.job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
 		// What was asked for while the job ran has not been looked at, and no event will say so again.
 		step.RequeueAfter = sooner(step.RequeueAfter, view.ConflictRetry)
@@ -162,7 +163,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if step.Forget {
 		return step.RequeueAfter, r.forget(ctx, o.volume, step.Message)
 	}
-	if step.Start != plan.WorkNone {
+	if step.Start != operation.WorkNone {
 		if err := r.start(ctx, o.volume, step, written); err != nil {
 			return 0, err
 		}
@@ -180,7 +181,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 }
 
 // record takes over the filesystem that the primary's node reports.
-func (r *Reconciler) record(ctx context.Context, o observed, step *plan.VolumeStep) error {
+func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) error {
 	claim := o.volume.Status.Primary
 	if claim == nil || claim.NodeName == "" || o.volume.Status.Filesystem != nil {
 		return nil
@@ -193,13 +194,13 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *plan.VolumeSt
 	if err != nil {
 		return fmt.Errorf("get AzDriverNode: %w", err)
 	}
-	if found := plan.Record(o.volume, report); found != nil {
+	if found := disk.FilesystemRecord(o.volume, report); found != nil {
 		step.Status.Filesystem = found
 	}
 	return nil
 }
 
-func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step plan.VolumeStep) error {
+func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step disk.Step) error {
 	changed := v.DeepCopy()
 	if step.AddFinalizer {
 		controllerutil.AddFinalizer(changed, apiv1.Finalizer)
@@ -211,7 +212,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step p
 	}
 	if step.RemoveFinalizer {
 		ctrl.LoggerFrom(ctx).Info("volume is gone", "volume", v.Name, "reason", step.Reason, "message", step.Message)
-		if step.Reason == plan.ReasonDiskKept {
+		if step.Reason == disk.ReasonDiskKept {
 			r.event(v, step.Warning, step.Reason, step.Message)
 		}
 	}
@@ -235,7 +236,7 @@ func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) 
 	return nil
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, o observed, step plan.VolumeStep) (bool, error) {
+func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step) (bool, error) {
 	if equality.Semantic.DeepEqual(o.volume.Status, step.Status) {
 		return false, nil
 	}
@@ -254,8 +255,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step plan.Volu
 
 // turned says that the disk came to be, or ceased to be, as the spec has it, or for another reason.
 func turned(before, after *apiv1.AzVolumeStatus) bool {
-	is, was := meta.FindStatusCondition(after.Conditions, plan.ConditionUpdated), meta.FindStatusCondition(before.Conditions, plan.ConditionUpdated)
-	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == plan.ReasonUpdateRefused && is.Message != was.Message)
+	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions, disk.ConditionUpdated)
+	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused && is.Message != was.Message)
 }
 
 // writeSpec takes back what was refused.
@@ -287,7 +288,7 @@ func (r *Reconciler) event(v *apiv1.AzVolume, warning bool, reason, message stri
 
 // start starts the job of a step. If the status did not have to be written, which would have noticed it, the object
 // is read again first: a step worked out from an old copy must not reach Azure.
-func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step plan.VolumeStep, written bool) error {
+func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Step, written bool) error {
 	if !written {
 		if err := r.unchanged(ctx, v); err != nil {
 			return err
@@ -295,15 +296,15 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step plan.Vol
 	}
 	disks := diskWork{cloud: r.Cloud, reader: r.Reader}
 	switch step.Start {
-	case plan.WorkCreateDisk:
+	case operation.WorkCreateDisk:
 		r.Jobs.Start(v, step.Start, disks.create(v, step.Resume))
-	case plan.WorkAdoptDisk:
+	case operation.WorkAdoptDisk:
 		r.Jobs.Start(v, step.Start, disks.adopt(v))
-	case plan.WorkUpdateDisk:
+	case operation.WorkUpdateDisk:
 		r.Jobs.Start(v, step.Start, disks.update(v, step.Resume))
-	case plan.WorkReadDisk:
+	case operation.WorkReadDisk:
 		r.Jobs.Start(v, step.Start, disks.look(v))
-	case plan.WorkDeleteDisk:
+	case operation.WorkDeleteDisk:
 		r.Jobs.Start(v, step.Start, disks.remove(v, step.Resume))
 	default:
 		return fmt.Errorf("no such work for a volume: %s", step.Start)

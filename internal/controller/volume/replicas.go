@@ -15,26 +15,28 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // replicaPlan is what is to be done about a volume's replicas.
 type replicaPlan struct {
-	plan.ReplicasStep
-	repair   plan.Repair
-	target   plan.Target
+	placement.Step
+	repair   ownership.Repair
+	target   placement.Target
 	attached int
 }
 
 func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan, error) {
-	p := replicaPlan{repair: plan.Repairs(o.volume, o.attachments, o.now)}
-	in := plan.ReplicasInput{
+	p := replicaPlan{repair: ownership.Repairs(o.volume, o.attachments, o.now)}
+	in := placement.Input{
 		Now: o.now, Volume: o.volume, PersistentVolume: o.pv, Attachments: o.attachments,
 		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter, DrainGrace: r.DrainGrace,
 	}
-	p.target = plan.ReplicaTarget(in)
+	p.target = placement.ReplicaTarget(in)
 	for _, a := range o.attachments {
-		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached && !plan.Holds(o.volume, a.Spec.NodeName) {
+		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached && !ownership.OwnedBy(o.volume, a.Spec.NodeName) {
 			p.attached++
 		}
 	}
@@ -45,7 +47,7 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 	if err := r.see(ctx, o, &in); err != nil {
 		return p, err
 	}
-	p.ReplicasStep = plan.Replicas(in)
+	p.Step = placement.Next(in)
 	return p, nil
 }
 
@@ -58,14 +60,14 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	// For some seconds of each move there is one more than wanted. Two writes more for that would slow the move down.
 	status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
 	c := metav1.Condition{
-		Type: plan.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: plan.ReasonReplicasAttached,
+		Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: placement.ReasonReplicasAttached,
 		ObservedGeneration: o.volume.Generation, LastTransitionTime: metav1.NewTime(o.now),
 	}
 	switch {
 	case p.target.Floor == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasNotWanted
+		c.Status, c.Reason = metav1.ConditionFalse, placement.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
-		c.Status, c.Reason = metav1.ConditionFalse, plan.ReasonReplicasMissing
+		c.Status, c.Reason = metav1.ConditionFalse, placement.ReasonReplicasMissing
 		if p.Short {
 			c.Message = p.Why
 		}
@@ -77,7 +79,7 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 	if err := r.doRepair(ctx, o, p.repair); err != nil {
 		return 0, err
 	}
-	if slices.ContainsFunc(p.Decisions, func(d plan.Decision) bool { return d.Verb == plan.Create }) {
+	if slices.ContainsFunc(p.Decisions, func(d placement.Decision) bool { return d.Verb == placement.Create }) {
 		if err := r.allSeen(ctx, o); err != nil {
 			return 0, err
 		}
@@ -98,15 +100,15 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 // for which replicas have been missing; nodes that come or come back do not wait for it.
 func placeRetry(o observed) time.Duration {
 	missing := time.Duration(0)
-	if c := meta.FindStatusCondition(o.volume.Status.Conditions, plan.ConditionReplicasAttached); c != nil && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(o.volume.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Status == metav1.ConditionFalse {
 		missing = o.now.Sub(c.LastTransitionTime.Time)
 	}
 	return min(max(missing/2, firstPlaceRetry), lastPlaceRetry)
 }
 
-func (r *Reconciler) do(ctx context.Context, o observed, d plan.Decision) error {
+func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) error {
 	ctrl.LoggerFrom(ctx).Info("changing replicas", "verb", d.Verb, "volume", o.volume.Name, "node", d.Node, "reason", d.Reason)
-	if d.Verb == plan.Create {
+	if d.Verb == placement.Create {
 		err := r.create(ctx, o.volume, d.Node, apiv1.RoleReplica, 0)
 		if err == nil {
 			r.event(o.volume, false, d.Reason, "replica on node "+d.Node)
@@ -143,7 +145,7 @@ func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 // stillWanted reads the volume from the API server before replicas are cleaned up, lest a claim
 // that the cache does not know yet finds them gone. The claim would be right all the same, only slower.
 func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string) error {
-	if reason != plan.ReasonReplicasExpired && reason != plan.ReasonVolumeReleased {
+	if reason != placement.ReasonReplicasExpired && reason != placement.ReasonVolumeReleased {
 		return nil
 	}
 	current := &apiv1.AzVolume{}
@@ -169,26 +171,26 @@ func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) e
 	return nil
 }
 
-func (r *Reconciler) doRepair(ctx context.Context, o observed, repair plan.Repair) error {
+func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.Repair) error {
 	for _, a := range repair.Demote {
 		changed := a.DeepCopy()
 		changed.Spec.Role = apiv1.RoleReplica
 		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("demote attachment: %w", err)
 		}
-		r.event(o.volume, false, plan.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
+		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
 	}
 	for _, a := range repair.Remove {
 		if err := r.remove(ctx, a); err != nil {
 			return err
 		}
-		r.event(o.volume, false, plan.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
+		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
 	}
 	if repair.Primary != "" {
 		if err := r.create(ctx, o.volume, repair.Primary, apiv1.RolePrimary, o.volume.Status.Primary.Epoch); err != nil {
 			return err
 		}
-		r.event(o.volume, true, plan.ReasonPrimaryRecreated, "node "+repair.Primary+" is primary and its attachment was missing")
+		r.event(o.volume, true, attachment.ReasonPrimaryRecreated, "node "+repair.Primary+" is primary and its attachment was missing")
 	}
 	return nil
 }

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 	t.Parallel()
-	short := plan.ReplicasStep{Short: true, Why: "b: no free slot beyond the reserve"}
+	short := placement.Step{Short: true, Why: "b: no free slot beyond the reserve"}
 	for name, test := range map[string]struct {
 		maximum int32
 		plan    replicaPlan
@@ -22,11 +22,11 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 		message string
 	}{
 		"no replicas are asked for":                 {0, replicaPlan{}, nil, "", ""},
-		"one of two is there":                       {2, replicaPlan{target: plan.Target{Floor: 2}, attached: 1, ReplicasStep: short}, &apiv1.ReplicaCount{Ready: 1, Wanted: 2}, plan.ReasonReplicasMissing, short.Why},
-		"one is on its way":                         {1, replicaPlan{target: plan.Target{Floor: 1}}, &apiv1.ReplicaCount{Wanted: 1}, plan.ReasonReplicasMissing, ""},
-		"all are there":                             {1, replicaPlan{target: plan.Target{Floor: 1}, attached: 1}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, plan.ReasonReplicasAttached, ""},
-		"one more is there in the middle of a move": {1, replicaPlan{target: plan.Target{Floor: 1}, attached: 2}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, plan.ReasonReplicasAttached, ""},
-		"a volume that is not in use":               {1, replicaPlan{}, &apiv1.ReplicaCount{}, plan.ReasonReplicasNotWanted, ""},
+		"one of two is there":                       {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short}, &apiv1.ReplicaCount{Ready: 1, Wanted: 2}, placement.ReasonReplicasMissing, short.Why},
+		"one is on its way":                         {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Wanted: 1}, placement.ReasonReplicasMissing, ""},
+		"all are there":                             {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
+		"one more is there in the middle of a move": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
+		"a volume that is not in use":               {1, replicaPlan{}, &apiv1.ReplicaCount{}, placement.ReasonReplicasNotWanted, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,7 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 			if !equality.Semantic.DeepEqual(status.Replicas, test.want) {
 				t.Errorf("got replicas %+v, want %+v", status.Replicas, test.want)
 			}
-			c := meta.FindStatusCondition(status.Conditions, plan.ConditionReplicasAttached)
+			c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached)
 			if c == nil && test.reason != "" || c != nil && (c.Reason != test.reason || c.Message != test.message) {
 				t.Errorf("got condition %+v, want reason %q and message %q", c, test.reason, test.message)
 			}

@@ -20,7 +20,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -87,8 +87,8 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
 		}
 		for i := range all.Items {
-			c := meta.FindStatusCondition(all.Items[i].Status.Conditions, plan.ConditionReplicasAttached)
-			if c != nil && c.Reason == plan.ReasonReplicasMissing {
+			c := meta.FindStatusCondition(all.Items[i].Status.Conditions, placement.ConditionReplicasAttached)
+			if c != nil && c.Reason == placement.ReasonReplicasMissing {
 				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 			}
 		}

@@ -13,14 +13,15 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // namespacesTimeout bounds the first look at namespaces, which fills their cache.
 const namespacesTimeout = 10 * time.Second
 
 // see adds the nodes and pods that the replicas follow from: those of the whole cluster only when a place is looked for.
-func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput) error {
+func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) error {
 	users, err := view.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
 		return err
@@ -35,7 +36,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput
 		}
 		in.Pods = append(in.Pods, pod)
 	}
-	if in.Nodes, err = r.nodesOf(ctx, o.attachments); err != nil || !plan.MissesReplicas(*in) {
+	if in.Nodes, err = r.nodesOf(ctx, o.attachments); err != nil || !placement.MissesReplicas(*in) {
 		return err
 	}
 	if in.Nodes, err = r.Nodes.Views(ctx); err != nil {
@@ -51,8 +52,8 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *plan.ReplicasInput
 }
 
 // pod returns a pod that uses the volume, with its other volumes.
-func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (plan.PodView, error) {
-	p := plan.PodView{Pod: pod}
+func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (placement.PodView, error) {
+	p := placement.PodView{Pod: pod}
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
 			continue
@@ -76,8 +77,8 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 	return p, nil
 }
 
-func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeAttachment) ([]plan.NodeView, error) {
-	var nodes []plan.NodeView
+func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeAttachment) ([]placement.NodeView, error) {
+	var nodes []placement.NodeView
 	for _, a := range attachments {
 		node, err := r.Nodes.View(ctx, a.Spec.NodeName)
 		if err != nil {
@@ -91,14 +92,14 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 }
 
 // tellCrowded adds where primaries wait for room.
-func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []plan.NodeView) error {
+func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []placement.NodeView) error {
 	var all apiv1.AzVolumeAttachmentList
 	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list attachments: %w", err)
 	}
 	crowded := map[string]bool{}
 	for i := range all.Items {
-		if plan.WaitsForRoom(&all.Items[i]) {
+		if attachment.WaitsForSlot(&all.Items[i]) {
 			crowded[all.Items[i].Spec.NodeName] = true
 		}
 	}
@@ -110,14 +111,14 @@ func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []
 
 // cluster returns what the rules between pods look at: every node, and the pods but those that use the volume. What
 // it returns is the cache's own, and only to be read.
-func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (plan.Cluster, error) {
-	var c plan.Cluster
+func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placement.Cluster, error) {
+	var c placement.Cluster
 	seen := make(map[types.UID]bool, len(users))
 	for _, p := range users {
 		seen[p.UID] = true
 	}
 	queries := [][]client.ListOption{nil}
-	if namespace := users[0].Namespace; !plan.LooksAbroad(users) {
+	if namespace := users[0].Namespace; !placement.SelectsOtherNamespaces(users) {
 		queries = [][]client.ListOption{{client.InNamespace(namespace)}, {client.MatchingFields{view.PodRules: view.PodRulesKey}}}
 	}
 	for _, q := range queries {
@@ -139,7 +140,7 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (plan.Clu
 	for i := range nodes.Items {
 		c.Nodes = append(c.Nodes, &nodes.Items[i])
 	}
-	if !plan.SelectsNamespaces(slices.Concat(users, c.Pods)) {
+	if !placement.SelectsNamespaces(slices.Concat(users, c.Pods)) {
 		return c, nil
 	}
 	var err error

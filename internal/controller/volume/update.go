@@ -10,7 +10,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -18,19 +19,19 @@ import (
 // Azure, so that every change that was written until then goes in one call. A call that Azure refuses for good is
 // made again in its two parts, so that one that cannot be does not take the other with it.
 func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
-	unsettled := plan.Unsettled(&v.Status)
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
-		truth := plan.Truth{Update: &plan.Updated{Generation: v.Generation}}
+	unsettled := disk.UpdateUncertain(&v.Status)
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
+		truth := operation.Truth{Update: &operation.Updated{Generation: v.Generation}}
 		if token != "" {
 			if err := d.finish(ctx, token, accepted); err != nil {
 				return truth, err
 			}
 		}
-		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
+		found, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
 		if err != nil {
 			return truth, fmt.Errorf("read disk: %w", err)
 		}
-		if !disk.Ready && disk.CompletionPercent >= 100 {
+		if !found.Ready && found.CompletionPercent >= 100 {
 			return truth, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", v.Status.DiskURI)
 		}
 		crashpoint.At("update-disk-read")
@@ -41,7 +42,7 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 		if current.UID != v.UID {
 			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and made again", v.Name)
 		}
-		change := plan.ChangeOf(current, &disk, unsettled)
+		change := disk.ChangeOf(current, &found, unsettled)
 		truth.Update.Generation = current.Generation
 		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
 			return truth, err
@@ -50,10 +51,10 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 			truth.Update.Applied = change.Before
 		}
 		crashpoint.At("update-disk-changed")
-		if disk, err = d.cloud.Disks().Get(ctx, v.Status.DiskURI); err != nil {
+		if found, err = d.cloud.Disks().Get(ctx, v.Status.DiskURI); err != nil {
 			return truth, fmt.Errorf("read disk: %w", err)
 		}
-		truth.Disk = &disk
+		truth.Disk = &found
 		return truth, nil
 	}
 }
@@ -65,14 +66,14 @@ func (d diskWork) finish(ctx context.Context, token string, accepted func(provis
 		accepted(op)
 		err = op.Wait(ctx)
 	}
-	if err == nil || plan.Final(provisioner.KindOf(err)) {
+	if err == nil || disk.IsFinal(provisioner.KindOf(err)) {
 		return nil
 	}
 	return fmt.Errorf("change disk: %w", err)
 }
 
 // change asks Azure for a change and waits. What is refused for good goes into u, other failures are returned.
-func (d diskWork) change(ctx context.Context, id string, c plan.Change, u *plan.Updated, accepted func(provisioner.Operation)) error {
+func (d diskWork) change(ctx context.Context, id string, c disk.Change, u *operation.Updated, accepted func(provisioner.Operation)) error {
 	if c.SizeBytes == nil && c.Settings == nil {
 		u.Applied = c.Applied
 		return nil
@@ -82,7 +83,7 @@ func (d diskWork) change(ctx context.Context, id string, c plan.Change, u *plan.
 	case err == nil:
 		u.Applied = c.Applied
 		return nil
-	case !plan.Final(provisioner.KindOf(err)):
+	case !disk.IsFinal(provisioner.KindOf(err)):
 		return err
 	case c.Settings == nil:
 		u.Applied, u.RefusedCapacity = c.Applied, err
@@ -95,7 +96,7 @@ func (d diskWork) change(ctx context.Context, id string, c plan.Change, u *plan.
 		change  provisioner.DiskChange
 		refused *error
 	}{{provisioner.DiskChange{SizeBytes: c.SizeBytes}, &u.RefusedCapacity}, {*c.Settings, &u.RefusedSettings}} {
-		if err := d.ask(ctx, id, part.change, accepted); plan.Final(provisioner.KindOf(err)) {
+		if err := d.ask(ctx, id, part.change, accepted); disk.IsFinal(provisioner.KindOf(err)) {
 			*part.refused = err
 		} else if err != nil {
 			return err
@@ -125,11 +126,11 @@ func (d diskWork) ask(ctx context.Context, id string, change provisioner.DiskCha
 
 // look makes the job that reads how far a conversion has come.
 func (d diskWork) look(v *apiv1.AzVolume) work.Func {
-	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("read disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("read disk: %w", err)
 		}
-		return plan.Truth{Disk: &disk}, nil
+		return operation.Truth{Disk: &disk}, nil
 	}
 }

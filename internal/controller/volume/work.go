@@ -10,7 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -32,35 +32,35 @@ type diskWork struct {
 
 func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 	spec := diskSpec(v)
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Disks().Create(ctx, spec) })
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("create disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("create disk: %w", err)
 		}
 		accepted(op)
 		if err := op.Wait(ctx); err != nil {
-			return plan.Truth{}, fmt.Errorf("create disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("create disk: %w", err)
 		}
 		disk, err := d.get(ctx, spec.ID)
 		if err == nil && !ours(v, disk) {
-			return plan.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not made for this volume", spec.ID)
+			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not made for this volume", spec.ID)
 		}
-		return plan.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: made(v)}, err
+		return operation.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: made(v)}, err
 	}
 }
 
 // made is what the disk of a volume has from the beginning: what it was made with, or what adoption read of it.
-func made(v *apiv1.AzVolume) *plan.Updated {
-	return &plan.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: v.Spec.Disk.Settings()}}
+func made(v *apiv1.AzVolume) *operation.Updated {
+	return &operation.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: v.Spec.Disk.Settings()}}
 }
 
 func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
-	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.get(ctx, volumehandle.Of(v.Spec.Disk).String())
 		if v.Spec.Origin != apiv1.OriginAdopted {
-			return plan.Truth{Disk: disk}, err // it was restored, and the settings of the spec need not be the disk's
+			return operation.Truth{Disk: disk}, err // it was restored, and the settings of the spec need not be the disk's
 		}
-		return plan.Truth{Disk: disk, Update: made(v)}, err
+		return operation.Truth{Disk: disk, Update: made(v)}, err
 	}
 }
 
@@ -69,29 +69,29 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 	if !known {
 		id = volumehandle.Of(v.Spec.Disk).String()
 	}
-	return func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if !known {
 			// The creation did not come to its end, so it is not clear whose disk it is.
 			disk, err := d.cloud.Disks().Get(ctx, id)
 			switch {
 			case errors.Is(err, provisioner.NotFound):
-				return plan.Truth{}, nil
+				return operation.Truth{}, nil
 			case err != nil:
-				return plan.Truth{}, fmt.Errorf("read disk: %w", err)
+				return operation.Truth{}, fmt.Errorf("read disk: %w", err)
 			case disk.Tags[tagVolumeUID] != string(v.UID):
 				// Also where it has the name of the same PersistentVolume: the AzVolume may have been restored, and the disk full of data.
-				return plan.Truth{Foreign: true}, nil
+				return operation.Truth{Foreign: true}, nil
 			}
 		}
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Disks().Delete(ctx, id) })
 		if err != nil {
-			return plan.Truth{}, fmt.Errorf("delete disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("delete disk: %w", err)
 		}
 		accepted(op)
 		if err := op.Wait(ctx); err != nil {
-			return plan.Truth{}, fmt.Errorf("delete disk: %w", err)
+			return operation.Truth{}, fmt.Errorf("delete disk: %w", err)
 		}
-		return plan.Truth{}, nil
+		return operation.Truth{}, nil
 	}
 }
 

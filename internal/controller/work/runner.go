@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Func does a piece of work. It calls accepted once the platform has accepted the operation, and returns when it
 // has ended and the truth has been read, or at once when ctx ends.
-type Func func(ctx context.Context, accepted func(provisioner.Operation)) (plan.Truth, error)
+type Func func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error)
 
 // Runner runs at most one job for each object.
 type Runner struct {
@@ -39,8 +39,8 @@ type Runner struct {
 
 type job struct {
 	uid  types.UID
-	work plan.Work
-	plan plan.Job // guarded by the Runner's mu
+	work operation.Work
+	plan operation.Job // guarded by the Runner's mu
 	// cancel ends the job's context; returned is closed when the job calls the platform no more.
 	cancel   context.CancelFunc
 	returned chan struct{}
@@ -63,17 +63,17 @@ func (r *Runner) Source() source.Source {
 
 // Job returns what is known of the job for an object. A job of an earlier object of the same name is shown
 // while it runs, and forgotten when it has ended.
-func (r *Runner) Job(object client.Object) plan.Job {
+func (r *Runner) Job(object client.Object) operation.Job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := client.ObjectKeyFromObject(object)
 	j, ok := r.jobs[name]
 	if !ok {
-		return plan.Job{}
+		return operation.Job{}
 	}
-	if j.uid != object.GetUID() && j.plan.Phase == plan.PhaseEnded {
+	if j.uid != object.GetUID() && j.plan.Phase == operation.PhaseEnded {
 		delete(r.jobs, name)
-		return plan.Job{}
+		return operation.Job{}
 	}
 	return j.plan
 }
@@ -82,26 +82,26 @@ func (r *Runner) Job(object client.Object) plan.Job {
 func (r *Runner) Forget(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if j, ok := r.jobs[name]; ok && j.plan.Phase == plan.PhaseEnded {
+	if j, ok := r.jobs[name]; ok && j.plan.Phase == operation.PhaseEnded {
 		delete(r.jobs, name)
 	}
 }
 
 // Start starts a job for an object, unless one runs already. A fence supersedes a job of another kind: that job is cancelled, and the fence begins when the job
 // has returned, so that the platform gets no request of it after those of the fence.
-func (r *Runner) Start(object client.Object, w plan.Work, do Func) {
+func (r *Runner) Start(object client.Object, w operation.Work, do Func) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := client.ObjectKeyFromObject(object)
 	before, ok := r.jobs[name]
-	if ok && before.plan.Phase == plan.PhaseEnded {
+	if ok && before.plan.Phase == operation.PhaseEnded {
 		before = nil
 	}
-	if before != nil && (w != plan.WorkFence || before.work == plan.WorkFence) {
+	if before != nil && (w != operation.WorkFence || before.work == operation.WorkFence) {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	j := &job{uid: object.GetUID(), work: w, plan: plan.Job{Work: w, Phase: plan.PhaseBegun}, cancel: cancel, returned: make(chan struct{})}
+	j := &job{uid: object.GetUID(), work: w, plan: operation.Job{Work: w, Phase: operation.PhaseBegun}, cancel: cancel, returned: make(chan struct{})}
 	r.jobs[name] = j
 	go func() {
 		defer cancel()
@@ -115,7 +115,7 @@ func (r *Runner) Start(object client.Object, w plan.Work, do Func) {
 
 func (r *Runner) run(ctx context.Context, j *job, object client.Object, do Func) {
 	defer close(j.returned)
-	if j.work != plan.WorkFence {
+	if j.work != operation.WorkFence {
 		select {
 		case r.limit <- struct{}{}:
 			defer func() { <-r.limit }()
@@ -124,22 +124,22 @@ func (r *Runner) run(ctx context.Context, j *job, object client.Object, do Func)
 		}
 	}
 	truth, err := do(ctx, func(op provisioner.Operation) {
-		r.update(j, object, func(p *plan.Job) {
-			p.Phase, p.Token, p.Accepted = plan.PhaseAccepted, op.Token(), r.now()
+		r.update(j, object, func(p *operation.Job) {
+			p.Phase, p.Token, p.Accepted = operation.PhaseAccepted, op.Token(), r.now()
 		})
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	r.update(j, object, func(p *plan.Job) {
-		p.Phase, p.Truth, p.Err, p.Ended = plan.PhaseEnded, truth, err, r.now()
+	r.update(j, object, func(p *operation.Job) {
+		p.Phase, p.Truth, p.Err, p.Ended = operation.PhaseEnded, truth, err, r.now()
 	})
 }
 
 // now has whole seconds, as times in the API do, so that a time that was written compares equal.
 func (r *Runner) now() time.Time { return r.clock.Now().Truncate(time.Second) }
 
-func (r *Runner) update(j *job, object client.Object, change func(*plan.Job)) {
+func (r *Runner) update(j *job, object client.Object, change func(*operation.Job)) {
 	r.mu.Lock()
 	change(&j.plan)
 	r.mu.Unlock()

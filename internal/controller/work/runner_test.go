@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,16 +28,16 @@ func TestAFenceDoesNotWaitForAttachesButOtherJobsDo(t *testing.T) {
 			ended[name] = make(chan time.Duration, 1)
 		}
 		job := func(name string, took time.Duration) Func {
-			return func(context.Context, func(provisioner.Operation)) (plan.Truth, error) {
+			return func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 				time.Sleep(took)
 				ended[name] <- time.Since(began)
-				return plan.Truth{}, nil
+				return operation.Truth{}, nil
 			}
 		}
-		r.Start(attachment("a"), plan.WorkAttach, job("attach", time.Minute))
+		r.Start(attachment("a"), operation.WorkAttach, job("attach", time.Minute))
 		synctest.Wait()
-		r.Start(attachment("b"), plan.WorkDetach, job("detach", time.Second))
-		r.Start(attachment("c"), plan.WorkFence, job("fence", time.Second))
+		r.Start(attachment("b"), operation.WorkDetach, job("detach", time.Second))
+		r.Start(attachment("c"), operation.WorkFence, job("fence", time.Second))
 		for name, want := range map[string]time.Duration{"fence": time.Second, "attach": time.Minute, "detach": time.Minute + time.Second} {
 			if got := <-ended[name]; got != want {
 				t.Errorf("the %s ended after %v, want %v", name, got, want)
@@ -52,25 +52,25 @@ func TestAFenceSupersedesTheJobInFlight(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")
 				if waits {
-					r.Start(attachment("b"), plan.WorkAttach, untilCancelled(nil))
+					r.Start(attachment("b"), operation.WorkAttach, untilCancelled(nil))
 					synctest.Wait()
 				}
 				returned, fenced := make(chan struct{}, 1), make(chan struct{})
-				r.Start(a, plan.WorkAttach, untilCancelled(returned))
+				r.Start(a, operation.WorkAttach, untilCancelled(returned))
 				synctest.Wait()
-				r.Start(a, plan.WorkFence, func(context.Context, func(provisioner.Operation)) (plan.Truth, error) {
+				r.Start(a, operation.WorkFence, func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 					if len(returned) == 0 && !waits {
 						t.Error("the fence calls the platform before the attach has returned")
 					}
 					close(fenced)
-					return plan.Truth{VMGone: true}, nil
+					return operation.Truth{VMGone: true}, nil
 				})
 				<-fenced
 				synctest.Wait()
 				if len(returned) != 0 && waits {
 					t.Error("the attach reached the platform although the fence superseded it")
 				}
-				if got := r.Job(a); got.Work != plan.WorkFence || got.Phase != plan.PhaseEnded || !got.Truth.VMGone {
+				if got := r.Job(a); got.Work != operation.WorkFence || got.Phase != operation.PhaseEnded || !got.Truth.VMGone {
 					t.Errorf("got job %+v, want the fence that has ended", got)
 				}
 			})
@@ -79,15 +79,15 @@ func TestAFenceSupersedesTheJobInFlight(t *testing.T) {
 }
 
 func TestOnlyAFenceSupersedesAJobAndNoneSupersedesAFence(t *testing.T) {
-	for _, works := range [][2]plan.Work{
-		{plan.WorkAttach, plan.WorkDetach}, {plan.WorkDetach, plan.WorkAttach}, {plan.WorkFence, plan.WorkFence}, {plan.WorkFence, plan.WorkAttach},
+	for _, works := range [][2]operation.Work{
+		{operation.WorkAttach, operation.WorkDetach}, {operation.WorkDetach, operation.WorkAttach}, {operation.WorkFence, operation.WorkFence}, {operation.WorkFence, operation.WorkAttach},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")
 			r.Start(a, works[0], untilCancelled(nil))
 			synctest.Wait()
 			r.Start(a, works[1], untilCancelled(nil))
-			if got := r.Job(a); got.Work != works[0] || got.Phase != plan.PhaseBegun {
+			if got := r.Job(a); got.Work != works[0] || got.Phase != operation.PhaseBegun {
 				t.Errorf("after a %s was started during a %s: got %+v, want the first one", works[1], works[0], got)
 			}
 		})
@@ -96,11 +96,11 @@ func TestOnlyAFenceSupersedesAJobAndNoneSupersedesAFence(t *testing.T) {
 
 // untilCancelled is a job that ends with its context; it then sends to returned unless that is nil.
 func untilCancelled(returned chan<- struct{}) Func {
-	return func(ctx context.Context, _ func(provisioner.Operation)) (plan.Truth, error) {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		<-ctx.Done()
 		if returned != nil {
 			returned <- struct{}{}
 		}
-		return plan.Truth{}, ctx.Err()
+		return operation.Truth{}, ctx.Err()
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -102,7 +103,7 @@ func (s *Server) discard(ctx context.Context, v *apiv1.AzVolume) error {
 // unused returns a FailedPrecondition for a volume that has a primary.
 func (s *Server) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	if v.Spec.Access == apiv1.AccessSingleNode {
-		if plan.HasPrimary(v, nil) {
+		if ownership.HasPrimary(v, nil) {
 			return grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is published to node %s", v.Name, v.Status.Primary.NodeName)
 		}
 		return nil
@@ -112,7 +113,7 @@ func (s *Server) unused(ctx context.Context, v *apiv1.AzVolume) error {
 		return fmt.Errorf("list attachments: %w", err)
 	}
 	for i := range list.Items {
-		if !plan.Proven(v, &list.Items[i]) {
+		if !ownership.ProvedReleased(v, &list.Items[i]) {
 			return grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is published to node %s", v.Name, list.Items[i].Spec.NodeName)
 		}
 	}
@@ -146,7 +147,7 @@ func (s *Server) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) error {
 			return true, failureOf(e)
 		}
 		for _, c := range current.Status.Conditions {
-			if c.Type == plan.ConditionReady {
+			if c.Type == disk.ConditionReady {
 				held = c.Reason + ": " + c.Message
 			}
 		}

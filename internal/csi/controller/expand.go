@@ -8,7 +8,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -84,5 +84,5 @@ func (s *Server) inUse(ctx context.Context, handle volumehandle.Handle) (bool, e
 	if v == nil {
 		return false, provisioner.Errorf(provisioner.NotFound, "volume %s has just gone", handle.VolumeName())
 	}
-	return v.Spec.Access == apiv1.AccessMultiNode || plan.HasPrimary(v, nil), nil
+	return v.Spec.Access == apiv1.AccessMultiNode || ownership.HasPrimary(v, nil), nil
 }

@@ -14,7 +14,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -50,7 +51,7 @@ func (s *Server) takeOver(ctx context.Context, handle volumehandle.Handle, node 
 	if err != nil {
 		return nil, err
 	}
-	epoch := int64(plan.MultiNodeEpoch)
+	epoch := int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		claim, err := s.claim(ctx, handle, v, node)
 		if err != nil {
@@ -86,7 +87,7 @@ func (s *Server) unpublishUnrecorded(ctx context.Context, handle volumehandle.Ha
 
 // attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM, and nil if it says
 // that it is not. Aborted: the node's VM is not known, and may be the one that Azure names.
-func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*plan.Identity, error) {
+func (s *Server) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*identity.Identity, error) {
 	disk, err := s.Disks.Get(ctx, handle.String())
 	if errors.Is(err, provisioner.NotFound) || err == nil && len(disk.AttachedTo) == 0 {
 		return nil, nil

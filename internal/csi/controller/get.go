@@ -10,7 +10,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -63,5 +63,5 @@ func (s *Server) getVolume(ctx context.Context, id string, handle volumehandle.H
 	if err != nil {
 		return nil, err
 	}
-	return look.render(id, v.Status.SizeBytes, s.accessible(v.Spec.Disk), plan.PublishedTo(v, attachments, look.back)), nil
+	return look.render(id, v.Status.SizeBytes, s.accessible(v.Spec.Disk), ownership.PublishedTo(v, attachments, look.back)), nil
 }

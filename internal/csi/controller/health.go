@@ -16,7 +16,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -79,7 +80,7 @@ func (s *Server) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) boo
 		return false
 	}
 	since := v.CreationTimestamp.Time
-	if c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionReady); c != nil && c.LastTransitionTime.After(since) {
+	if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady); c != nil && c.LastTransitionTime.After(since) {
 		since = c.LastTransitionTime.Time
 	}
 	gone, err := s.disks.gone(ctx, handleOf(v), since, left)
@@ -127,9 +128,9 @@ func (s *Server) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 func (s *Server) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if v.Status.State == apiv1.VolumeCreationFailed {
-		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, plan.ReasonCreationFailed, messageOf(v.Status.Error)))
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, disk.ReasonCreationFailed, messageOf(v.Status.Error)))
 	}
-	if c := meta.FindStatusCondition(v.Status.Conditions, plan.ConditionReplicasAttached); c != nil && c.Reason == plan.ReasonReplicasMissing {
+	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicasMissing {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
 	}
 	// That one of several nodes has no access leaves the others theirs.

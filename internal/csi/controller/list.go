@@ -17,7 +17,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -178,7 +178,7 @@ func (l *look) entry(ctx context.Context, v listed) (*csi.ListVolumesResponse_En
 	if err != nil {
 		return nil, err
 	}
-	return l.render(v.id, v.volume.Status.SizeBytes, l.accessible(v.volume.Spec.Disk), plan.PublishedTo(v.volume, attachments, l.back)), nil
+	return l.render(v.id, v.volume.Status.SizeBytes, l.accessible(v.volume.Spec.Disk), ownership.PublishedTo(v.volume, attachments, l.back)), nil
 }
 
 // notAdopted is the entry of a disk of which Azure alone knows where it is.

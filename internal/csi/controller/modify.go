@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
@@ -66,7 +66,7 @@ func (s *Server) modify(ctx context.Context, handle volumehandle.Handle, change 
 	wanted := v.Spec.Disk.Settings()
 	_, err = s.awaitUpdate(ctx, v,
 		func(is apiv1.AzVolumeStatus) bool {
-			if is.Applied == nil || plan.Unsettled(&is) {
+			if is.Applied == nil || disk.UpdateUncertain(&is) {
 				return false
 			}
 			refused := is.RefusedSettings != nil && is.RefusedSettings.Generation >= v.Generation
@@ -103,12 +103,12 @@ func (s *Server) changeable(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.
 	changed := v.DeepCopy()
 	changed.Spec = *spec.DeepCopy()
 	changed.Spec.CapacityBytes = 0 // it is not asked about
-	caching := plan.Caching(v)
+	caching := disk.Caching(v)
 	converts := spec.Disk.SKUName != v.Spec.Disk.SKUName && spec.Disk.SKUName == volumeparams.PremiumV2LRS
 	switch err := s.unused(ctx, v); {
 	case err == nil:
 		return nil
-	case plan.ChangesAlone(changed):
+	case disk.ChangesAlone(changed):
 		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s", grpcstatus.Convert(err).Message())
 	case converts && caching != volumeparams.CachingNone:
 		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure converts a disk to %s only without host caching, and it is attached with cachingMode %s; it can be converted while no node uses it: %s",

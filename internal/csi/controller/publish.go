@@ -19,7 +19,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -66,7 +68,7 @@ func (s *Server) publish(ctx context.Context, handle volumehandle.Handle, reques
 	if err != nil {
 		return err
 	}
-	epoch, before := int64(plan.MultiNodeEpoch), int64(plan.MultiNodeEpoch)
+	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		before = epochOf(v)
 		claim, err := s.claim(ctx, handle, v, node.Name)
@@ -119,7 +121,7 @@ const newcomerPatience = 10 * time.Second
 
 // node returns which VM a node is. The cache is good enough for a node that is there. A node whose plug-in has not
 // reported yet is waited for, and then Unavailable; only a node that does not exist is NotFound.
-func (s *Server) node(ctx context.Context, name string) (plan.Identity, error) {
+func (s *Server) node(ctx context.Context, name string) (identity.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, newcomerPatience)
 	defer cancel()
 	d := &apiv1.AzDriverNode{}
@@ -144,16 +146,16 @@ func (s *Server) node(ctx context.Context, name string) (plan.Identity, error) {
 		return false, nil
 	}, watched{kindNode, name})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return plan.Identity{}, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
+		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
 	}
 	if err != nil {
-		return plan.Identity{}, err
+		return identity.Identity{}, err
 	}
 	return s.identity(ctx, d)
 }
 
 // identity returns which VM the node of an AzDriverNode is.
-func (s *Server) identity(ctx context.Context, d *apiv1.AzDriverNode) (plan.Identity, error) {
+func (s *Server) identity(ctx context.Context, d *apiv1.AzDriverNode) (identity.Identity, error) {
 	node := &corev1.Node{}
 	err := s.Client.Get(ctx, client.ObjectKey{Name: d.Name}, node)
 	if apierrors.IsNotFound(err) {
@@ -163,7 +165,7 @@ func (s *Server) identity(ctx context.Context, d *apiv1.AzDriverNode) (plan.Iden
 		node, err = nil, nil
 	}
 	if err != nil {
-		return plan.Identity{}, fmt.Errorf("get Node: %w", err)
+		return identity.Identity{}, fmt.Errorf("get Node: %w", err)
 	}
 	return nodeidentity.Of(ctx, s.Client, node, d)
 }
@@ -210,7 +212,7 @@ const maxTries = 10
 // claim writes the node's claim to be primary (law 1). v has just been read from the API server.
 func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (apiv1.PrimaryClaim, error) {
 	for range maxTries {
-		claim, changed, err := plan.Claim(v.Status.Primary, node, 0, s.Clock.Now())
+		claim, changed, err := ownership.Acquire(v.Status.Primary, node, 0, s.Clock.Now())
 		if err != nil {
 			return claim, s.refused(ctx, v, err)
 		}
@@ -221,7 +223,7 @@ func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1
 		if err != nil {
 			return claim, err
 		}
-		claim, _, _ = plan.Claim(v.Status.Primary, node, last, claim.Since.Time)
+		claim, _, _ = ownership.Acquire(v.Status.Primary, node, last, claim.Since.Time)
 		err = s.writeClaim(ctx, v, claim, nil)
 		if !apierrors.IsConflict(err) {
 			return claim, err
@@ -239,7 +241,7 @@ func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1
 // refused returns the refusal of a claim with what is being done to release the volume. The cache is good enough for that.
 func (s *Server) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
 	a, err := s.attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
-	wait := plan.Holder(v, a)
+	wait := attachdetach.Holder(v, a)
 	if err != nil || wait.Message == "" || !errors.Is(refusal, provisioner.FailedPrecondition) {
 		return refusal
 	}
@@ -261,7 +263,7 @@ func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.
 
 // promote makes the node's attachment a primary as wanted, and says whether it was not. The first look is at the cache: the write
 // succeeds only if it showed the truth.
-func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node plan.Identity, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, bool, error) {
+func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, bool, error) {
 	name := apiv1.AttachmentName(v.Name, node.Name)
 	var reader client.Reader = s.Client
 	for range maxTries {
@@ -282,13 +284,13 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node plan.Ident
 			continue
 		case err != nil:
 			return nil, false, fmt.Errorf("get attachment: %w", err)
-		case a.DeletionTimestamp != nil && v.Spec.Access == apiv1.AccessMultiNode && !plan.Void(a):
+		case a.DeletionTimestamp != nil && v.Spec.Access == apiv1.AccessMultiNode && !ownership.HasProof(a):
 			// It is being taken from the node. There is no claim that could be made anew, so that this has to come to its end first.
 			if err := s.unpublishMultiNode(ctx, v, node.Name); err != nil {
 				return nil, false, err
 			}
 			continue
-		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !plan.Void(a):
+		case a.DeletionTimestamp != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !ownership.HasProof(a):
 			// Somebody deleted the object of a primary. It stays until the release.
 			return a, false, compatible(a, wanted)
 		case a.DeletionTimestamp != nil:
@@ -301,7 +303,7 @@ func (s *Server) promote(ctx context.Context, v *apiv1.AzVolume, node plan.Ident
 				return nil, false, err
 			}
 			continue // and wait until it is gone
-		case v.Spec.Access == apiv1.AccessMultiNode && plan.Fenced(a):
+		case v.Spec.Access == apiv1.AccessMultiNode && ownership.FenceDecided(a):
 			// Decided, and not yet deleted. A success now would be taken back a moment later.
 			return nil, false, grpcstatus.Errorf(codes.Aborted, "volume %s is being taken from node %s, which was lost", v.Name, node.Name)
 		}
@@ -331,7 +333,7 @@ func (s *Server) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, w
 			a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Epoch, wanted.Epoch)
 	}
 	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
-	if again && !plan.Void(a) {
+	if again && !ownership.HasProof(a) {
 		return false, compatible(a, wanted)
 	}
 	if a.Spec != wanted {

@@ -10,7 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -21,13 +23,13 @@ import (
 // know. v has just been read from the API server. Until the claim is written no node may begin to use the volume, so that the reports count that are read here.
 func (s *Server) history(ctx context.Context, v *apiv1.AzVolume, node string) (last int64, err error) {
 	attachments, err := s.ofVolume(ctx, v.Name)
-	if claim := v.Status.Primary; err == nil && (claim == nil || plan.LastEpoch(attachments) > claim.Epoch) {
+	if claim := v.Status.Primary; err == nil && (claim == nil || ownership.LastEpoch(attachments) > claim.Epoch) {
 		attachments, err = s.attachmentsOf(ctx, s.Reader, v.Name)
 	}
 	if err != nil {
 		return 0, err
 	}
-	for _, a := range plan.Forgotten(v, node, attachments) {
+	for _, a := range ownership.UnprovenElsewhere(v, node, attachments) {
 		proven, why, err := s.proveForgotten(ctx, v, a)
 		if err != nil {
 			return 0, err
@@ -37,7 +39,7 @@ func (s *Server) history(ctx context.Context, v *apiv1.AzVolume, node string) (l
 				a.Spec.NodeName, v.Name, a.Spec.Epoch, why)
 		}
 	}
-	return plan.LastEpoch(attachments), s.unreported(ctx, v, node, attachments)
+	return ownership.LastEpoch(attachments), s.unreported(ctx, v, node, attachments)
 }
 
 // proveForgotten looks for the proof that the node of an attachment let go, and records it. The attachment of a node that does not answer is deleted, upon which
@@ -56,7 +58,7 @@ func (s *Server) proveForgotten(ctx context.Context, v *apiv1.AzVolume, a *apiv1
 	if client.IgnoreNotFound(err) != nil {
 		return false, "", fmt.Errorf("get Node: %w", err)
 	}
-	if a.DeletionTimestamp == nil && (err != nil || !plan.NodeReady(node)) {
+	if a.DeletionTimestamp == nil && (err != nil || !nodehealth.KubeletReady(node)) {
 		if err := s.remove(ctx, a); client.IgnoreNotFound(err) != nil {
 			return false, "", err
 		}
@@ -102,19 +104,19 @@ func (s *Server) suspects(ctx context.Context, v *apiv1.AzVolume, node string, a
 		reports[driverNodes.Items[i].Name] = &driverNodes.Items[i]
 	}
 	for _, a := range attachments {
-		settled[a.Spec.NodeName] = settled[a.Spec.NodeName] || plan.Void(a)
+		settled[a.Spec.NodeName] = settled[a.Spec.NodeName] || ownership.HasProof(a)
 	}
 	found := map[string]string{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		why := ""
 		if !settled[n.Name] {
-			why = plan.MayUse(v, reports[n.Name])
+			why = ownership.ReportedUse(v, reports[n.Name])
 		}
 		if why == "" {
 			continue
 		}
-		vm := plan.ProviderVM(n)
+		vm := identity.ProviderVM(n)
 		if vm == "" && reports[n.Name] != nil {
 			vm = reports[n.Name].Spec.VMID
 		}

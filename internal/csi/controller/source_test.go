@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -203,7 +203,7 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 	_, err := p.CSI.CreateVolume(ctx, request)
 	expectRefusal(t, err, codes.Aborted, "% of its source's content")
 	v := p.Volume("restored")
-	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != plan.ReasonFilling && conditionReason(v) != plan.ReasonCreating {
+	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != disk.ReasonFilling && conditionReason(v) != disk.ReasonCreating {
 		t.Errorf("status is %+v", v.Status)
 	}
 	p.Stop()
@@ -219,7 +219,7 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 
 func conditionReason(v *apiv1.AzVolume) string {
 	for _, c := range v.Status.Conditions {
-		if c.Type == plan.ConditionReady {
+		if c.Type == disk.ConditionReady {
 			return c.Reason
 		}
 	}

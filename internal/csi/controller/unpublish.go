@@ -16,7 +16,9 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -133,7 +135,7 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 		if a, err = s.finishRelease(ctx, handle, v, node, a); err != nil {
 			return err
 		}
-	} else if a != nil && a.DeletionTimestamp == nil && !plan.Proven(v, a) {
+	} else if a != nil && a.DeletionTimestamp == nil && !ownership.ProvedReleased(v, a) {
 		proven, why, err := s.proveForgotten(ctx, v, a)
 		if err == nil && !proven {
 			err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s let go of volume %s, which it held under epoch %d: %s", node, v.Name, a.Spec.Epoch, why)
@@ -148,7 +150,7 @@ func (s *Server) unpublish(ctx context.Context, handle volumehandle.Handle, node
 // startRelease writes the node's claim as Releasing, and says whether the node holds it at all.
 func (s *Server) startRelease(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (bool, error) {
 	for range maxTries {
-		claim, holder, changed := plan.Releasing(v.Status.Primary, node, apiv1.CauseUnpublished, s.Clock.Now())
+		claim, holder, changed := ownership.StartRelease(v.Status.Primary, node, apiv1.CauseUnpublished, s.Clock.Now())
 		if !holder || !changed {
 			return holder, nil
 		}
@@ -188,7 +190,7 @@ func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, 
 	for range maxTries {
 		now := s.Clock.Now()
 		crashpoint.At("unpublish-before-released")
-		err := s.writeClaim(ctx, v, plan.Released(releasing, now), &apiv1.ReleaseRecord{NodeName: node, Cause: v.Status.Primary.Cause, Proof: *proof})
+		err := s.writeClaim(ctx, v, ownership.CompleteRelease(releasing, now), &apiv1.ReleaseRecord{NodeName: node, Cause: v.Status.Primary.Cause, Proof: *proof})
 		if err == nil {
 			crashpoint.At("unpublish-after-released")
 			s.metrics.releases.WithLabelValues(string(proof.Kind)).Inc()
@@ -212,7 +214,7 @@ func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, 
 // claim was written, or what the attachment reconciler got from Azure.
 func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
 	var proof *apiv1.ReleaseProof
-	why, holder := "", plan.Wait{}
+	why, holder := "", attachdetach.Wait{}
 	name := apiv1.AttachmentName(v.Name, node)
 	err := s.Watch.until(ctx, func() (bool, error) {
 		var err error
@@ -229,7 +231,7 @@ func (s *Server) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string,
 }
 
 // findProof looks for the proof once. Where there is none, why says what is missing, and holder what is being done about it.
-func (s *Server) findProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (proof *apiv1.ReleaseProof, why string, holder plan.Wait, err error) {
+func (s *Server) findProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (proof *apiv1.ReleaseProof, why string, holder attachdetach.Wait, err error) {
 	d := &apiv1.AzDriverNode{}
 	err = s.Reader.Get(ctx, s.key(node), d)
 	if apierrors.IsNotFound(err) {
@@ -252,7 +254,7 @@ func (s *Server) findProof(ctx context.Context, v *apiv1.AzVolume, node string, 
 	}
 	if another {
 		why = "the node says to be VM " + d.Spec.VMID + " now, which cannot speak for " + a.Status.VMID
-	} else if proof, why = plan.Unstaged(d, v.Name, epoch, s.Clock.Now()); proof != nil {
+	} else if proof, why = ownership.UnstagedProof(d, v.Name, epoch, s.Clock.Now()); proof != nil {
 		return proof, "", holder, nil
 	}
 	if a == nil && d == nil {
@@ -262,7 +264,7 @@ func (s *Server) findProof(ctx context.Context, v *apiv1.AzVolume, node string, 
 	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
 		return a.Status.Proof, "", holder, nil
 	}
-	return nil, why, plan.Holder(v, a), nil
+	return nil, why, attachdetach.Holder(v, a), nil
 }
 
 // proofFromAzure is for a node of which nothing is left: neither its report nor
@@ -276,7 +278,7 @@ func (s *Server) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, node str
 	if err != nil {
 		return nil, "", err
 	}
-	if vms, _ := plan.Suspects(disk.AttachedTo, node, others, nil); len(vms) > 0 {
+	if vms, _ := attachment.VMsToDetach(disk.AttachedTo, node, others, nil); len(vms) > 0 {
 		return nil, "node and attachment are gone, and the disk is attached to " + vms[0], nil
 	}
 	return &apiv1.ReleaseProof{
@@ -326,14 +328,14 @@ func (s *Server) lookAfter(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVo
 		if a.DeletionTimestamp != nil {
 			return s.awaitDetached(ctx, v, a)
 		}
-		if !plan.Proven(v, a) {
+		if !ownership.ProvedReleased(v, a) {
 			return grpcstatus.Errorf(codes.Aborted, "no proof that node %s let go of epoch %d", a.Spec.NodeName, a.Spec.Epoch)
 		}
 		all, err := s.ofVolume(ctx, v.Name)
 		if err != nil {
 			return err
 		}
-		if plan.Demotion(v, a, all) == plan.Demote {
+		if ownership.Demotion(v, a, all) == ownership.Demote {
 			before := a.DeepCopy()
 			a.Spec.Role = apiv1.RoleReplica
 			err = s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
@@ -357,7 +359,7 @@ func (s *Server) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node
 	if err != nil || a == nil {
 		return err
 	}
-	if !plan.Proven(v, a) {
+	if !ownership.ProvedReleased(v, a) {
 		crashpoint.At("unpublish-releasing-seen")
 		proof, err := s.awaitProof(ctx, v, node, a.Spec.Epoch)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -30,7 +30,7 @@ func (s *Server) rewrite(ctx context.Context, handle volumehandle.Handle, a acce
 		if err != nil {
 			return nil, err
 		}
-		spec := plan.TakenBack(v)
+		spec := disk.RevertRefused(v)
 		if err := edit(v, spec); errors.Is(err, errReadAgain) {
 			continue
 		} else if err != nil {
@@ -101,7 +101,7 @@ func (s *Server) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(a
 		return nil, status.NotFinal(failureOf(e), "it is tried again")
 	}
 	why := "not begun"
-	if c := meta.FindStatusCondition(current.Status.Conditions, plan.ConditionUpdated); c != nil {
+	if c := meta.FindStatusCondition(current.Status.Conditions, disk.ConditionUpdated); c != nil {
 		why = c.Reason + ": " + c.Message
 	}
 	return nil, grpcstatus.Errorf(codes.Aborted, "the disk is still being changed (%s)", why)

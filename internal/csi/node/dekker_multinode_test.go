@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // A volume that several nodes use at once has no claim; its attachments come and go, all under one epoch. No disk may be detached from a node that has it in use.
@@ -46,7 +46,7 @@ func publishMultiNode(name string) step {
 				w.moves++
 				w.attachments[name] = apiv1.AzVolumeAttachment{
 					ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(w.moves))},
-					Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: name, Role: apiv1.RolePrimary, Epoch: plan.MultiNodeEpoch},
+					Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: name, Role: apiv1.RolePrimary, Epoch: ownership.MultiNodeEpoch},
 					Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](0)},
 				}
 				return nil
@@ -100,7 +100,7 @@ func proveMultiNode(name string, uid types.UID) step {
 func readProof(name string, then func(*apiv1.ReleaseProof) step) step {
 	return func(w *world) step {
 		report := w.reports[name]
-		proof, _ := plan.Unstaged(&report, "v", plan.MultiNodeEpoch, time.Unix(1, 0))
+		proof, _ := ownership.UnstagedProof(&report, "v", ownership.MultiNodeEpoch, time.Unix(1, 0))
 		if proof == nil {
 			return nil // ABORTED; the caller tries again
 		}
@@ -111,7 +111,7 @@ func readProof(name string, then func(*apiv1.ReleaseProof) step) step {
 // detachMultiNode is the attachment reconciler's part, which looks at what is there and not at who asked.
 func detachMultiNode(name string) step {
 	return func(w *world) step {
-		if a := w.attachment(name); a != nil && a.DeletionTimestamp != nil && plan.Proven(w.volume(), a) {
+		if a := w.attachment(name); a != nil && a.DeletionTimestamp != nil && ownership.ProvedReleased(w.volume(), a) {
 			delete(w.attachments, name)
 		}
 		return nil

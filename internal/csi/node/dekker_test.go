@@ -11,8 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // world is what all parties share: the API server's objects of one volume, and the mounts of the nodes. A step of an
@@ -112,8 +111,8 @@ func stageSteps(name string) step {
 		return nil
 	}
 	decide := func(w *world) step {
-		decision := node.MayStage(name, "vm", volume, w.attachment(name))
-		if decision.Verdict != node.Stage {
+		decision := ownership.MayStage(name, "vm", volume, w.attachment(name))
+		if decision.Verdict != ownership.StageAllowed {
 			return withdraw
 		}
 		epoch = decision.Epoch
@@ -171,7 +170,7 @@ func restart(name string) step {
 func publishSteps(name string) step {
 	return func(w *world) step {
 		claim, version := w.claim, w.version
-		next, changed, err := plan.Claim(&claim, name, 0, time.Unix(1, 0))
+		next, changed, err := ownership.Acquire(&claim, name, 0, time.Unix(1, 0))
 		if err != nil {
 			return nil
 		}
@@ -200,7 +199,7 @@ func publishSteps(name string) step {
 func unpublishSteps(name string) step {
 	return func(w *world) step {
 		claim, version := w.claim, w.version
-		releasing, holder, changed := plan.Releasing(&claim, name, apiv1.CauseUnpublished, time.Unix(1, 0))
+		releasing, holder, changed := ownership.StartRelease(&claim, name, apiv1.CauseUnpublished, time.Unix(1, 0))
 		if !holder {
 			return nil
 		}
@@ -221,7 +220,7 @@ func unpublishSteps(name string) step {
 func proofSteps(name string, releasing apiv1.PrimaryClaim, version int) step {
 	return func(w *world) step {
 		report := w.reports[name]
-		proof, _ := plan.Unstaged(&report, "v", releasing.Epoch, time.Unix(1, 0))
+		proof, _ := ownership.UnstagedProof(&report, "v", releasing.Epoch, time.Unix(1, 0))
 		if proof == nil {
 			return nil // ABORTED; the caller tries again
 		}
@@ -233,7 +232,7 @@ func proofSteps(name string, releasing apiv1.PrimaryClaim, version int) step {
 				if w.version != version {
 					return nil
 				}
-				w.claim, w.version = plan.Released(releasing, time.Unix(1, 0)), w.version+1
+				w.claim, w.version = ownership.CompleteRelease(releasing, time.Unix(1, 0)), w.version+1
 				return func(w *world) step {
 					attachment := w.attachments[name]
 					if attachment.Spec.Epoch == releasing.Epoch {
@@ -267,7 +266,7 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 func TestTheSimulationFindsTheRace(t *testing.T) {
 	wrongOrder := func(name string) step {
 		return func(w *world) step {
-			if node.MayStage(name, "vm", w.volume(), w.attachment(name)).Verdict != node.Stage {
+			if ownership.MayStage(name, "vm", w.volume(), w.attachment(name)).Verdict != ownership.StageAllowed {
 				return nil
 			}
 			return func(w *world) step {

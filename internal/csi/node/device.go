@@ -11,12 +11,13 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // ownDevice finds the device of a volume and makes sure that it is the volume's. Until release is called, no other call uses the device.
-func (s *Server) ownDevice(ctx context.Context, use usage, volume *apiv1.AzVolume, grant Decision) (provisioner.Device, Decision, func(), error) {
+func (s *Server) ownDevice(ctx context.Context, use usage, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device, ownership.StageDecision, func(), error) {
 	device, grant, err := s.grantedDevice(ctx, volume, grant)
 	if err != nil {
 		return provisioner.Device{}, grant, nil, err
@@ -53,7 +54,7 @@ func (s *Server) lost(ctx context.Context, record nodereport.Record) bool {
 // grantedDevice finds the device at the LUN that was granted, and reads the grant again after that: the controller attaches a disk again
 // that is not where it is recorded, maybe under another LUN, as long as the report does not say that the volume is staged. While the
 // device does not come the grant is read again from time to time.
-func (s *Server) grantedDevice(ctx context.Context, volume *apiv1.AzVolume, grant Decision) (provisioner.Device, Decision, error) {
+func (s *Server) grantedDevice(ctx context.Context, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device, ownership.StageDecision, error) {
 	for round := 0; ; round++ {
 		if round == 1 {
 			// What was staged before, if anything, has lost its device.
@@ -264,7 +265,7 @@ func (s *Server) confirmMount(ctx context.Context, record nodereport.Record) err
 		return err
 	}
 	decision := s.mayStage(volume, attachment)
-	if decision.Verdict == Stage && decision.Epoch == record.Epoch && decision.LUN == record.LUN {
+	if decision.Verdict == ownership.StageAllowed && decision.Epoch == record.Epoch && decision.LUN == record.LUN {
 		return nil
 	}
 	if err := s.options.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {

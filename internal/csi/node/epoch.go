@@ -5,7 +5,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -14,7 +14,7 @@ import (
 // attachment were read at the API server; attachment is nil if there is none.
 func epochOver(node, vmID string, epoch int64, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
 	if attachment != nil {
-		if plan.OfAnotherVM(attachment, vmID) {
+		if ownership.AttachedToAnotherVM(attachment, vmID) {
 			return fmt.Sprintf("the disk was attached to VM %s, and node %s is VM %s now", attachment.Status.VMID, node, vmID)
 		}
 		if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= epoch {

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -94,7 +95,7 @@ func (s *Server) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeA
 	if err != nil {
 		return errors.Is(err, provisioner.NotFound) // to be adopted
 	}
-	return volume == nil || s.mayStage(volume, attachment).Verdict == Refuse
+	return volume == nil || s.mayStage(volume, attachment).Verdict == ownership.StageRefused
 }
 
 // whyUnpublished says why the wait for a publish was in vain: who holds the volume, and what is being done about it.
@@ -117,14 +118,14 @@ func (s *Server) whyUnpublished(ctx context.Context, name string, volume *apiv1.
 	case err != nil:
 		return reason
 	}
-	if wait := plan.Holder(volume, holder); wait.Message != "" {
+	if wait := attachdetach.Holder(volume, holder); wait.Message != "" {
 		return wait.Message
 	}
 	return reason
 }
 
-func (s *Server) mayStage(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Decision {
-	return MayStage(s.options.NodeName, s.options.Instance.VMID, volume, attachment)
+func (s *Server) mayStage(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) ownership.StageDecision {
+	return ownership.MayStage(s.options.NodeName, s.options.Instance.VMID, volume, attachment)
 }
 
 func (s *Server) attachmentKey(volume string) client.ObjectKey {
@@ -133,10 +134,10 @@ func (s *Server) attachmentKey(volume string) client.ObjectKey {
 
 // awaitGrant reads until the node may stage the volume, or may not, or ctx ends. Each verdict comes from
 // objects that were read by this call, so the caller must have announced the volume before.
-func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, Decision, error) {
+func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, ownership.StageDecision, error) {
 	name := disk.VolumeName()
 	var volume *apiv1.AzVolume
-	var decision Decision
+	var decision ownership.StageDecision
 	err := s.await(ctx, name, func() (bool, error) {
 		current, attachment, err := s.read(ctx, disk)
 		if err != nil {
@@ -145,20 +146,20 @@ func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*api
 		first := decision.Verdict == ""
 		volume, decision = current, s.mayStage(current, attachment)
 		switch {
-		case decision.Verdict == Refuse:
+		case decision.Verdict == ownership.StageRefused:
 			return false, provisioner.Errorf(provisioner.FailedPrecondition, "%s", decision.Reason)
-		case decision.Verdict == Wait && first:
+		case decision.Verdict == ownership.StageMustWait && first:
 			logr.FromContextOrDiscard(ctx).Info("waiting for the disk to be attached", "volumeName", name, "reason", decision.Reason)
 		}
-		return decision.Verdict == Stage, nil
+		return decision.Verdict == ownership.StageAllowed, nil
 	})
 	switch {
 	case err == nil:
 		return volume, decision, nil
-	case decision.Verdict == Wait && ctx.Err() != nil:
-		return nil, Decision{}, fmt.Errorf("wait for volume %s: %s: %w", name, decision.Reason, ctx.Err())
+	case decision.Verdict == ownership.StageMustWait && ctx.Err() != nil:
+		return nil, ownership.StageDecision{}, fmt.Errorf("wait for volume %s: %s: %w", name, decision.Reason, ctx.Err())
 	default:
-		return nil, Decision{}, err
+		return nil, ownership.StageDecision{}, err
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -67,7 +68,7 @@ func (s *Server) stage(ctx context.Context, use usage, path string, look lookup)
 	}
 	// A first look spares the report a write for nothing. It decides nothing else.
 	expected := s.mayStage(volume, attachment)
-	if expected.Verdict == Refuse {
+	if expected.Verdict == ownership.StageRefused {
 		return refuse("%s", expected.Reason)
 	}
 	volume, grant, err := s.announce(ctx, use, path, expected.Epoch)
@@ -79,10 +80,10 @@ func (s *Server) stage(ctx context.Context, use usage, path string, look lookup)
 
 // announce writes to the report, and then reads whether the node may stage. When the claim
 // has moved on to a new epoch meanwhile, the report must say that one.
-func (s *Server) announce(ctx context.Context, use usage, path string, epoch int64) (*apiv1.AzVolume, Decision, error) {
+func (s *Server) announce(ctx context.Context, use usage, path string, epoch int64) (*apiv1.AzVolume, ownership.StageDecision, error) {
 	for {
 		if err := s.options.Report.Announce(ctx, use.volume, epoch, path); err != nil {
-			return nil, Decision{}, err
+			return nil, ownership.StageDecision{}, err
 		}
 		volume, grant, err := s.awaitGrant(ctx, use.disk)
 		if err != nil || grant.Epoch == epoch {
@@ -135,7 +136,7 @@ func (s *Server) takeBack(ctx context.Context, disk volumehandle.Handle, path st
 }
 
 // useDevice is what is done once the node may use the device.
-func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant Decision) error {
+func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision) error {
 	device, grant, release, err := s.ownDevice(ctx, use, volume, grant)
 	if err != nil {
 		return s.reportLost(ctx, use, err)

@@ -31,8 +31,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	csinode "github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -466,8 +466,8 @@ func (p *ControlPlane) Stage(disk, node string) error {
 	}
 	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
 	p.setEntry(node, volume, &entry)
-	decision := csinode.MayStage(node, d.Spec.VMID, p.Volume(disk), p.Attachment(disk, node))
-	if decision.Verdict != csinode.Stage || decision.Epoch != entry.Epoch {
+	decision := ownership.MayStage(node, d.Spec.VMID, p.Volume(disk), p.Attachment(disk, node))
+	if decision.Verdict != ownership.StageAllowed || decision.Epoch != entry.Epoch {
 		p.setEntry(node, volume, before)
 		return fmt.Errorf("%s: %s", decision.Verdict, decision.Reason)
 	}

@@ -1,0 +1,275 @@
+// Package attachment decides the next step of one AzVolumeAttachment: attach, detach, fence, wait for a proof,
+// or wait for a slot at the VM.
+package attachment
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Input is what the next step of an attachment follows from.
+type Input struct {
+	Now        time.Time
+	Attachment *apiv1.AzVolumeAttachment
+	// Volume is nil if there is no such AzVolume.
+	Volume *apiv1.AzVolume
+	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says why.
+	VMID      string
+	VMUnknown string
+	// SharedWith is the attachment of another node that names the same VM and for which the disk stays attached there; see SharedVM. "" if there is none.
+	SharedWith string
+	// NodeLost says that the node's report will not come: two independent signals, or the node is gone.
+	NodeLost bool
+	// NotReadySince is since when the Node is not Ready; zero if it is Ready. See the function of that name.
+	NotReadySince time.Time
+	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but not one that has ended. It matters only where MayBeDeserted.
+	UsedByPod bool
+	// LetGo is what the node's report proves, for an attachment that is Unclaimed; nil if it proves nothing.
+	LetGo *apiv1.ReleaseProof
+	// HasFinalizer says that our finalizer is on the attachment.
+	HasFinalizer bool
+	// SlotDecision on the node and the disk; used only before an attach.
+	Room SlotDecision
+	// Job for the attachment in this process.
+	Job operation.Job
+}
+
+// Step is the next step of an attachment. At most one of AddFinalizer,
+// RemoveFinalizer, GiveWay and Start is set. Status is written, if it changed, before Start and
+// after everything else.
+type Step struct {
+	AddFinalizer    bool
+	RemoveFinalizer bool
+	// GiveWay is the name of the replica that is to be deleted to make room.
+	GiveWay string
+	// Start is the work to start or, with a token in Resume, to go on with.
+	Start  operation.Work
+	Resume string
+	// Deserted says that Start is a fence that rests on what Kubernetes says of the Node and its pods. The caller asks again with what the API server itself
+	// says of them before it acts.
+	Deserted bool
+	// Status that is to be.
+	Status apiv1.AzVolumeAttachmentStatus
+	// RequeueAfter is when to look again though nothing happens; 0 for not.
+	RequeueAfter time.Duration
+	// Reason and Message of the condition that the step sets, for event and log.
+	Reason, Message string
+}
+
+// Next decides the next step of an attachment.
+//
+//	Pending ──▶ Attaching ──▶ Attached ──(deleted, proof)──▶ Detaching ──▶ gone
+//	   ▲            │  ▲                                        │  ▲
+//	   │            ▼  │                                        ▼  │
+//	   └───── AttachmentFailed                            DetachmentFailed
+func Next(in Input) Step {
+	s := Step{Status: *in.Attachment.Status.DeepCopy()}
+	switch {
+	case in.Attachment.DeletionTimestamp != nil:
+		s.leave(in)
+	case !in.HasFinalizer:
+		s.AddFinalizer = true
+	case wantsFence(in):
+		s.fence(in)
+	case fenced(in):
+		// The disk stays off until the claim is released; then the object goes.
+	default:
+		s.attach(in)
+	}
+	if _, wait := deserted(in); wait > 0 && (s.RequeueAfter == 0 || s.RequeueAfter > wait) {
+		s.RequeueAfter = wait
+	}
+	return s
+}
+
+// fenced says that the node was lost and the proof is there, and that the claim still waits for whoever releases it.
+func fenced(in Input) bool {
+	a := in.Attachment
+	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) && ownership.ProvedReleased(in.Volume, a)
+}
+
+// wantsFence says that the claim is being taken from a node that will not answer, or from one that a fence was begun for and that may have come back since:
+// that decision is carried through.
+func wantsFence(in Input) bool {
+	a := in.Attachment
+	if a.Spec.Role != apiv1.RolePrimary || !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
+		return false
+	}
+	_, leaving := leavingSince(in)
+	return leaving && unanswered(in)
+}
+
+// unanswered says of a volume that is being taken from a node that the node's report is not waited for.
+func unanswered(in Input) bool {
+	is, _ := deserted(in)
+	return is || in.NodeLost || ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) || fenceBegun(in.Attachment)
+}
+
+func (s *Step) attach(in Input) {
+	a := in.Attachment
+	if in.Job.Phase == operation.PhaseEnded && in.Job.Work == operation.WorkAttach {
+		s.attachEnded(in)
+		return
+	}
+	if in.Job.Running() {
+		s.attachRunning(in)
+		return
+	}
+	if a.Status.State == apiv1.AttachmentAttached && a.Status.VMID == "" {
+		// The status was edited, or written after it had been lost. Without the VM nothing can compare the LUN with what Azure lists. To attach a disk that
+		// is attached changes nothing.
+		s.Status.LUN = nil
+		s.pending(in, ReasonVMUnrecorded, "the status says Attached and names no VM; the disk is attached again to record the VM and the LUN")
+		return
+	}
+	if a.Status.State == apiv1.AttachmentAttached {
+		s.attached(in, a.Status.LUN)
+		return
+	}
+	if a.Status.State == apiv1.AttachmentAttaching && a.Status.VMID != "" && in.Volume != nil {
+		// Begun by a process that is gone, or just before this.
+		s.Start = operation.WorkAttach
+		if op := a.Status.Operation; op != nil && op.Kind == string(operation.WorkAttach) {
+			s.Resume = op.ResumeToken
+		}
+		return
+	}
+	if a.Status.State == apiv1.AttachmentFailed && a.Status.ObservedGeneration == a.Generation && a.Status.Error != nil {
+		if wait := operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now); wait > 0 {
+			s.RequeueAfter = wait
+			return
+		}
+	}
+	s.begin(in)
+}
+
+func (s *Step) begin(in Input) {
+	switch {
+	case in.Attachment.Spec.Role == apiv1.RolePrimary && ownership.ProvedReleased(in.Volume, in.Attachment):
+		// The claim is released, and whoever released it is about to remove the object or to make it a replica. Were the disk
+		// attached meanwhile, a node that was cut off could write to it again.
+	case in.Volume == nil:
+		s.pending(in, ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
+	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
+		s.pending(in, ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
+	case in.VMID == "":
+		s.pending(in, identity.ReasonNodeUnknown, in.VMUnknown)
+		s.RequeueAfter = operation.LastRetry
+	case in.Room.GiveWay != "":
+		s.GiveWay = in.Room.GiveWay
+		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" gives way")
+	case in.Room.Wait:
+		s.pending(in, ReasonWaitingForSlot, in.Room.Message)
+	case in.Room.Full:
+		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot, provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
+	default:
+		s.Start = operation.WorkAttach
+		s.Status.State = apiv1.AttachmentAttaching
+		s.Status.VMID = in.VMID
+		s.Status.Operation = nil
+		s.Status.LUN = nil
+		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "asking Azure to attach the disk")
+	}
+}
+
+func diskUsable(v *apiv1.AzVolume) bool {
+	switch v.Status.State {
+	case apiv1.VolumeCreated, apiv1.VolumeUpdateFailed:
+		return v.DeletionTimestamp == nil
+	default:
+		return false
+	}
+}
+
+func (s *Step) attachRunning(in Input) {
+	if in.Job.Work != operation.WorkAttach {
+		return
+	}
+	s.Status.State = apiv1.AttachmentAttaching
+	if op := in.Job.Operation(); op != nil {
+		s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
+		s.Status.Error = nil
+		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "Azure has accepted to attach the disk")
+	}
+}
+
+func (s *Step) attachEnded(in Input) {
+	truth := in.Job.Truth
+	if truth.Attached && !truth.Detaching {
+		s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost since the VM was recorded
+		s.attached(in, &truth.LUN)
+		return
+	}
+	err := in.Job.Err
+	if err == nil {
+		err = provisioner.Errorf(provisioner.Conflict, "Azure attached the disk, and yet it is not attached to the VM")
+	}
+	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {
+		s.GiveWay = in.Room.GiveWay
+		s.pending(in, ReasonWaitingForSlot, "Azure has no room; a replica gives way")
+		return
+	}
+	s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, err)
+}
+
+func (s *Step) attached(in Input, lun *int32) {
+	s.Status.State = apiv1.AttachmentAttached
+	s.Status.Role = in.Attachment.Spec.Role
+	s.Status.LUN = lun
+	s.Status.Operation = nil
+	s.Status.Error = nil
+	if p := s.Status.Proof; p != nil && p.Epoch < in.Attachment.Spec.Epoch {
+		s.Status.Proof = nil // of a former time as primary; people would take it for one of now
+	}
+	s.condition(in, metav1.ConditionTrue, ReasonAttached, "")
+}
+
+func (s *Step) pending(in Input, reason, message string) {
+	s.Status.State = apiv1.AttachmentPending
+	s.Status.Operation = nil
+	s.Status.Error = nil
+	s.condition(in, metav1.ConditionFalse, reason, message)
+}
+
+func (s *Step) failed(in Input, state apiv1.AttachmentState, reason string, err error) {
+	s.Status.State = state
+	s.Status.Operation = nil
+	s.Status.Error = operation.Failure(err, decidedAt(in))
+	s.condition(in, metav1.ConditionFalse, reason, s.Status.Error.Message)
+	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.Time.Time, in.Now), operation.FirstRetry)
+}
+
+// decidedAt is the time that a status records: the same however often the status is worked out from one job.
+func decidedAt(in Input) time.Time {
+	if in.Job.Phase == operation.PhaseEnded {
+		return in.Job.Ended
+	}
+	return in.Now
+}
+
+func (s *Step) condition(in Input, status metav1.ConditionStatus, reason, message string) {
+	s.Reason, s.Message = reason, message
+	s.Status.ObservedGeneration = in.Attachment.Generation
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+		Type: ConditionAttached, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: in.Attachment.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+	})
+}
+
+// failingSince is when the attachment was last known not to fail.
+func failingSince(a *apiv1.AzVolumeAttachment) time.Time {
+	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return a.CreationTimestamp.Time
+}

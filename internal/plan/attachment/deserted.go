@@ -1,0 +1,70 @@
+package attachment
+
+import (
+	"fmt"
+	"time"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+)
+
+// DesertedGrace is how long a volume must have been on its way from a node, and the Node not Ready, before the driver fences a volume that no pod there uses.
+// It covers the kubelet's status period of 10 s, so that a kubelet that is back has said so, and the second or two in which a kubelet
+// that works, though its Node is not Ready, unmounts and the node plug-in reports.
+const DesertedGrace = 15 * time.Second
+
+// deserted says that the report of a node will not come although its node plug-in may live: the volume is being taken from the node, Kubernetes has lost the kubelet, which alone
+// has the plug-in unmount, and no pod there uses the volume. wait is how long until the grace ends, if time is all that is missing.
+func deserted(in Input) (is bool, wait time.Duration) {
+	since, leaving := leavingSince(in)
+	if !leaving || in.NotReadySince.IsZero() || in.UsedByPod {
+		return false, 0
+	}
+	wait = max(operation.Remaining(DesertedGrace, since, in.Now), operation.Remaining(DesertedGrace, in.NotReadySince, in.Now))
+	return wait == 0, wait
+}
+
+// leavingSince returns since when the volume is being taken from the attachment's node, as it is recorded. leaving is false if it is not, and if
+// there is a proof already.
+func leavingSince(in Input) (since time.Time, leaving bool) {
+	a := in.Attachment
+	if ownership.ProvedReleased(in.Volume, a) {
+		return time.Time{}, false
+	}
+	if ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
+		claim := in.Volume.Status.Primary
+		if claim.State != apiv1.ClaimReleasing {
+			return time.Time{}, false
+		}
+		if claim.Since != nil {
+			since = claim.Since.Time
+		}
+		return since, true
+	}
+	if a.DeletionTimestamp == nil {
+		return time.Time{}, false
+	}
+	return a.DeletionTimestamp.Time, true
+}
+
+// MayBeDeserted says that it matters whether a pod uses the volume on the attachment's node.
+func MayBeDeserted(in Input) bool {
+	_, leaving := leavingSince(in)
+	return leaving && !in.NotReadySince.IsZero() && !in.NodeLost && !fenceBegun(in.Attachment)
+}
+
+// fenceBegun says that the attachment records a fence without its proof: the forced detach may be under way, so that it is carried through even if the node is back. A plain detach, which
+// has the same state, begins only after the proof.
+func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
+	return a.Status.State == apiv1.AttachmentDetaching && !ownership.HasProof(a)
+}
+
+// fenceReason says why a fence is begun, for people.
+func fenceReason(in Input) string {
+	if is, _ := deserted(in); !is || in.NodeLost || ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) {
+		return "the node does not answer; asking Azure for proof"
+	}
+	return fmt.Sprintf("node %s is not Ready since %s, and no pod there uses the volume; asking Azure for proof that the node cannot write any more",
+		in.Attachment.Spec.NodeName, in.NotReadySince.UTC().Format(time.RFC3339))
+}

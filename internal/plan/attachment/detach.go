@@ -1,0 +1,281 @@
+package attachment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// leave is the next step of an attachment that is being deleted.
+func (s *Step) leave(in Input) {
+	a := in.Attachment
+	switch {
+	case !in.HasFinalizer:
+	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
+		// There is neither a claim that could pass on nor anything to ask Azure about.
+		s.detach(in)
+	case !ownership.ProvedReleased(in.Volume, a) && in.LetGo != nil:
+		s.Status.Proof = in.LetGo
+		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.LetGo.Message)
+	case !ownership.ProvedReleased(in.Volume, a) && !held(in) && (unanswered(in) || ownership.FenceDecided(a)):
+		s.fence(in)
+	case in.Job.Work == operation.WorkAttach && in.Job.Running():
+		// The detach waits for the attach: the other way round, the attach would win.
+		s.attachRunning(in)
+	case !ownership.ProvedReleased(in.Volume, a) && held(in):
+		s.condition(in, conditionNow(a), ReasonPrimaryHeld, "the node is primary; the attachment goes when the volume has been released")
+	case !ownership.ProvedReleased(in.Volume, a):
+		s.condition(in, conditionNow(a), ReasonWaitingForProof, "no proof yet that the node let go of the volume")
+	default:
+		s.detach(in)
+	}
+}
+
+func held(in Input) bool {
+	return ownership.OwnedBy(in.Volume, in.Attachment.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimHeld
+}
+
+func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {
+	if a.Status.State == apiv1.AttachmentAttached {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
+
+func (s *Step) detach(in Input) {
+	a := in.Attachment
+	switch {
+	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "" && in.Job.Phase == operation.PhaseIdle:
+		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object that was made for a disk that
+		// Azure has attached, or restored without its status, may have been Pending since.
+		s.Start = operation.WorkDetach
+		s.Status.VMID = in.VMID
+		s.Status.State = apiv1.AttachmentDetaching
+		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
+	case a.Status.VMID == "":
+		// It is not known what Azure could be asked. If the disk is attached nevertheless, the next look at the VM finds it.
+		s.RemoveFinalizer = true
+		s.Reason = ReasonDetached
+	case in.Job.EndedAs(operation.WorkDetach):
+		s.detachEnded(in)
+	case in.SharedWith != "" && !in.Job.Running():
+		s.RemoveFinalizer = true
+		s.Reason, s.Message = ReasonDetached, sharedWith(in)+"; the disk stays attached there"
+	case in.Job.Work == operation.WorkDetach && in.Job.Running():
+		if op := in.Job.Operation(); op != nil {
+			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
+		}
+	case in.Job.Running():
+	case a.Status.State == apiv1.AttachmentDetachFail && a.Status.Error != nil &&
+		operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now) > 0:
+		s.RequeueAfter = operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now)
+	default:
+		s.Start = operation.WorkDetach
+		if op := a.Status.Operation; op != nil && op.Kind == string(operation.WorkDetach) {
+			s.Resume = op.ResumeToken
+		} else {
+			s.Status.Operation = nil
+		}
+		s.Status.State = apiv1.AttachmentDetaching
+		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
+	}
+}
+
+func (s *Step) detachEnded(in Input) {
+	truth := in.Job.Truth
+	if in.Job.Err == nil && (truth.VMGone || !truth.Attached) {
+		s.RemoveFinalizer = true
+		s.Reason = ReasonDetached
+		return
+	}
+	err := in.Job.Err
+	if err == nil {
+		err = provisioner.Errorf(provisioner.Conflict, "Azure detached the disk, and yet it is attached to the VM")
+	}
+	s.failed(in, apiv1.AttachmentDetachFail, ReasonDetachFailed, err)
+}
+
+// fence brings about the proof that a node that does not answer can no longer
+// write: the job reads VM and disk from Azure, and cuts the disk off by force if the VM may run. An object that names no VM is no proof that there is none: it may
+// have been made anew after the one that did was lost. Then the job goes by the disk; see Suspects.
+func (s *Step) fence(in Input) {
+	switch {
+	case in.Job.EndedAs(operation.WorkFence):
+		s.fenceEnded(in)
+	case in.Job.Running() && in.Job.Work == operation.WorkFence:
+		if op := in.Job.Operation(); op != nil {
+			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
+		}
+	case fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now) > 0:
+		s.RequeueAfter = fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now)
+	case in.SharedWith != "" && in.Volume == nil:
+		// Without the disk's ID it cannot be found out where else the disk is attached.
+		s.condition(in, conditionNow(in.Attachment), ReasonWaitingForProof, sharedWith(in)+", and there is no AzVolume; waiting for either to change")
+	default:
+		s.Start = operation.WorkFence
+		if op := s.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {
+			s.Resume = op.ResumeToken
+		}
+		s.Deserted = MayBeDeserted(in) && !ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) && !ownership.FenceDecided(in.Attachment)
+		s.unsure()
+		s.Reason, s.Message = ReasonFencing, fenceReason(in)
+	}
+}
+
+// unsure records, before the disk may be cut off, that it is not known to be attached any more. A node that claims the volume anew before
+// anybody has released it must not be sent to a LUN where another disk may be by then.
+func (s *Step) unsure() {
+	s.Status.State = apiv1.AttachmentDetaching
+	s.Status.LUN = nil
+}
+
+const (
+	// fenceRetry is the period of the tries of a fence that fails. A pod waits for the disk, so the period does not grow as that of other work does.
+	fenceRetry = 4 * time.Second
+	// fenceRetryLater is the period after fenceUrgentFor. Together with the monitors of nodes in two controllers it stays below
+	// the 12 reads of a VM that Azure allows in a minute, so that the quota is not used up when Azure answers again.
+	fenceRetryLater = 8 * time.Second
+	fenceUrgentFor  = 2 * fenceRetry
+)
+
+// fenceAgainIn returns how long a fence that failed waits until its next try; 0 if the time has come. The tries of all fences fall on the same instants, the
+// multiples of the period: the fences of one VM then share the read of the VM and the forced detach.
+func fenceAgainIn(a *apiv1.AzVolumeAttachment, failed *apiv1.Error, now time.Time) time.Duration {
+	if failed == nil || failed.Time.Sub(now) > operation.ClockSkew {
+		return 0
+	}
+	period := fenceRetry
+	if failed.Time.Sub(failingSince(a)) > fenceUrgentFor {
+		period = fenceRetryLater
+	}
+	left := failed.Time.Truncate(period).Add(period).Sub(now)
+	if left <= 0 {
+		return 0
+	}
+	return max(left, operation.MinWait)
+}
+
+func (s *Step) fenceEnded(in Input) {
+	truth := in.Job.Truth
+	switch {
+	case in.Job.Err != nil:
+		s.fenceFailed(in, in.Job.Err)
+		if in.Job.Token != "" {
+			s.Status.Operation = nil // it has ended, and failed
+		}
+	case truth.VMGone:
+		s.Status.State = apiv1.AttachmentPending
+		s.prove(in, apiv1.ProofVMDown, "Azure has no VM "+in.Attachment.Status.VMID)
+	case truth.VMDown:
+		s.prove(in, apiv1.ProofVMDown, "Azure says that the VM is stopped or deallocated")
+	case !truth.Attached:
+		s.Status.State = apiv1.AttachmentPending
+		s.prove(in, apiv1.ProofDetached, notAttached(in.Attachment))
+	default:
+		s.fenceFailed(in, provisioner.Errorf(provisioner.Conflict, "the disk is still attached after a forced detach"))
+		s.Status.Operation = nil
+	}
+}
+
+func (s *Step) fenceFailed(in Input, err error) {
+	s.Status.Error = operation.Failure(err, in.Job.Ended)
+	s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
+	s.RequeueAfter = max(fenceAgainIn(in.Attachment, s.Status.Error, in.Now), operation.MinWait)
+}
+
+func notAttached(a *apiv1.AzVolumeAttachment) string {
+	if a.Status.VMID == "" {
+		return "Azure says that the disk is attached to no VM that could be this node's"
+	}
+	return "Azure says that the disk is not attached to the VM"
+}
+
+func sharedWith(in Input) string {
+	return fmt.Sprintf("attachment %s names the VM %s as well", in.SharedWith, cmp.Or(in.Attachment.Status.VMID, in.VMID))
+}
+
+// SharedVM returns the name of another attachment of the volume that names the VM of attachment a, and for which the disk has to stay attached to that VM whatever
+// becomes of a; "" if there is none. vmID is the VM of a's node, which counts where a names none yet. Two nodes are never one VM, so that one of the two attachments is wrong: one of a node whose VM has another name
+// now, or one from before the controller knew better. Of two that both may go, the first by name detaches the disk.
+func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, all []*apiv1.AzVolumeAttachment) string {
+	vmID = cmp.Or(a.Status.VMID, vmID)
+	for _, other := range all {
+		if other.Name == a.Name || vmID == "" || !strings.EqualFold(other.Status.VMID, vmID) {
+			continue
+		}
+		if other.DeletionTimestamp == nil || !ownership.ProvedReleased(volume, other) || other.Name < a.Name {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// VMsToDetach returns the VMs from which a fence has to detach a disk by force, for a node whose attachment does not say for certain to which VM the disk was attached.
+// attachedTo are the VMs that Azure lists for the disk. attachments are those of the volume, and nodes the identities of all nodes by name, both read from the API
+// server after the disk: an attachment names its VM before Azure is asked.
+//
+//	the VM that the node is                          cut
+//	… and an attachment of another node names it     contested: nothing is cut off for one of two that name a VM, and there is no proof either
+//	one that an attachment of another node names     nothing to do with this node
+//	that of another node, without an attachment      contested by that node. Its own report decides as what that attachment is made again (see Remade),
+//	                                                 and then it is the case above
+//	any other                                        cut: it may be the node's, and no other trace of the node is left
+//
+// The VM that the node is is also cut where Azure does not list it: an attach that was asked for before the attachment lost its status may still be under way, and
+// ends before the forced detach does. It is not where the node's attachment names another VM, or another node's attachment names this one.
+func VMsToDetach(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes map[string]identity.Identity) (cut []string, contested string) {
+	owners := map[string]string{}
+	for name, id := range nodes {
+		if id.VMID != "" {
+			owners[strings.ToLower(id.VMID)] = name
+		}
+	}
+	for _, vm := range attachedTo {
+		owner, named := owners[strings.ToLower(vm)], namedByAnother(vm, node, attachments)
+		switch {
+		case owner == node && named != "":
+			contested = named
+		case owner == node, owner == "" && named == "":
+			cut = append(cut, vm)
+		case named != "":
+		default:
+			contested = owner
+		}
+	}
+	own := nodes[node].VMID
+	listed := slices.ContainsFunc(attachedTo, func(vm string) bool { return strings.EqualFold(vm, own) })
+	elsewhere := slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.NodeName == node && ownership.AttachedToAnotherVM(a, own)
+	})
+	if own != "" && !listed && !elsewhere && namedByAnother(own, node, attachments) == "" {
+		cut = append(cut, own)
+	}
+	return cut, contested
+}
+
+// namedByAnother returns another node whose attachment names a VM; "" if there is none.
+func namedByAnother(vm, node string, attachments []*apiv1.AzVolumeAttachment) string {
+	for _, a := range attachments {
+		if a.Spec.NodeName != node && strings.EqualFold(a.Status.VMID, vm) {
+			return a.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+func (s *Step) prove(in Input, kind apiv1.ProofKind, message string) {
+	s.Status.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: in.Attachment.Spec.Epoch, Time: metav1.NewTime(decidedAt(in)), Message: message}
+	s.Status.Error = nil
+	s.Status.Operation = nil
+	s.condition(in, conditionNow(in.Attachment), ReasonFenced, message)
+}

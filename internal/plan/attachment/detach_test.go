@@ -1,0 +1,420 @@
+package attachment_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"pgregory.net/rapid"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// The disk was held to be attached nowhere because an object that had been made anew did not say where.
+func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true,
+	}
+	step := attachment.Next(in)
+	if step.Start != operation.WorkFence || step.Status.Proof != nil {
+		t.Fatalf("start %q, proof %+v", step.Start, step.Status.Proof)
+	}
+	in.Attachment = objects.Deleted(in.Attachment)
+	if step := attachment.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil || step.RemoveFinalizer {
+		t.Fatalf("deleted: start %q, proof %+v", step.Start, step.Status.Proof)
+	}
+	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now}
+	if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
+		t.Errorf("proof %+v after Azure has said that nobody has the disk", p)
+	}
+}
+
+// Issue 11.11: the fence of a lost node began only when the attach in flight had ended, some 13 seconds later.
+func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
+	t.Parallel()
+	recorded := &apiv1.Operation{Kind: string(operation.WorkAttach), ResumeToken: "attach"}
+	for name, job := range map[string]operation.Job{
+		"an attach that is being sent":           {Work: operation.WorkAttach, Phase: operation.PhaseBegun},
+		"an attach that Azure has accepted":      {Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Token: "attach", Accepted: objects.Now},
+		"an attach that has ended":               {Work: operation.WorkAttach, Phase: operation.PhaseEnded, Ended: objects.Now},
+		"an attach of an earlier process":        {},
+		"a detach that Azure has accepted":       {Work: operation.WorkDetach, Phase: operation.PhaseAccepted, Token: "detach", Accepted: objects.Now},
+		"a detach of an earlier object, sending": {Work: operation.WorkDetach, Phase: operation.PhaseBegun},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := attachment.Input{
+				Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)),
+				HasFinalizer: true, NodeLost: true, Job: job,
+			}
+			in.Attachment.Status.Operation = recorded
+			for _, a := range objects.Attachments(in.Attachment, objects.Deleted(in.Attachment.DeepCopy())) {
+				in.Attachment = a
+				step := attachment.Next(in)
+				if step.Start != operation.WorkFence || step.Resume != "" || step.Status.State != apiv1.AttachmentDetaching || step.Status.Proof != nil {
+					t.Errorf("deleted %v: got start %q, resume %q, state %s, proof %v; want %q without a token, %s and no proof",
+						a.DeletionTimestamp != nil, step.Start, step.Resume, step.Status.State, step.Status.Proof, operation.WorkFence, apiv1.AttachmentDetaching)
+				}
+			}
+		})
+	}
+}
+
+func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)),
+		HasFinalizer: true, NodeLost: true, Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseAccepted, Token: "fence", Accepted: objects.Now},
+	}
+	step := attachment.Next(in)
+	if op := step.Status.Operation; step.Start != operation.WorkNone || op == nil || op.ResumeToken != "fence" {
+		t.Errorf("got start %q, operation %+v; want no start and the recorded token", step.Start, op)
+	}
+}
+
+func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), Volume: objects.NewVolume(), HasFinalizer: true, NodeLost: true,
+		Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Token: "attach", Accepted: objects.Now},
+	}
+	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Operation == nil {
+		t.Errorf("got start %q, operation %+v; want no start and the attach recorded", step.Start, step.Status.Operation)
+	}
+}
+
+func TestAnAttachmentOfWhichNothingIsKnownGoes(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, "")), HasFinalizer: true, NodeLost: true}
+	if step := attachment.Next(in); !step.RemoveFinalizer || step.Start != operation.WorkNone {
+		t.Fatalf("%+v", step)
+	}
+	in.VMID = "/vm/a"
+	if step := attachment.Next(in); step.RemoveFinalizer || step.Start != operation.WorkFence {
+		t.Errorf("there is a VM that can be asked: %+v", step)
+	}
+}
+
+func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true,
+		Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Err: provisioner.Errorf(provisioner.Conflict, "attached to that of node c")},
+	}
+	condition := func() *metav1.Condition {
+		in.Attachment.Status = attachment.Next(in).Status
+		return meta.FindStatusCondition(in.Attachment.Status.Conditions, attachment.ConditionAttached)
+	}
+	if c := condition(); c == nil || c.Reason != attachment.ReasonFencing || !strings.Contains(c.Message, "attached to that of node c") {
+		t.Fatalf("condition %+v", c)
+	}
+	in.Job.Err = nil
+	if c := condition(); c == nil || c.Reason != attachment.ReasonFenced || strings.Contains(c.Message, "node c") {
+		t.Errorf("condition %+v after the proof", c)
+	}
+}
+
+func TestSuspects(t *testing.T) {
+	t.Parallel()
+	to := func(node, vm string) *apiv1.AzVolumeAttachment {
+		a := objects.NewAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+		a.Status.VMID = vm
+		return a
+	}
+	is := func(pairs ...string) map[string]identity.Identity {
+		all := map[string]identity.Identity{}
+		for i := 0; i < len(pairs); i += 2 {
+			all[pairs[i]] = identity.Identity{Name: pairs[i], VMID: pairs[i+1]}
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		attachedTo  []string
+		attachments []*apiv1.AzVolumeAttachment
+		nodes       map[string]identity.Identity
+		cut         []string
+		contested   string
+	}{
+		"a disk that nobody has":                               {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, ""},
+		"a VM that nobody knows":                               {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", "/vm/b"), []string{"/vm/x"}, ""},
+		"a VM of nodes whose VM is not established":            {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", ""), []string{"/vm/x"}, ""},
+		"the VM that the node is now":                          {[]string{"/VM/A"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/VM/A"}, ""},
+		"that VM, which another node's attachment names too":   {[]string{"/vm/a"}, objects.Attachments(to("a", ""), to("b", "/vm/a")), is("a", "/vm/a"), nil, "b"},
+		"the node's recorded VM, which is another's":           {[]string{"/vm/b"}, objects.Attachments(to("a", "/vm/b"), to("b", "/vm/b")), is("b", "/vm/b"), nil, ""},
+		"that of another attachment":                           {[]string{"/VM/B"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), is("b", "/vm/b"), nil, ""},
+		"that of another attachment whose node is gone":        {[]string{"/vm/b"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), nil, nil, ""},
+		"that of a node without an attachment":                 {[]string{"/vm/c"}, objects.Attachments(to("a", "")), is("b", "/vm/b", "c", "/VM/c"), nil, "c"},
+		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, objects.Attachments(to("a", ""), to("b", "")), is("b", "/vm/b"), nil, "b"},
+		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), is("a", "/vm/a", "b", "/vm/b"), []string{"/vm/x", "/vm/a", "/vm/y"}, ""},
+		// An attach that was asked for before the attachment lost its status may be under way, and Azure does not list the disk at the VM yet.
+		"the node's VM, which does not have the disk":                      {nil, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/a"}, ""},
+		"the node's VM, also when there is no attachment":                  {nil, nil, is("a", "/vm/a"), []string{"/vm/a"}, ""},
+		"the node's VM, after those that have the disk":                    {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/x", "/vm/a"}, ""},
+		"the node's VM without the disk, which another's attachment names": {nil, objects.Attachments(to("a", ""), to("b", "/VM/A")), is("a", "/vm/a"), nil, ""},
+		"the node's VM without the disk, which was attached to another VM": {nil, objects.Attachments(to("a", "/vm/x"), to("b", "/vm/x")), is("a", "/vm/a"), nil, ""},
+		"some of which are a node's without an attachment":                 {[]string{"/vm/x", "/vm/c"}, objects.Attachments(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cut, contested := attachment.VMsToDetach(test.attachedTo, "a", test.attachments, test.nodes)
+			if !slices.Equal(cut, test.cut) || contested != test.contested {
+				t.Fatalf("got cut %q, contested by %q; want %q, %q", cut, contested, test.cut, test.contested)
+			}
+		})
+	}
+}
+
+// Two attachments of one volume that name one VM: one of them is wrong, and whichever goes, the disk stays for the other.
+func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
+	t.Parallel()
+	const victim = "/vm/victim"
+	at := func(node, vm string, change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := objects.NewAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+		a.Status.VMID = vm
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	going := func(a *apiv1.AzVolumeAttachment) { objects.Deleted(a) }
+	primary := func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 }
+	volume := objects.NewVolume(objects.Owned("z", 1, apiv1.ClaimHeld))
+	for name, test := range map[string]struct {
+		a     *apiv1.AzVolumeAttachment
+		other *apiv1.AzVolumeAttachment
+		want  string
+	}{
+		"another VM":                               {at("m", victim, going), at("z", "/vm/z"), ""},
+		"no VM":                                    {at("m", "", going), at("z", ""), ""},
+		"the other is a primary":                   {at("m", victim, going), at("z", "/VM/Victim", primary), "vol-z"},
+		"the other is a replica":                   {at("m", victim, going), at("z", victim), "vol-z"},
+		"the other goes and has no proof":          {at("m", victim, going), at("z", victim, primary, going), "vol-z"},
+		"both may go, and this is the first":       {at("m", victim, going), at("z", victim, going), ""},
+		"both may go, and the other is the first":  {at("m", victim, going), at("b", victim, going), "vol-b"},
+		"an attachment is no other than itself":    {at("m", victim, going), at("m", victim), ""},
+		"the other is that of a node without a VM": {at("m", victim, going), at("z", ""), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := attachment.SharedVM(volume, test.a, "", objects.Attachments(test.a, test.other))
+			if got != test.want {
+				t.Fatalf("got shared with %q, want %q", got, test.want)
+			}
+			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: test.a, Volume: volume, HasFinalizer: true, SharedWith: got})
+			detaches := test.want == "" && test.a.Status.VMID != ""
+			if (step.Start == operation.WorkDetach) != detaches || step.RemoveFinalizer == detaches {
+				t.Errorf("got start %q, finalizer removed %t; want a detach: %t", step.Start, step.RemoveFinalizer, detaches)
+			}
+		})
+	}
+}
+
+// It was made anew for a disk that Azure has attached, or restored without its status. Were it to go without a detach, the disk would stay attached.
+func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		state  apiv1.AttachmentState
+		vmID   string
+		shared string
+		want   operation.Work
+	}{
+		"no status": {"", "/vm/a", "", operation.WorkDetach},
+		"no status, and another attachment names the VM": {"", "/vm/a", "vol-b", operation.WorkNone},
+		"no status, and no VM of the node":               {"", "", "", operation.WorkNone},
+		// The status was lost after Azure was asked, and the attachment has waited since, as for a disk that is being changed.
+		"a status without a VM": {apiv1.AttachmentPending, "/vm/a", "", operation.WorkDetach},
+	} {
+		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, test.state))
+		step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared})
+		if step.Start != test.want || step.RemoveFinalizer != (test.want == operation.WorkNone) || test.want != operation.WorkNone && step.Status.VMID != test.vmID {
+			t.Errorf("%s: got start %q, finalizer removed %t, VM %q; want start %q", name, step.Start, step.RemoveFinalizer, step.Status.VMID, test.want)
+		}
+	}
+}
+
+func TestAFenceWithoutAnAzVolumeWaitsWhereAnotherAttachmentNamesTheVM(t *testing.T) {
+	t.Parallel()
+	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))
+	step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, VMID: "/vm/a", NodeLost: true, HasFinalizer: true, SharedWith: "vol-b"})
+	if step.Start != operation.WorkNone || !strings.Contains(step.Message, "vol-b") {
+		t.Errorf("got start %q, message %q; want neither work nor silence about vol-b", step.Start, step.Message)
+	}
+}
+
+// A time of a leader whose clock was ahead put the next try off for as long as it was ahead.
+func TestATimeOfAClockThatWasAheadPutsNothingOff(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ahead time.Duration
+		due   bool
+	}{
+		"a rounding":                      {time.Second, false},
+		"clocks that differ a little":     {2 * time.Second, false},
+		"a clock that was ahead":          {3 * time.Second, true},
+		"a clock that was ahead by hours": {5 * time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := objects.Now.Add(test.ahead)
+			if wait := operation.RetryIn(objects.Now.Add(-time.Hour), failed, objects.Now); (wait == 0) != test.due || wait > time.Minute {
+				t.Errorf("the next try is in %s", wait)
+			}
+			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
+			a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(failed)}
+			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true})
+			if due := step.Start == operation.WorkFence; due != test.due || step.RequeueAfter > 8*time.Second {
+				t.Errorf("the fence starts %q, again in %s", step.Start, step.RequeueAfter)
+			}
+		})
+	}
+}
+
+// Two disks of one VM were detached by two updates, one after the other, because their fences tried again at different times.
+func TestTheFencesOfAVMTryAgainTogether(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		start := objects.Now.Add(time.Duration(rapid.IntRange(0, 100_000).Draw(rt, "start ms")) * time.Millisecond)
+		since := start.Add(-time.Duration(rapid.IntRange(10, 600).Draw(rt, "failing for s")) * time.Second)
+		var next []time.Time
+		for i := range 2 {
+			ended := start.Add(time.Duration(rapid.IntRange(0, 7000).Draw(rt, "ended after ms")) * time.Millisecond)
+			next = append(next, nextFence(rt, since, ended))
+			if wait := next[i].Sub(ended.Truncate(time.Second)); wait > 8*time.Second {
+				rt.Errorf("a fence that failed at %s tries again after %s, want at most 8s", ended, wait)
+			}
+		}
+		if d := next[1].Sub(next[0]).Abs() + 50*time.Millisecond; d%(8*time.Second) > 100*time.Millisecond {
+			rt.Errorf("got tries at %s and %s, want the same instant or one whole period apart", next[0], next[1])
+		}
+	})
+}
+
+// nextFence returns when a fence that failed at ended, and has failed since, starts again.
+func nextFence(t *rapid.T, since, ended time.Time) time.Time {
+	in := attachment.Input{
+		Now: ended, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)),
+		HasFinalizer: true, NodeLost: true,
+		Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: ended.Truncate(time.Second), Err: provisioner.Errorf(provisioner.Unavailable, "503")},
+	}
+	in.Attachment.Status.Conditions = []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(since)}}
+	for range 5 {
+		step := attachment.Next(in)
+		if step.Start == operation.WorkFence {
+			return in.Now
+		}
+		if step.RequeueAfter <= 0 {
+			t.Fatalf("the fence that failed does not look again: %+v", step)
+		}
+		in.Attachment.Status, in.Job, in.Now = step.Status, operation.Job{}, in.Now.Add(step.RequeueAfter)
+	}
+	t.Fatal("the fence does not start again")
+	return time.Time{}
+}
+
+func TestADiskIsAttachedAgainUnlessItsVolumeIsInUse(t *testing.T) {
+	t.Parallel()
+	report := func(entries ...apiv1.StagedVolume) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: objects.Now}, StagedVolumes: entries}}
+	}
+	for name, test := range map[string]struct {
+		report *apiv1.AzDriverNode
+		want   bool
+	}{
+		"a node without a report":                {nil, false},
+		"a node that has not scanned its mounts": {&apiv1.AzDriverNode{}, false},
+		"a volume that is not in the report":     {report(apiv1.StagedVolume{VolumeName: "other", Phase: apiv1.PhaseStaged}), true},
+		"a volume that is staged":                {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaged}), false},
+		"a volume that is being unstaged":        {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseUnstaging}), true},
+		"a volume whose device is awaited":       {report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaging}), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if why := attachment.MayReattach(test.report, "vol"); (why == "") != test.want {
+				t.Errorf("MayReattach = %q, want it to be allowed: %t", why, test.want)
+			}
+		})
+	}
+}
+
+func TestContradicted(t *testing.T) {
+	t.Parallel()
+	attached := func(change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+		a.Status.LUN = new(int32(2))
+		a.Status.Conditions = []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionTrue, LastTransitionTime: *objects.Ago(time.Minute)}}
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	state := func(s apiv1.AttachmentState) func(*apiv1.AzVolumeAttachment) {
+		return func(a *apiv1.AzVolumeAttachment) { a.Status.State = s }
+	}
+	for name, test := range map[string]struct {
+		attachment *apiv1.AzVolumeAttachment
+		seen       *provisioner.Attachment
+		want       bool
+	}{
+		"as recorded":             {attached(), &provisioner.Attachment{LUN: 2}, false},
+		"not there":               {attached(), nil, true},
+		"under another LUN":       {attached(), &provisioner.Attachment{LUN: 3}, true},
+		"without a LUN on record": {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }), &provisioner.Attachment{LUN: 2}, true},
+		"on its way out":          {attached(), &provisioner.Attachment{LUN: 3, Detaching: true}, false},
+		"attached a moment ago": {attached(func(a *apiv1.AzVolumeAttachment) {
+			a.Status.Conditions[0].LastTransitionTime = *objects.Ago(time.Second)
+		}), nil, false},
+		"attached by a clock that was ahead": {attached(func(a *apiv1.AzVolumeAttachment) {
+			a.Status.Conditions[0].LastTransitionTime = *objects.Ago(-time.Hour)
+		}), nil, true},
+		"being deleted":    {objects.Deleted(attached()), nil, false},
+		"of another VM":    {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "/vm/old" }), nil, false},
+		"not attached yet": {attached(state(apiv1.AttachmentAttaching)), nil, false},
+		"being cut off":    {attached(state(apiv1.AttachmentDetaching)), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := attachment.ContradictedByAzure(test.attachment, "/VM/a", test.seen, objects.Now); got != test.want {
+				t.Fatal(got)
+			}
+			if !test.want {
+				return
+			}
+			test.attachment.Status = attachment.StatusToAttachAgain(test.attachment, test.seen, objects.Now)
+			if s := test.attachment.Status; s.State != apiv1.AttachmentPending || s.LUN != nil || s.VMID != "/vm/a" || s.Conditions[0].Reason != attachment.ReasonDetachedOutside {
+				t.Errorf("set back to %+v", s)
+			}
+			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: test.attachment, Volume: objects.NewVolume(), VMID: "/vm/a", HasFinalizer: true})
+			if step.Start != operation.WorkAttach {
+				t.Errorf("it is not attached anew: %+v", step)
+			}
+		})
+	}
+}
+
+func TestFencedAttachmentIsNotAttachedAgainBeforeItGoes(t *testing.T) {
+	t.Parallel()
+	for name, claim := range map[string]func(*apiv1.AzVolume){
+		"after the release":                 objects.Owned("", 3, apiv1.ClaimReleased),
+		"after another node has claimed":    objects.Owned("m", 4, apiv1.ClaimHeld),
+		"when the node claims it once more": objects.Owned("n", 4, apiv1.ClaimHeld),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := objects.Proved(objects.NewAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentPending), apiv1.ProofDetached)
+			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(claim), VMID: "/vm/n", HasFinalizer: true})
+			if step.Start != operation.WorkNone || step.Status.State != apiv1.AttachmentPending {
+				t.Fatalf("%s, %s", step.Start, step.Status.State)
+			}
+		})
+	}
+}

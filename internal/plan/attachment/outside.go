@@ -1,0 +1,80 @@
+package attachment
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// ReasonDetachedOutside is the reason of an attachment whose disk somebody else detached from the VM.
+const ReasonDetachedOutside = "DetachedOutside"
+
+// believedAfter is how long an attachment must have been attached before Azure's word to the contrary counts: what Azure lists may be a little
+// behind what it has done.
+const believedAfter = 30 * time.Second
+
+// ContradictedByAzure says that an attachment is recorded as attached to the node's VM, and that Azure lists its disk there under another LUN, or not at all: it was detached
+// by hand, or the VM was made anew under its name. A pod that was sent to that LUN could find another volume's disk there. seen is the disk as Azure listed it at
+// the VM after the attachment was read, nil if it did not; the caller must see to it that the attachment has not changed since.
+func ContradictedByAzure(a *apiv1.AzVolumeAttachment, vmID string, seen *provisioner.Attachment, now time.Time) bool {
+	if a.DeletionTimestamp != nil || a.Status.State != apiv1.AttachmentAttached || a.Status.VMID == "" || ownership.AttachedToAnotherVM(a, vmID) {
+		return false
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
+	if c == nil || c.Status != metav1.ConditionTrue || operation.Remaining(believedAfter, c.LastTransitionTime.Time, now) > 0 {
+		return false
+	}
+	switch {
+	case seen == nil:
+		return true
+	case seen.Detaching: // by the next look it is off, or is not
+		return false
+	default:
+		return a.Status.LUN == nil || *a.Status.LUN != seen.LUN
+	}
+}
+
+// MayReattach returns why the disk of an attachment that is Contradicted may not be attached again, or "" if it may. report is the node's, read at
+// the API server; nil if there is none.
+//
+// A disk whose volume is staged stays: a pod uses the right disk, or has lost it, and neither is repaired by another attachment beneath the pod. While
+// the volume is Staging the disk is attached again, because NodeStageVolume waits for it, with its entry in the report, as often as the kubelet calls.
+// This is safe. Attaching detaches nothing. No pod uses the volume before the entry says Staged, unless its device was found gone. And the node
+// reads the attachment again between finding a device and using it, and between mounting it and saying Staged: a device that was found under
+// the LUN of before is not used, and a mount of it is taken away.
+//
+// While the volume is Unstaging the disk is attached again as well: the node has to clear a format that was cut short before it lets go, or no node could use
+// the volume any more. What is still mounted then is of a device that is gone for good, and whose path another device may have by now.
+func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
+	switch {
+	case report == nil:
+		return "the node has no AzDriverNode, and so no report"
+	case report.Status.MountsScannedTime == nil:
+		return "the node plug-in has not yet compared its report with the node's mounts"
+	}
+	for _, entry := range report.Status.StagedVolumes {
+		if entry.VolumeName == volume && entry.Phase == apiv1.PhaseStaged {
+			return "the node reports the volume as " + string(entry.Phase)
+		}
+	}
+	return ""
+}
+
+// StatusToAttachAgain is the status of an attachment that is Contradicted, with which it is attached like a new one. Only where MayReattach allows it.
+func StatusToAttachAgain(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachment, now time.Time) apiv1.AzVolumeAttachmentStatus {
+	message := "Azure does not list the disk at the VM, though nobody here has detached it; it is attached anew"
+	if seen != nil {
+		message = fmt.Sprintf("Azure lists the disk at the VM under LUN %d, which is not the one recorded; it is attached anew", seen.LUN)
+	}
+	s := Step{Status: *a.Status.DeepCopy()}
+	s.Status.LUN = nil
+	s.pending(Input{Now: now, Attachment: a}, ReasonDetachedOutside, message)
+	return s.Status
+}

@@ -1,0 +1,26 @@
+package attachment
+
+// Reasons of the conditions, events and logs of an attachment. Each is used for one thing.
+const (
+	ReasonAttaching        = "Attaching"
+	ReasonAttached         = "Attached"
+	ReasonAttachFailed     = "AttachFailed"
+	ReasonDetaching        = "Detaching"
+	ReasonDetached         = "Detached"
+	ReasonDetachFailed     = "DetachFailed"
+	ReasonVolumeNotReady   = "VolumeNotReady"
+	ReasonVMUnrecorded     = "VMUnrecorded"
+	ReasonWaitingForSlot   = "WaitingForRoom"
+	ReasonNoSlot           = "NoRoom"
+	ReasonPrimaryHeld      = "PrimaryHeld"
+	ReasonWaitingForProof  = "WaitingForProof"
+	ReasonFencing          = "Fencing"
+	ReasonFenced           = "Fenced"
+	ReasonReplicaGaveWay   = "ReplicaGaveWay"
+	ReasonAttachmentLost   = "AttachmentLost"
+	ReasonRoleRepaired     = "RoleRepaired"
+	ReasonPrimaryRecreated = "PrimaryRecreated"
+)
+
+// ConditionAttached is the condition type of AzVolumeAttachment.
+const ConditionAttached = "Attached"

@@ -1,0 +1,168 @@
+package disk
+
+import (
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Change is what Azure is asked to change of a disk, in two parts that go together in one call and are refused each by itself.
+type Change struct {
+	// SizeBytes is the size to grow to; nil for the one that it has.
+	SizeBytes *int64
+	// Settings are the rest; nil for none.
+	Settings *provisioner.DiskChange
+	// Applied are the settings of the disk once Settings are made; nil if they are left alone.
+	Applied *apiv1.AppliedSettings
+	// Before are those that it has now.
+	Before *apiv1.AppliedSettings
+}
+
+// All returns both parts as one change.
+func (c Change) All() provisioner.DiskChange {
+	var all provisioner.DiskChange
+	if c.Settings != nil {
+		all = *c.Settings
+	}
+	all.SizeBytes = c.SizeBytes
+	return all
+}
+
+// ChangeOf returns what is to be changed of a disk, given the volume and the disk as they have just been read. A part that Azure takes
+// only while the disk is attached nowhere is left out while it is attached, or about to be: it is refused, or gets a job of its own.
+// If the volume was unsettled when the job began, the settings that the disk has count, and not the record of them.
+func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, unsettled bool) Change {
+	var c Change
+	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
+	if v.Spec.CapacityBytes > disk.SizeBytes && !attached {
+		size := v.Spec.CapacityBytes
+		c.SizeBytes = &size
+	}
+	asked, differs := v.Spec.Disk.Settings(), wanted(v).settings
+	switch c.Before = v.Status.Applied; {
+	case c.Before == nil:
+		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(asked, disk)}
+	case unsettled:
+		c.Before = &apiv1.AppliedSettings{Generation: c.Before.Generation, DiskSettings: seen(asked, disk)}
+		differs = differs || !equality.Semantic.DeepEqual(asked, c.Before.DiskSettings)
+	}
+	learnt := c.learn(asked, disk) || unsettled
+	if !differs || attached && alone(asked, c.Before.DiskSettings) {
+		if learnt {
+			c.Applied = c.Before
+		}
+		return c
+	}
+	c.Applied = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: asked}
+	if !equality.Semantic.DeepEqual(seen(asked, disk), asked) {
+		c.Settings = settingsChange(asked, c.Before.DiskSettings, disk)
+	}
+	return c
+}
+
+// alone says whether settings differ in what Azure changes of a shared disk only while it is attached nowhere.
+func alone(to, from apiv1.DiskSettings) bool {
+	return to.SKUName != from.SKUName || to.Tier != from.Tier
+}
+
+// learn takes note of SKU and tier that are asked for and that the disk has already, by a call whose answer was lost. Were they taken
+// back with what else is refused, the record would say what the disk is not. It says whether there was anything to learn.
+func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
+	has := c.Before.DeepCopy()
+	if disk.SKUName == asked.SKUName {
+		has.SKUName = asked.SKUName
+	}
+	if asked.Tier != "" && disk.Tier == asked.Tier {
+		has.Tier = asked.Tier
+	}
+	learnt := alone(has.DiskSettings, c.Before.DiskSettings)
+	c.Before = has
+	return learnt
+}
+
+// seen is what the disk has of the settings that the spec names. It stands in for what was applied where nobody recorded it.
+func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
+	has := named
+	has.SKUName = disk.SKUName
+	for field, value := range map[**int64]*int64{
+		&has.DiskIOPSReadWrite: disk.IOPSReadWrite, &has.DiskMBpsReadWrite: disk.MBpsReadWrite,
+		&has.DiskIOPSReadOnly: disk.IOPSReadOnly, &has.DiskMBpsReadOnly: disk.MBpsReadOnly,
+	} {
+		if *field != nil {
+			*field = value
+		}
+	}
+	for field, value := range map[*string]string{
+		&has.Tier: disk.Tier, &has.NetworkAccessPolicy: disk.NetworkAccessPolicy, &has.PublicNetworkAccess: disk.PublicNetworkAccess, &has.DiskAccessID: disk.DiskAccessID,
+	} {
+		if *field != "" {
+			*field = value
+		}
+	}
+	has.EnableBursting = disk.Bursting != nil && *disk.Bursting
+	has.Tags = nil
+	for name := range named.Tags {
+		if value, ok := disk.Tags[name]; ok {
+			if has.Tags == nil {
+				has.Tags = map[string]string{}
+			}
+			has.Tags[name] = value
+		}
+	}
+	return has
+}
+
+// settingsChange names what differs between the settings that are wanted and those that the disk was brought to last. What somebody else has
+// changed at Azure since is not named, unless it is wanted otherwise now.
+func settingsChange(to, from apiv1.DiskSettings, disk *provisioner.Disk) *provisioner.DiskChange {
+	c := &provisioner.DiskChange{
+		IOPSReadWrite: number(to.DiskIOPSReadWrite, from.DiskIOPSReadWrite), MBpsReadWrite: number(to.DiskMBpsReadWrite, from.DiskMBpsReadWrite),
+		IOPSReadOnly: number(to.DiskIOPSReadOnly, from.DiskIOPSReadOnly), MBpsReadOnly: number(to.DiskMBpsReadOnly, from.DiskMBpsReadOnly),
+		Tier: text(to.Tier, from.Tier), NetworkAccessPolicy: text(to.NetworkAccessPolicy, from.NetworkAccessPolicy),
+		PublicNetworkAccess: text(to.PublicNetworkAccess, from.PublicNetworkAccess), SKUName: text(to.SKUName, from.SKUName),
+	}
+	if !strings.EqualFold(to.DiskAccessID, from.DiskAccessID) {
+		id := to.DiskAccessID
+		c.DiskAccessID = &id
+	}
+	if to.EnableBursting != from.EnableBursting {
+		bursting := to.EnableBursting
+		c.Bursting = &bursting
+	}
+	if !maps.Equal(to.Tags, from.Tags) {
+		c.Tags = maps.Clone(disk.Tags)
+		if c.Tags == nil {
+			c.Tags = map[string]string{}
+		}
+		for name := range from.Tags {
+			if _, keep := to.Tags[name]; !keep {
+				delete(c.Tags, name)
+			}
+		}
+		maps.Copy(c.Tags, to.Tags)
+	}
+	if equality.Semantic.DeepEqual(*c, provisioner.DiskChange{}) {
+		return nil
+	}
+	return c
+}
+
+// number returns what is wanted if it is not what is; nothing can be unset at Azure.
+func number(to, from *int64) *int64 {
+	if to == nil || from != nil && *to == *from {
+		return nil
+	}
+	return to
+}
+
+func text(to, from string) *string {
+	if to == "" || to == from {
+		return nil
+	}
+	return &to
+}

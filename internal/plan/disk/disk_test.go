@@ -1,0 +1,149 @@
+package disk_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestVolume(t *testing.T) {
+	t.Parallel()
+	state := func(s apiv1.VolumeState) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			v.Status = apiv1.AzVolumeStatus{State: s, ObservedGeneration: 1}
+			if s == apiv1.VolumeCreated {
+				v.Status.DiskURI, v.Status.SizeBytes = "/disk", v.Spec.CapacityBytes
+				v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: v.Spec.Disk.Settings()}
+			}
+		}
+	}
+	asked := func(v *apiv1.AzVolume) { v.Spec.DeleteDisk = true }
+	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }
+	unasked := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.DiskURI = objects.Ago(time.Second), "/disk" }
+	belonged := func(v *apiv1.AzVolume) { v.Status.PersistentVolume, v.Status.DiskURI = "pv", "/disk" }
+	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	current := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
+	ended := func(w operation.Work, truth operation.Truth, err error) operation.Job {
+		return operation.Job{Work: w, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth, Err: err}
+	}
+	pv := func(phase corev1.PersistentVolumePhase, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: policy}, Status: corev1.PersistentVolumeStatus{Phase: phase}}
+	}
+	type want struct {
+		start          operation.Work
+		state          apiv1.VolumeState
+		detach, reason string
+		removed        bool
+		// forgets and takesBack say that the AzVolume is to be deleted without its disk, and that the disk is not to be deleted after all.
+		forgets, takesBack bool
+	}
+	for name, test := range map[string]struct {
+		in   disk.Input
+		want want
+	}{
+		"a new one is created":             {disk.Input{Volume: objects.NewVolume(state(""))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"a restart goes on":                {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"created":                          {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)), Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"failed": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)), Job: ended(operation.WorkCreateDisk, operation.Truth{}, provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
+			want{state: apiv1.VolumeCreationFailed, reason: disk.ReasonCreationFailed}},
+		"a created one rests":                                  {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"deletion takes the replicas first":                    {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas}, want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"then the disk":                                        {disk.Input{Volume: objects.NewVolume(gone)}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"then the finalizer":                                   {disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
+		"not while there is a primary":                         {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"not while a claim is bound":                           {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"not if it is to be retained":                          {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"what was never begun goes without Azure":              {disk.Input{Volume: objects.NewVolume(state(""), gone)}, want{removed: true}},
+		"a creation in flight ends first":                      {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone), Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
+		"a record that somebody deletes takes no data with it": {disk.Input{Volume: objects.NewVolume(unasked)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {disk.Input{Volume: objects.NewVolume(unasked, belonged)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"its replicas are detached":                                                  {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"its change ends first":                                                      {disk.Input{Volume: objects.NewVolume(unasked), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreated}},
+		"it stays while there is a primary":                                          {disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"a creation that was cut short leaves no disk":                               {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"a disk that Kubernetes has given up is forgotten":                           {disk.Input{Volume: objects.NewVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
+		"not while a node uses it":                                                   {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.ClaimReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"nor one of several":                                                         {disk.Input{Volume: objects.NewVolume(belonged, multi), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not while it is changed":                                                    {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeUpdating}},
+		"not while its PersistentVolume is there":                                    {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not what CSI is about to delete":                                            {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not one that never had a PersistentVolume":                                  {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"a deletion that stopped half-way is taken back when a node uses the volume": {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
+		"and when it is to be retained":                                              {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
+		"but not when it may go":                                                     {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"somebody else's disk stays":                                                 {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.in.Now, test.in.HasFinalizer = objects.Now, true
+			step := disk.Next(test.in)
+			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll, reason: step.Reason, removed: step.RemoveFinalizer, forgets: step.Forget}
+			got.takesBack = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
+			if got != test.want {
+				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
+	t.Parallel()
+	report := func(node string, epoch int64) *apiv1.AzDriverNode {
+		d := objects.Staged(nil, "vol")
+		d.Name = node
+		d.Status.StagedVolumes[0].Epoch, d.Status.StagedVolumes[0].Filesystem = epoch, &apiv1.FilesystemRecord{Type: "xfs", UUID: "u"}
+		return d
+	}
+	v := objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld))
+	if disk.FilesystemRecord(v, report("b", 2)) != nil || disk.FilesystemRecord(v, report("a", 1)) != nil {
+		t.Fatal("law 7: a report of another node or epoch was believed")
+	}
+	if got := disk.FilesystemRecord(v, report("a", 2)); got == nil || got.UUID != "u" {
+		t.Fatalf("%+v", got)
+	}
+	v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "first"}
+	if disk.FilesystemRecord(v, report("a", 2)) != nil {
+		t.Fatal("law 4: the record was overwritten")
+	}
+}
+
+// A blank disk would take the place of one whose data is gone, and nobody would notice.
+func TestTheDiskOfARestoredVolumeIsNotCreated(t *testing.T) {
+	t.Parallel()
+	handle := "/Subscriptions/SUB/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"
+	pv := func(handle string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: handle}},
+		}}
+	}
+	v := objects.NewVolume(objects.NeverOwned)
+	v.Status = apiv1.AzVolumeStatus{}
+	v.Spec.Origin = apiv1.OriginProvisioned
+	v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = "sub", "RG", "vol"
+	for name, test := range map[string]struct {
+		pv   *corev1.PersistentVolume
+		want operation.Work
+	}{
+		"no PersistentVolume":                  {nil, operation.WorkCreateDisk},
+		"a PersistentVolume names the disk":    {pv(handle), operation.WorkAdoptDisk},
+		"a PersistentVolume of another disk":   {pv(handle + "-2"), operation.WorkCreateDisk},
+		"a PersistentVolume of another driver": {&corev1.PersistentVolume{}, operation.WorkCreateDisk},
+	} {
+		step := disk.Next(disk.Input{Now: objects.Now, Volume: v, HasFinalizer: true, PersistentVolume: test.pv})
+		if step.Start != test.want {
+			t.Errorf("%s: got start %q, want %q", name, step.Start, test.want)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package disk
+
+// Reasons of the conditions, events and logs of a volume's disk. Each is used for one thing.
+const (
+	ReasonCreating       = "Creating"
+	ReasonCreated        = "Created"
+	ReasonFilling        = "Filling"
+	ReasonCreationFailed = "CreationFailed"
+	ReasonUpdating       = "Updating"
+	ReasonUpdated        = "Updated"
+	ReasonUpdateFailed   = "UpdateFailed"
+	ReasonUpdateRefused  = "UpdateRefused"
+	ReasonConverting     = "Converting"
+	ReasonConverted      = "Converted"
+	ReasonDeleting       = "Deleting"
+	ReasonDeletionFailed = "DeletionFailed"
+	ReasonDeletionHeld   = "DeletionHeld"
+	ReasonDiskKept       = "DiskKept"
+	ReasonForeignDisk    = "ForeignDisk"
+	ReasonVolumeUpdates  = "VolumeUpdates"
+)
+
+// Condition types of AzVolume that speak of the disk.
+const (
+	ConditionReady   = "Ready"
+	ConditionUpdated = "Updated"
+)

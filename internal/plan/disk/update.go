@@ -1,0 +1,325 @@
+package disk
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// gatherTime is how long, after the first sign that a disk has to be changed, more changes of it are waited for. A user who edits size and
+// class of a claim at once makes two calls, milliseconds apart, and Azure serves one change of a disk after the other.
+const gatherTime = 500 * time.Millisecond
+
+// firstLook and lastLook bound how often Azure is asked how far a conversion has come: each tenth of the time that it has lasted.
+const firstLook, lastLook = time.Minute, 10 * time.Minute
+
+// wants are the parts of the spec that the disk is not as. They reach Azure in one call, and each is refused by itself.
+type wants struct {
+	capacity, settings bool
+	// alone says that Azure takes them only while the disk is attached nowhere, as part says of each.
+	alone, settingsAlone bool
+}
+
+func wanted(v *apiv1.AzVolume) wants {
+	w := wants{capacity: v.Spec.CapacityBytes > v.Status.SizeBytes}
+	applied := v.Status.Applied
+	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.Settings(), applied.DiskSettings)
+	if v.Spec.Disk.MaxShares > 1 && applied != nil {
+		w.settingsAlone = alone(v.Spec.Disk.Settings(), applied.DiskSettings)
+	}
+	w.alone = w.settingsAlone || w.capacity && v.Spec.Disk.MaxShares > 1
+	return w
+}
+
+func (w wants) any() bool { return w.capacity || w.settings }
+
+// ChangesAlone says whether what the spec wants of the disk can be had only while the disk is attached nowhere: Azure changes
+// neither size nor SKU nor tier of a shared disk that is attached.
+// Sources: https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
+func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
+
+// Caching is the host caching with which a disk is attached: what was chosen, but none where Azure has none: for shared disks, those of
+// provisioned performance and those from 4096 GiB on. A disk may have become one of those since it was chosen.
+func Caching(v *apiv1.AzVolume) string {
+	sku := v.Spec.Disk.SKUName
+	if v.Status.Applied != nil {
+		sku = v.Status.Applied.SKUName
+	}
+	if v.Spec.Disk.MaxShares > 1 || v.Status.SizeBytes >= 4096<<30 || sku == "UltraSSD_LRS" || sku == "PremiumV2_LRS" {
+		return "None"
+	}
+	return v.Spec.Disk.CachingMode
+}
+
+// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that Applied does not tell of: a process ended while Azure was asked for
+// it, or the answer was lost. The next job goes by what the disk is.
+func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
+	return status.Operation != nil && status.Operation.Kind == string(operation.WorkUpdateDisk) || status.State == apiv1.VolumeUpdateFailed
+}
+
+// IsFinal says, of a failure, that the same request would fail again.
+func IsFinal(kind provisioner.Kind) bool {
+	switch kind {
+	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
+		provisioner.InsufficientCapacity, provisioner.Unauthorized:
+		return true
+	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
+		return false
+	}
+	return false
+}
+
+// maintain looks after a disk that exists: it changes the disk when something else is asked for.
+func (s *Step) maintain(in Input) {
+	v := in.Volume
+	want := wanted(v)
+	switch {
+	case in.Job.EndedAs(operation.WorkUpdateDisk):
+		s.updated(in)
+	case in.Job.EndedAs(operation.WorkReadDisk):
+		s.looked(in)
+	case in.Job.Running() && in.Job.Work == operation.WorkReadDisk:
+	case in.Job.Running():
+		s.running(in, apiv1.VolumeUpdating)
+	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
+		s.Spec = RevertRefused(v)
+	case !want.any() && UpdateUncertain(&v.Status):
+		// What is no longer asked for may have been made all the same.
+		if v.Status.State != apiv1.VolumeUpdateFailed || !s.mustWait(in) {
+			s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
+			s.updating(in, "it is read what became of an earlier change")
+		}
+	case !want.any():
+		s.rest(in)
+	case want.alone && ownership.HasPrimary(v, in.Attachments) && v.Status.State == apiv1.VolumeCreated:
+		s.refuse(in, want)
+	case v.Status.State == apiv1.VolumeUpdateFailed && s.mustWait(in):
+	case want.alone && ownership.HasPrimary(v, in.Attachments):
+		// Azure may have made the change though its answer was lost, so that the disk is looked at before anything is taken back.
+		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
+		s.updating(in, want.String())
+	case want.alone && len(in.Attachments) > 0:
+		s.startGathering(in)
+		s.Status.State = apiv1.VolumeUpdating
+		s.DetachAll = ReasonVolumeUpdates
+		s.updating(in, "the replicas are detached, so that the disk can be changed: "+want.String())
+	case s.gathers(in):
+		s.Status.State = apiv1.VolumeUpdating
+		s.updating(in, want.String())
+	default:
+		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
+		s.updating(in, want.String())
+	}
+}
+
+// looked takes over how far a conversion has come. A look that failed counts as one, so that the next comes in its time.
+func (s *Step) looked(in Input) {
+	if disk := in.Job.Truth.Disk; disk != nil {
+		s.converts(in, disk)
+	} else if s.Status.Conversion != nil {
+		s.Status.Conversion = s.Status.Conversion.DeepCopy()
+		s.Status.Conversion.Time = metav1.NewTime(in.Job.Ended)
+	}
+}
+
+// String names the parts.
+func (w wants) String() string {
+	switch {
+	case w.capacity && w.settings:
+		return "size and parameters"
+	case w.capacity:
+		return "size"
+	default:
+		return "parameters"
+	}
+}
+
+// rest is the step of a disk that is as it should be.
+func (s *Step) rest(in Input) {
+	s.end(in)
+	if c := meta.FindStatusCondition(s.Status.Conditions, ConditionUpdated); c != nil && (c.Reason == ReasonUpdating || c.Reason == ReasonUpdateFailed) {
+		s.upToDate(in, metav1.ConditionTrue, ReasonUpdated, "") // nothing is wanted any more
+	}
+	c := s.Status.Conversion
+	if c == nil {
+		return
+	}
+	every := min(max(in.Now.Sub(c.StartTime.Time)/10, firstLook), lastLook)
+	if s.RequeueAfter = c.Time.Add(every).Sub(in.Now); s.RequeueAfter <= 0 {
+		s.RequeueAfter, s.Start = 0, operation.WorkReadDisk
+	}
+}
+
+func (s *Step) startGathering(in Input) {
+	if s.Status.UpdateSince == nil {
+		since := metav1.NewMicroTime(in.Now.Truncate(time.Microsecond))
+		s.Status.UpdateSince = &since
+	}
+}
+
+// gathers says that more changes are waited for, and sets the time of the end of it.
+func (s *Step) gathers(in Input) bool {
+	s.startGathering(in)
+	left := s.Status.UpdateSince.Add(gatherTime).Sub(in.Now)
+	if left <= 0 || left > gatherTime { // the time of another's clock
+		return false
+	}
+	s.RequeueAfter = max(left, operation.MinWait)
+	return true
+}
+
+func (s *Step) updating(in Input, message string) {
+	s.ready(in, metav1.ConditionTrue, ReasonUpdating, message)
+	s.upToDate(in, metav1.ConditionFalse, ReasonUpdating, message)
+}
+
+// updated takes over what came of a job that changed the disk.
+func (s *Step) updated(in Input) {
+	err, u := in.Job.Err, in.Job.Truth.Update
+	if u == nil || err != nil && !IsFinal(provisioner.KindOf(err)) {
+		s.failed(in, apiv1.VolumeUpdateFailed, ReasonUpdateFailed, err)
+		s.upToDate(in, metav1.ConditionFalse, ReasonUpdateFailed, s.Status.Error.Message)
+		return
+	}
+	if err != nil {
+		// The disk itself could not be read. That is so for whatever was wanted of it.
+		w := wanted(in.Volume)
+		u = &operation.Updated{Generation: u.Generation}
+		if w.capacity {
+			u.RefusedCapacity = err
+		}
+		if w.settings {
+			u.RefusedSettings = err
+		}
+	}
+	s.end(in)
+	if u.Applied != nil {
+		s.Status.Applied, s.Status.RefusedSettings = u.Applied, nil
+	}
+	disk := in.Job.Truth.Disk
+	if disk != nil {
+		if disk.SizeBytes > s.Status.SizeBytes {
+			s.Status.RefusedCapacity = nil
+		}
+		s.Status.SizeBytes = disk.SizeBytes
+	}
+	switch {
+	case s.refused(in, u, in.Job.Ended):
+	case disk != nil && s.converts(in, disk):
+	default:
+		s.upToDate(in, metav1.ConditionTrue, ReasonUpdated, "")
+	}
+}
+
+// end is what every end of a change has in common.
+func (s *Step) end(in Input) {
+	s.Status.State = apiv1.VolumeCreated
+	s.Status.Operation, s.Status.Error, s.Status.UpdateSince = nil, nil, nil
+	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
+}
+
+// refuse is the step for changes that Azure would refuse as long as a node uses the disk: a node has claimed the volume since they were asked for.
+func (s *Step) refuse(in Input, want wants) {
+	err := AttachedShared(in.Volume)
+	u := &operation.Updated{Generation: in.Volume.Generation}
+	if want.capacity {
+		u.RefusedCapacity = err
+	}
+	if want.settingsAlone {
+		u.RefusedSettings = err
+	}
+	s.end(in)
+	s.refused(in, u, in.Now.Truncate(time.Second))
+}
+
+// AttachedShared is the failure of a change that Azure does not make to a shared disk that is attached.
+func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
+	by := "nodes"
+	if c := v.Status.Primary; c != nil && c.NodeName != "" {
+		by = "node " + c.NodeName
+	}
+	return provisioner.Errorf(provisioner.FailedPrecondition,
+		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and volume %s is published to %s", v.Name, by)
+}
+
+// refused records what was refused, and says whether that is anything.
+func (s *Step) refused(in Input, u *operation.Updated, at time.Time) bool {
+	record := func(err error) *apiv1.Refusal {
+		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, at)}
+	}
+	message := ""
+	if u.RefusedCapacity != nil {
+		s.Status.RefusedCapacity = record(u.RefusedCapacity)
+		message = "size: " + s.Status.RefusedCapacity.Message
+	}
+	if u.RefusedSettings != nil {
+		s.Status.RefusedSettings = record(u.RefusedSettings)
+		if m := "parameters: " + s.Status.RefusedSettings.Message; message == "" {
+			message = m
+		} else if u.RefusedCapacity.Error() != u.RefusedSettings.Error() {
+			message = operation.Shorten(message + "; " + m)
+		}
+	}
+	if message == "" {
+		return false
+	}
+	s.upToDate(in, metav1.ConditionFalse, ReasonUpdateRefused, message)
+	s.Warning = true
+	return true
+}
+
+// refusedNow says that what the spec wants now is what was refused.
+func refusedNow(r *apiv1.Refusal, v *apiv1.AzVolume, wants bool) bool {
+	return wants && r != nil && r.Generation == v.Generation
+}
+
+// RevertRefused returns the spec of a volume without the parts of it that were refused for good, so that they stand in the way of nothing else. It
+// is what any new change of the spec starts from.
+func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
+	spec, want := v.Spec.DeepCopy(), wanted(v)
+	if refusedNow(v.Status.RefusedCapacity, v, want.capacity) {
+		spec.CapacityBytes = v.Status.SizeBytes
+	}
+	if refusedNow(v.Status.RefusedSettings, v, want.settings) && v.Status.Applied != nil {
+		spec.Disk.SetSettings(v.Status.Applied.DiskSettings)
+	}
+	return spec
+}
+
+// converts records how far Azure is with a change of the disk's kind that goes on in the background, and says whether there is one or was.
+func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
+	before := s.Status.Conversion
+	if disk.CompletionPercent >= 100 {
+		if before == nil {
+			return false
+		}
+		s.Status.Conversion = nil
+		s.upToDate(in, metav1.ConditionTrue, ReasonConverted, "Azure has converted the disk to "+disk.SKUName)
+		return true
+	}
+	at := metav1.NewTime(in.Job.Ended)
+	c := &apiv1.Conversion{Percent: int32(disk.CompletionPercent), StartTime: at, Time: at}
+	if before != nil {
+		c.StartTime = before.StartTime
+	}
+	s.Status.Conversion = c
+	s.upToDate(in, metav1.ConditionTrue, ReasonConverting, fmt.Sprintf("Azure converts the disk to %s in the background", disk.SKUName))
+	return true
+}
+
+// upToDate sets the condition Updated.
+func (s *Step) upToDate(in Input, status metav1.ConditionStatus, reason, message string) {
+	s.Reason, s.Message = reason, message
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
+		Type: ConditionUpdated, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: in.Volume.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+	})
+}

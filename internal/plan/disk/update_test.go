@@ -1,0 +1,311 @@
+package disk_test
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// asked makes a newer generation of the volume that wants something else.
+func asked(change func(*apiv1.AzVolumeSpec)) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		v.Generation = 2
+		change(&v.Spec)
+	}
+}
+
+func larger(s *apiv1.AzVolumeSpec)    { s.CapacityBytes *= 2 }
+func tagged(s *apiv1.AzVolumeSpec)    { s.Disk.Tags = map[string]string{"a": "b"} }
+func otherTier(s *apiv1.AzVolumeSpec) { s.Disk.Tier = "P30" }
+func otherSKU(s *apiv1.AzVolumeSpec)  { s.Disk.SKUName = "StandardSSD_LRS" }
+func notShared(v *apiv1.AzVolume)     { v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount = 1, 0 }
+func gathered(v *apiv1.AzVolume)      { since(time.Second)(v) }
+func neverRecorded(v *apiv1.AzVolume) { v.Status.Applied = nil }
+func refusedSize(v *apiv1.AzVolume) {
+	v.Status.RefusedCapacity = &apiv1.Refusal{Generation: v.Generation}
+}
+func refusedParams(v *apiv1.AzVolume) {
+	v.Status.RefusedSettings = &apiv1.Refusal{Generation: v.Generation}
+}
+func refusedEarlier(v *apiv1.AzVolume) { v.Status.RefusedCapacity = &apiv1.Refusal{Generation: 1} }
+
+// begun is a volume for which another process was about to ask Azure, or did.
+func begun(v *apiv1.AzVolume) {
+	v.Status.State, v.Status.Operation = apiv1.VolumeUpdating, &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
+}
+
+func since(d time.Duration) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		t := metav1.NewMicroTime(objects.Now.Add(-d))
+		v.Status.UpdateSince, v.Status.State = &t, apiv1.VolumeUpdating
+	}
+}
+
+func failedNow(v *apiv1.AzVolume) {
+	v.Status.State, v.Status.ObservedGeneration = apiv1.VolumeUpdateFailed, v.Generation
+	v.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(objects.Now)}
+}
+
+func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
+	t.Parallel()
+	held := objects.Owned("a", 1, apiv1.ClaimHeld)
+	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	type want struct {
+		start     operation.Work
+		state     apiv1.VolumeState
+		detach    bool
+		condition string // reason of the condition Updated
+		takenBack bool
+	}
+	created := want{state: apiv1.VolumeCreated}
+	for name, test := range map[string]struct {
+		volume      *apiv1.AzVolume
+		attachments []*apiv1.AzVolumeAttachment
+		job         operation.Job
+		want        want
+	}{
+		"nothing, if it is as it should be":                                                     {volume: objects.NewVolume(), want: created},
+		"nothing, if only the number of replicas is another":                                    {volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
+		"not at once: more may follow":                                                          {volume: objects.NewVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"not while more is gathered":                                                            {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow":                                                                               {volume: objects.NewVolume(notShared, asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow in use, if it is not shared":                                                   {volume: objects.NewVolume(notShared, asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"other parameters":                                                                      {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"other tags of a shared disk in use":                                                    {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow without the replicas, if it is shared":                                         {volume: objects.NewVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow once they are gone":                                                            {volume: objects.NewVolume(asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"another tier without the replicas":                                                     {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"another SKU without the replicas":                                                      {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"nothing of a shared disk in use, which is refused":                                     {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: disk.ReasonUpdateRefused}},
+		"nothing that was refused, which is taken back":                                         {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"nothing of what was refused, if that is the parameters":                                {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"again what was refused earlier, if it is asked for again":                              {volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"whether it has changed, before anything is taken back":                                 {volume: objects.NewVolume(asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"nothing right after a failure":                                                         {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"what nobody recorded is compared with the disk":                                        {volume: objects.NewVolume(notShared, neverRecorded, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"what became of a change that nobody asks for any more, when a process ended meanwhile": {volume: objects.NewVolume(begun), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"what became of one that failed":                                                        {volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"but not at once":                                                                       {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"nothing while a change is under way":                                                   {volume: objects.NewVolume(notShared, asked(larger)), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Attachments: test.attachments, Job: test.job})
+			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll == disk.ReasonVolumeUpdates, takenBack: step.Spec != nil}
+			if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); c != nil {
+				got.condition = c.Reason
+			}
+			if got != test.want {
+				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatBecameOfAChange(t *testing.T) {
+	t.Parallel()
+	no := provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
+	applied := &apiv1.AppliedSettings{Generation: 2, DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}
+	for name, test := range map[string]struct {
+		job                            operation.Job
+		sizeBytes                      int64
+		applied                        int64 // generation
+		refusedCapacity, refusedParams bool
+		state                          apiv1.VolumeState
+		reason                         string
+		warning                        bool
+	}{
+		"both parts": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, Applied: applied}}},
+			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: disk.ReasonUpdated},
+		"the size alone": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, RefusedSettings: no}}},
+			sizeBytes: 2 << 30, applied: 1, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
+		"the parameters alone": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, Applied: applied, RefusedCapacity: no}}},
+			sizeBytes: 1 << 30, applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
+		"a disk that is gone": {job: operation.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
+			sizeBytes: 1 << 30, applied: 1, refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
+		"a failure that may pass": {job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
+			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
+		"a conversion that goes on": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7}, Update: &operation.Updated{Generation: 2, Applied: applied}}},
+			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: disk.ReasonConverting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := objects.NewVolume(notShared, asked(larger), asked(otherSKU), func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 2 << 30 }, gathered)
+			test.job.Work, test.job.Phase, test.job.Ended = operation.WorkUpdateDisk, operation.PhaseEnded, objects.Now
+			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
+			is := step.Status
+			c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
+			if is.SizeBytes != test.sizeBytes || is.Applied.Generation != test.applied || is.State != test.state || c == nil || c.Reason != test.reason ||
+				(is.RefusedCapacity != nil) != test.refusedCapacity || (is.RefusedSettings != nil) != test.refusedParams || step.Warning != test.warning {
+				t.Fatalf("%+v, condition %+v", is, c)
+			}
+			if (is.State == apiv1.VolumeCreated) != (is.UpdateSince == nil) {
+				t.Fatalf("%s, gathering since %v", is.State, is.UpdateSince)
+			}
+			// The same result, seen again, changes nothing, also a while later.
+			v.Status = is
+			again := disk.Next(disk.Input{Now: objects.Now.Add(time.Minute), HasFinalizer: true, Volume: v, Job: test.job})
+			if !equality.Semantic.DeepEqual(again.Status, is) {
+				t.Fatalf("seen again it is %+v", again.Status)
+			}
+		})
+	}
+}
+
+func TestRefusedPartsAreTakenBack(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(asked(larger), func(v *apiv1.AzVolume) { otherSKU(&v.Spec); tagged(&v.Spec) }, refusedParams)
+	spec := disk.RevertRefused(v)
+	if spec.Disk.SKUName != "Premium_LRS" || spec.Disk.Tags != nil || spec.CapacityBytes != 2<<30 {
+		t.Fatalf("%+v", spec)
+	}
+	refusedSize(v)
+	if spec = disk.RevertRefused(v); spec.CapacityBytes != 1<<30 {
+		t.Fatalf("%+v", spec)
+	}
+	v.Generation++
+	if spec = disk.RevertRefused(v); !equality.Semantic.DeepEqual(*spec, v.Spec) {
+		t.Fatalf("what was asked for since is taken back: %+v", spec)
+	}
+}
+
+func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
+	t.Parallel()
+	iops := int64(4000)
+	v := objects.NewVolume(asked(larger), func(v *apiv1.AzVolume) {
+		v.Spec.Disk.Tags = map[string]string{"gone": "1", "kept": "1"}
+		v.Status.Applied.Tags = map[string]string{"gone": "1", "kept": "1"}
+		v.Spec.Disk.Tags = map[string]string{"kept": "2", "new": "3"}
+		v.Spec.Disk.DiskIOPSReadWrite, v.Spec.Disk.NetworkAccessPolicy = &iops, "DenyAll"
+		v.Status.Applied.NetworkAccessPolicy, v.Status.Applied.DiskAccessID = "AllowPrivate", "/id"
+	})
+	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "somebody's": "own"}}
+	c := disk.ChangeOf(v, current, false)
+	all := c.All()
+	want := provisioner.DiskChange{IOPSReadWrite: &iops, Tags: map[string]string{"kept": "2", "new": "3", "somebody's": "own"}}
+	size, policy, none := int64(2<<30), "DenyAll", ""
+	want.SizeBytes, want.NetworkAccessPolicy, want.DiskAccessID = &size, &policy, &none
+	if !equality.Semantic.DeepEqual(all, want) || c.Applied.Generation != 2 {
+		t.Fatalf("%+v", all)
+	}
+	// What was found larger than it is recorded has been grown by a process that is no more.
+	current.SizeBytes = 2 << 30
+	if c := disk.ChangeOf(v, current, false); c.SizeBytes != nil {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
+	t.Parallel()
+	current := &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}}
+	if c := disk.ChangeOf(objects.NewVolume(asked(larger)), current, false); c.SizeBytes != nil {
+		t.Fatal("it grows")
+	}
+	if c := disk.ChangeOf(objects.NewVolume(asked(otherTier)), current, false); c.Settings != nil || c.Applied != nil {
+		t.Fatalf("%+v", c)
+	}
+	if c := disk.ChangeOf(objects.NewVolume(asked(tagged)), current, false); c.Settings == nil || c.Applied == nil {
+		t.Fatalf("%+v", c)
+	}
+	if c := disk.ChangeOf(objects.NewVolume(notShared, asked(larger)), current, false); c.SizeBytes == nil {
+		t.Fatal("it does not grow")
+	}
+}
+
+func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(asked(otherTier), objects.Owned("a", 1, apiv1.ClaimHeld))
+	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}, false)
+	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
+	t.Parallel()
+	v, current := objects.NewVolume(), &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "StandardSSD_LRS"}
+	if c := disk.ChangeOf(v, current, false); c.Settings != nil || c.Applied != nil {
+		t.Errorf("somebody's change beside the driver does not stay: %+v", c)
+	}
+	c := disk.ChangeOf(v, current, true)
+	if c.Settings == nil || c.Settings.SKUName == nil || *c.Settings.SKUName != "Premium_LRS" || c.Applied.SKUName != "Premium_LRS" {
+		t.Errorf("it is not undone: %+v", c)
+	}
+	current.AttachedTo = []string{"/vm/a"}
+	if c := disk.ChangeOf(v, current, true); c.Settings != nil || c.Applied == nil || c.Applied.SKUName != "StandardSSD_LRS" {
+		t.Errorf("where it cannot be undone the record does not say what the disk is: %+v", c)
+	}
+}
+
+func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
+	t.Parallel()
+	more := func(v *apiv1.AzVolume) { v.Spec.Disk.NetworkAccessPolicy = "AllowAll" }
+	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}
+	c := disk.ChangeOf(objects.NewVolume(asked(otherTier), more, objects.Owned("a", 1, apiv1.ClaimHeld)), current, false)
+	if c.Settings == nil || c.Settings.Tier != nil || c.Settings.NetworkAccessPolicy == nil || c.Before.Tier != "P30" {
+		t.Fatalf("%+v", c)
+	}
+	// What is left out because a node uses the disk does not take the rest with it.
+	otherSKU := func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "StandardSSD_LRS" }
+	c = disk.ChangeOf(objects.NewVolume(asked(otherTier), otherSKU, objects.Owned("a", 1, apiv1.ClaimHeld)), current, false)
+	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" || c.Applied.SKUName != "Premium_LRS" {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestSettingsThatNobodyRecordedAreComparedWithTheDisk(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })
+	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}}, false)
+	if c.Settings != nil || c.Applied == nil {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestConversionIsLookedAtNowAndThen(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) {
+		v.Status.Conversion = &apiv1.Conversion{Percent: 10, StartTime: *objects.Ago(2 * time.Hour), Time: *objects.Ago(5 * time.Minute)}
+	})
+	step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v})
+	if step.Start != operation.WorkNone || step.RequeueAfter != 5*time.Minute {
+		t.Fatalf("%+v", step)
+	}
+	step = disk.Next(disk.Input{Now: objects.Now.Add(5 * time.Minute), HasFinalizer: true, Volume: v})
+	if step.Start != operation.WorkReadDisk || step.Status.State != apiv1.VolumeCreated {
+		t.Fatalf("%+v", step)
+	}
+	done := operation.Job{Work: operation.WorkReadDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: &provisioner.Disk{SKUName: "PremiumV2_LRS", CompletionPercent: 100}}}
+	step = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: done})
+	if step.Status.Conversion != nil || step.Reason != disk.ReasonConverted {
+		t.Fatalf("%+v", step)
+	}
+}
+
+func TestCachingOfWhatTheDiskIsNow(t *testing.T) {
+	t.Parallel()
+	cached := func(v *apiv1.AzVolume) { notShared(v); v.Spec.Disk.CachingMode = "ReadOnly" }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   string
+	}{
+		"as chosen":             {objects.NewVolume(cached), "ReadOnly"},
+		"shared":                {objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.CachingMode = "ReadOnly" }), "None"},
+		"grown beyond 4095 GiB": {objects.NewVolume(cached, func(v *apiv1.AzVolume) { v.Status.SizeBytes = 4096 << 30 }), "None"},
+		"converted":             {objects.NewVolume(cached, asked(larger), func(v *apiv1.AzVolume) { v.Status.Applied.SKUName = "PremiumV2_LRS" }), "None"},
+		"not converted yet":     {objects.NewVolume(cached, asked(func(s *apiv1.AzVolumeSpec) { s.Disk.SKUName = "PremiumV2_LRS" })), "ReadOnly"},
+	} {
+		if got := disk.Caching(test.volume); got != test.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

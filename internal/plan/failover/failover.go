@@ -1,0 +1,250 @@
+// Package failover decides the next step for a node that is lost or down: which volumes are fenced, which pods
+// are deleted, and which taints the Node gets.
+package failover
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+)
+
+// Input is what the next step of a node's failover follows from.
+type Input struct {
+	NodeName string
+	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried through without it.
+	Verdict nodehealth.Judgement
+	// Heard says that this process itself has heard of the node: a new process takes every node for alive at first.
+	Heard bool
+	// OutOfServiceTaint allows the taint of that name where the VM is proved down.
+	OutOfServiceTaint bool
+	// Node and DriverNode are nil where there are none.
+	Node       *corev1.Node
+	DriverNode *apiv1.AzDriverNode
+	// Volumes that the node holds: those of which it has the claim, and the multi-node ones of which it is a primary.
+	Volumes []Volume
+	// Pods on the node that have not ended.
+	Pods []Pod
+}
+
+// Volume is a volume that a node holds.
+type Volume struct {
+	Volume *apiv1.AzVolume
+	// Attachment to the node; nil if there is none.
+	Attachment *apiv1.AzVolumeAttachment
+	// InUse is Kubernetes' name for it in the Node's status.volumesInUse.
+	InUse corev1.UniqueVolumeName
+}
+
+// Epoch is the epoch that the node holds.
+func (v Volume) Epoch() int64 {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return ownership.MultiNodeEpoch
+	}
+	return v.Volume.Status.Primary.Epoch
+}
+
+// Decided says whether it was decided, and written down, that the volume is taken from the node because the node was lost. Of a multi-node volume the
+// finalizer says so: the deletion that follows is part of what is carried through.
+func (v Volume) Decided(node string) bool {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return v.Attachment != nil && ownership.FenceDecided(v.Attachment)
+	}
+	return ownership.BeingFenced(v.Volume, node)
+}
+
+// Proof is the proof that the node can no longer write to the volume, or nil.
+func (v Volume) Proof() *apiv1.ReleaseProof {
+	if v.Attachment == nil || v.Attachment.Status.Proof == nil || v.Attachment.Status.Proof.Epoch < v.Epoch() {
+		return nil
+	}
+	return v.Attachment.Status.Proof
+}
+
+// misfit says of a volume that is being taken from the node that the attachment is not as it has to be for that, because the process that wrote the decision died
+// before it could make it so: not the primary of the claim, or, of a multi-node volume, not being deleted. Nobody would establish a proof.
+func (v Volume) misfit() bool {
+	a := v.Attachment
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return a.DeletionTimestamp == nil
+	}
+	return a == nil || (a.DeletionTimestamp == nil && v.Proof() == nil && (a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch < v.Epoch()))
+}
+
+// TaintChange is what is to be done about a taint.
+type TaintChange string
+
+// What can be done about it.
+const (
+	TaintAsIs   TaintChange = ""
+	TaintAdd    TaintChange = "Add"
+	TaintRemove TaintChange = "Remove"
+)
+
+// Step is the next step of a node's failover. All of it can be done at once, in the order of the fields.
+type Step struct {
+	// Fence are the volumes for which the decision is to be written: they are taken from the node, come what may.
+	Fence []Volume
+	// Repair are volumes whose attachment has to become the primary of the claim, or has to be deleted, so that there can be a proof.
+	Repair []Volume
+	// KeptPod are the pods whose volumes stay with the node, and why.
+	LeftAlone []KeptPod
+	// Quarantine is about the taint that keeps new pods away, OutOfService about Kubernetes' own.
+	Quarantine, OutOfService TaintChange
+	// Delete are the pods to be deleted.
+	Delete []PodDeletion
+	// Prune are the volumes to be taken out of the Node's status.volumesInUse.
+	Prune []Volume
+	// Unblocked are the fenced volumes of which nothing on the node is in Kubernetes' way any more.
+	Unblocked []Volume
+	// Proven are the fenced volumes with a proof, Waiting those without.
+	Proven, Waiting []Volume
+	// Active says that the failover of the node is not over.
+	Active bool
+}
+
+// PodDeletion is a pod to be deleted.
+type PodDeletion struct {
+	Pod *corev1.Pod
+	// Force leaves the kubelet out of it. Without it the kubelet, which is there, ends the pod.
+	Force bool
+	// Volumes of this driver that it uses.
+	Volumes []string
+}
+
+// Next decides the next step of a node's failover.
+//
+//	held ──(lost, may be fenced)──▶ decided ──(Azure)──▶ proven ──▶ pods deleted ──▶ volumesInUse pruned ──▶ Unpublish
+//
+// New decisions need a node that is Lost or Down now. What was decided is carried through whatever becomes of the node.
+func Next(in Input) Step {
+	f := newFailover(in)
+	f.judgePods()
+	f.volumes()
+	f.pods()
+	f.taints()
+	f.step.Active = len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
+	return f.step
+}
+
+// decision is the work on one step.
+type decision struct {
+	in   Input
+	step Step
+	// begins says that new decisions may be taken, alive that the node is known to be back.
+	begins, alive bool
+	// held by the node, by name; decided and proven are some of them.
+	held            map[string]Volume
+	decided, proven map[string]bool
+	// leave says of the pods that must be left alone why, in the order of in.Pods.
+	leave []HoldReason
+	// kept are volumes that stay with the node because of such a pod.
+	kept map[string]bool
+	// users counts the pods on the node that use a volume.
+	users map[string]int
+}
+
+func newFailover(in Input) *decision {
+	f := &decision{
+		in: in, begins: in.Verdict.Fence(), alive: in.Verdict.State == nodehealth.Alive && in.Heard, held: map[string]Volume{},
+		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
+	}
+	for _, v := range in.Volumes {
+		name := v.Volume.Name
+		f.held[name] = v
+		if v.Decided(in.NodeName) {
+			f.decided[name] = true
+		}
+		if v.Proof() != nil {
+			f.proven[name] = true
+		}
+	}
+	for _, p := range in.Pods {
+		for _, name := range p.ours() {
+			f.users[name]++
+		}
+	}
+	return f
+}
+
+// free says that the node can no longer write to the volume, or does not hold it. What is not held because it was never taken over is looked after by
+// FailoverPod.hold.
+func (f *decision) free(volume string) bool {
+	_, held := f.held[volume]
+	return !held || f.proven[volume]
+}
+
+func (f *decision) volumes() {
+	for _, v := range f.in.Volumes {
+		name := v.Volume.Name
+		switch {
+		case !f.decided[name]:
+			if f.begins && !f.kept[name] && !f.proven[name] {
+				f.step.Fence = append(f.step.Fence, v)
+			}
+			continue
+		case v.misfit():
+			f.step.Repair = append(f.step.Repair, v)
+		}
+		if !f.proven[name] {
+			f.step.Waiting = append(f.step.Waiting, v)
+			continue
+		}
+		f.step.Proven = append(f.step.Proven, v)
+		inUse := f.in.Node != nil && slices.Contains(f.in.Node.Status.VolumesInUse, v.InUse)
+		switch {
+		case f.users[name] > 0 || v.misfit():
+		case inUse:
+			f.step.Prune = append(f.step.Prune, v)
+		default:
+			f.step.Unblocked = append(f.step.Unblocked, v)
+		}
+	}
+}
+
+func (f *decision) taints() {
+	n, d := f.in.Node, f.in.DriverNode
+	if n == nil || d == nil {
+		return
+	}
+	concerns := len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
+	back := f.alive && nodehealth.KubeletReady(n)
+	quarantined := nodehealth.HasTaint(n, apiv1.TaintNodeLost)
+	switch {
+	case !quarantined && (concerns && !f.alive || len(f.decided) > 0):
+		// Also on a node that is back: a pod that came now would be deleted, and as long as pods come Kubernetes does not unpublish the volume.
+		f.step.Quarantine = TaintAdd
+	case quarantined && back && len(f.decided) == 0:
+		f.step.Quarantine = TaintRemove
+	}
+	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) || OurOutOfServiceTaint(n)
+	switch {
+	case ours && back:
+		f.step.OutOfService = TaintRemove
+	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() && !nodehealth.HasTaint(n, corev1.TaintNodeOutOfService):
+		f.step.OutOfService = TaintAdd
+	}
+}
+
+// provedDown says that Azure says so: of the VM, or when it was asked for the proof of one of the volumes of a node that is still lost.
+func (f *decision) provedDown() bool {
+	if f.in.Verdict.State != nodehealth.Lost {
+		return f.in.Verdict.State == nodehealth.Down
+	}
+	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
+}
+
+// OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes looks at the key alone, and leaves the value to
+// those who set it.
+const OutOfServiceValue = apiv1.GroupName
+
+// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set, whatever became of the AzDriverNode that remembered it.
+func OurOutOfServiceTaint(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue
+	})
+}

@@ -1,0 +1,199 @@
+package failover_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+)
+
+// randomFailover draws a node with up to five volumes and six pods.
+func randomFailover(t *rapid.T) failover.Input {
+	verdict := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Alive, nodehealth.Silent, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "verdict")}
+	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
+		verdict.HeldBack, verdict.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
+	}
+	stages := [][]func(*failover.Volume){
+		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},
+		{isUnpublished}, {isUnpublished, hasProof(apiv1.ProofUnstaged)},
+		{isMultiNode}, {isMultiNode, isMarked}, {isMultiNode, isMarked, hasProof(apiv1.ProofDetached)}, {isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
+	}
+	var list []failover.Volume
+	for i := range rapid.IntRange(0, 5).Draw(t, "volumes") {
+		list = append(list, held(fmt.Sprintf("v%d", i), rapid.SampledFrom(stages).Draw(t, "stage")...))
+	}
+	in := aNode(verdict, list)
+	in.Heard = rapid.Bool().Draw(t, "heard")
+	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
+	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
+	if rapid.Bool().Draw(t, "tainted") {
+		hasTaint(apiv1.TaintNodeLost)(&in)
+	}
+	if rapid.Bool().Draw(t, "recorded") {
+		oursIsRecorded(&in)
+	}
+	quirks := []func(*failover.Pod){
+		func(*failover.Pod) {}, func(*failover.Pod) {}, func(*failover.Pod) {}, unowned, optsOut, beingDeleted, ownedBy("DaemonSet"),
+		also(failover.PodVolume{Name: "nfs"}), also(failover.PodVolume{Name: "nfs", ReadOnly: true}), also(failover.PodVolume{Name: "x", Unknown: true}),
+		also(failover.PodVolume{Name: "claim", Volume: "elsewhere"}), also(failover.PodVolume{Name: "claim", Volume: "old", Untaken: true}),
+	}
+	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
+		var used []string
+		for _, v := range list {
+			if rapid.IntRange(0, 2).Draw(t, "uses") == 0 {
+				used = append(used, v.Volume.Name)
+			}
+		}
+		in.Pods = append(in.Pods, using(fmt.Sprintf("p%d", i), used, rapid.SampledFrom(quirks).Draw(t, "quirk"), rapid.SampledFrom(quirks).Draw(t, "quirk")))
+	}
+	return in
+}
+
+func uses(p failover.Pod, volume string) bool {
+	return slices.ContainsFunc(p.Volumes, func(v failover.PodVolume) bool { return v.Volume == volume })
+}
+
+func find(in failover.Input, pod *corev1.Pod) failover.Pod {
+	return in.Pods[slices.IndexFunc(in.Pods, func(p failover.Pod) bool { return p.Pod == pod })]
+}
+
+func TestFailoverLaws(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := randomFailover(t)
+		step := failover.Next(in)
+		line := told(step)
+		unproven, decided := map[string]bool{}, map[string]bool{}
+		for _, v := range in.Volumes {
+			unproven[v.Volume.Name] = v.Proof() == nil
+			decided[v.Volume.Name] = v.Decided("n")
+		}
+		for _, d := range step.Delete {
+			p := find(in, d.Pod)
+			lostOne := in.Verdict.Fence()
+			for _, v := range p.Volumes {
+				if d.Force && unproven[v.Volume] {
+					t.Fatalf("law 3: %s is deleted by force, and %s is not proven: %s", p.Pod.Name, v.Volume, line)
+				}
+				if (v.Volume == "" && !v.ReadOnly || v.Untaken) && in.Verdict.State != nodehealth.Down {
+					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
+				}
+				lostOne = lostOne || decided[v.Volume]
+			}
+			if !lostOne || len(d.Volumes) == 0 {
+				t.Fatalf("%s lost nothing: %s", p.Pod.Name, line)
+			}
+			if p.Pod.Annotations[apiv1.AnnotationFailover] != "" {
+				t.Fatalf("%s opted out: %s", p.Pod.Name, line)
+			}
+		}
+		for _, v := range step.Fence {
+			if !in.Verdict.Fence() || decided[v.Volume.Name] {
+				t.Fatalf("a new decision without a reason: %s", line)
+			}
+			for _, left := range step.LeftAlone {
+				if uses(find(in, left.Pod), v.Volume.Name) {
+					t.Fatalf("%s is left alone, and its volume %s is fenced: %s", left.Pod.Name, v.Volume.Name, line)
+				}
+			}
+			for _, p := range in.Pods {
+				for _, other := range in.Volumes {
+					name := other.Volume.Name
+					if uses(p, v.Volume.Name) && uses(p, name) && unproven[name] && !decided[name] && !slices.ContainsFunc(step.Fence, func(f failover.Volume) bool { return f.Volume.Name == name }) {
+						t.Fatalf("%s loses %s and keeps %s: %s", p.Pod.Name, v.Volume.Name, name, line)
+					}
+				}
+			}
+		}
+		for _, v := range append(slices.Clone(step.Prune), step.Unblocked...) {
+			if unproven[v.Volume.Name] || !decided[v.Volume.Name] {
+				t.Fatalf("Kubernetes is told of %s without a proof: %s", v.Volume.Name, line)
+			}
+			if slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
+				t.Fatalf("%s is in use: %s", v.Volume.Name, line)
+			}
+		}
+		if in.Verdict.State == nodehealth.Alive && in.Heard && (step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
+			t.Fatalf("a node that is alive is tainted: %s", line)
+		}
+		if step.OutOfService == failover.TaintAdd && (!in.OutOfServiceTaint || in.Verdict.State != nodehealth.Down && in.Verdict.State != nodehealth.Lost) {
+			t.Fatalf("the out-of-service taint without proof: %s", line)
+		}
+	})
+}
+
+// TestFailoverEnds takes step after step, with the platform giving the proofs, and finds nothing left to do that could be done.
+func TestFailoverEnds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := randomFailover(t)
+		for range 8 {
+			step := failover.Next(in)
+			if again := failover.Next(in); told(again) != told(step) {
+				t.Fatalf("the same question was answered %q and %q", told(step), told(again))
+			}
+			in = taken(in, step)
+		}
+		step := failover.Next(in)
+		step.LeftAlone, step.Unblocked = nil, nil
+		if line := told(step); line != "" {
+			t.Fatalf("after eight steps there is still %q to do", line)
+		}
+		if in.Verdict.Fence() {
+			for _, v := range in.Volumes {
+				if !v.Decided("n") && v.Proof() == nil && !slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
+					t.Fatalf("volume %s was forgotten", v.Volume.Name)
+				}
+			}
+		}
+	})
+}
+
+// taken is the world after a step, and after Azure has given the proofs.
+func taken(in failover.Input, step failover.Step) failover.Input {
+	for i, v := range in.Volumes {
+		same := func(f failover.Volume) bool { return f.Volume == v.Volume }
+		fenced, repaired := slices.ContainsFunc(step.Fence, same), slices.ContainsFunc(step.Repair, same)
+		switch {
+		case fenced && v.Volume.Spec.Access == apiv1.AccessMultiNode, v.Volume.Spec.Access == apiv1.AccessMultiNode && repaired:
+			isFencedAttachment(&in.Volumes[i])
+		case fenced:
+			isDecided(&in.Volumes[i])
+		case v.Decided("n") && v.Proof() == nil:
+			objects.Proved(v.Attachment, apiv1.ProofDetached)
+		}
+	}
+	in.Pods = slices.DeleteFunc(in.Pods, func(p failover.Pod) bool {
+		return slices.ContainsFunc(step.Delete, func(d failover.PodDeletion) bool { return d.Pod == p.Pod })
+	})
+	for _, v := range step.Prune {
+		in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(n corev1.UniqueVolumeName) bool { return n == v.InUse })
+	}
+	taint := func(key string, what failover.TaintChange) {
+		switch what {
+		case failover.TaintAdd:
+			hasTaint(key)(&in)
+		case failover.TaintRemove:
+			in.Node.Spec.Taints = slices.DeleteFunc(in.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+		case failover.TaintAsIs:
+		}
+	}
+	taint(apiv1.TaintNodeLost, step.Quarantine)
+	taint(corev1.TaintNodeOutOfService, step.OutOfService)
+	switch step.OutOfService {
+	case failover.TaintAdd:
+		oursIsRecorded(&in)
+	case failover.TaintRemove:
+		in.DriverNode.Status.Conditions = nil
+	case failover.TaintAsIs:
+	}
+	return in
+}

@@ -1,0 +1,14 @@
+package failover
+
+// Reasons of the events and logs of a failover, in the order in which they come.
+const (
+	ReasonFailoverStarted    = "FailoverStarted"
+	ReasonFailoverHeldBack   = "FailoverHeldBack"
+	ReasonNodeQuarantined    = "NodeQuarantined"
+	ReasonOutOfService       = "OutOfService"
+	ReasonFailoverProven     = "FailoverProven"
+	ReasonFailoverPodDeleted = "FailoverPodDeleted"
+	ReasonFailoverPruned     = "FailoverPruned"
+	ReasonFailoverUnblocked  = "FailoverUnblocked"
+	ReasonNodeBack           = "NodeBack"
+)

@@ -1,0 +1,48 @@
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+func TestAStandbyTakesTheLeaseOnlyOfALeaderThatIsLostAndDoesNotRenew(t *testing.T) {
+	t.Parallel()
+	const every = 2 * time.Second
+	lost := nodehealth.Judgement{State: nodehealth.Lost}
+	for name, test := range map[string]struct {
+		verdict   nodehealth.Judgement
+		unrenewed time.Duration
+		want      bool
+	}{
+		"the node is lost":                                     {lost, 3 * time.Second, true},
+		"Azure says that the VM is down":                       {nodehealth.Judgement{State: nodehealth.Down}, 3 * time.Second, true},
+		"the node is lost, but the leader renews its lease":    {lost, every, false},
+		"the node is silent by one signal only":                {nodehealth.Judgement{State: nodehealth.Silent}, time.Minute, false},
+		"the node is alive, and the leader's process is stuck": {nodehealth.Judgement{State: nodehealth.Alive}, time.Minute, false},
+		"so many nodes seem lost that the guard holds back":    {nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "2 of 4", MassLoss: true}, time.Minute, false},
+		"failover is switched off":                             {nodehealth.Judgement{State: nodehealth.Down, HeldBack: "off"}, time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := nodehealth.TakesLease(nodehealth.LeaderSigns{Verdict: test.verdict, Unrenewed: test.unrenewed, RenewEvery: every}); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestALeadersIdentityNamesItsNode(t *testing.T) {
+	t.Parallel()
+	for identity, want := range map[string]string{
+		nodehealth.LeaderIdentity("controller-7d-x2", "node-1.example", "6f1c-11"): "node-1.example",
+		nodehealth.LeaderIdentity("controller-7d-x2", "", "6f1c-11"):               "",
+		"of-an-earlier-version_6f1c-11":                                            "",
+		"":                                                                         "",
+	} {
+		if got := nodehealth.LeaderNode(identity); got != want {
+			t.Errorf("%q: got node %q, want %q", identity, got, want)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Package operation describes work at Azure that runs beside the reconcilers: a Job with its phase, its resume
+// token and what was read after it ended, and the waits between two tries.
+package operation
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Work names a piece of work at the platform, which runs beside the reconcilers. It is also the kind of
+// an Operation in a status.
+type Work string
+
+// The pieces of work.
+const (
+	WorkNone       Work = ""
+	WorkAttach     Work = "AttachDisk"
+	WorkDetach     Work = "DetachDisk"
+	WorkFence      Work = "FenceNode"
+	WorkCreateDisk Work = "CreateDisk"
+	WorkAdoptDisk  Work = "AdoptDisk"
+	WorkUpdateDisk Work = "UpdateDisk"
+	WorkReadDisk   Work = "ReadDisk"
+	WorkDeleteDisk Work = "DeleteDisk"
+)
+
+// Phase is how far a job has come.
+type Phase string
+
+// The phases of a job.
+const (
+	// PhaseIdle: this process runs no job for the object.
+	PhaseIdle Phase = ""
+	// PhaseBegun: the request is on its way to the platform.
+	PhaseBegun Phase = "Begun"
+	// PhaseAccepted: the platform has accepted the operation.
+	PhaseAccepted Phase = "Accepted"
+	// PhaseEnded: the operation has ended and the truth has been read.
+	PhaseEnded Phase = "Ended"
+)
+
+// Job is what this process knows of the work at the platform for one object. It
+// is lost with the process, and found again by the resume token or by asking anew.
+type Job struct {
+	Work  Work
+	Phase Phase
+	// Token to resume the operation with; set from PhaseAccepted on if there is one.
+	Token string
+	// Accepted is when the platform accepted.
+	Accepted time.Time
+	// Ended is when the job ended.
+	Ended time.Time
+	// Err is what the job ended with.
+	Err error
+	// Truth is what was read from the platform after the end.
+	Truth Truth
+}
+
+// Truth is what the platform said when it was asked.
+type Truth struct {
+	// VMID is the VM that an attach was asked for; set by that job only.
+	VMID string
+	// Attached says that the disk is attached to the VM, also while it is being detached.
+	Attached bool
+	// Detaching says that it is on its way out.
+	Detaching bool
+	LUN       int32
+	// VMGone says that there is no such VM; VMDown that it cannot run code.
+	VMGone, VMDown bool
+	// Disk is set by the jobs of volumes.
+	Disk *provisioner.Disk
+	// Filling says that the disk is there and that its source's content still arrives.
+	Filling bool
+	// Update is set by the jobs that make, adopt or change a disk.
+	Update *Updated
+	// Foreign says that the disk of that name was not made for the volume.
+	Foreign bool
+}
+
+// Running says whether the job has begun and not ended.
+func (j Job) Running() bool { return j.Phase == PhaseBegun || j.Phase == PhaseAccepted }
+
+// EndedAs says whether a job of this work has ended.
+func (j Job) EndedAs(work Work) bool { return j.Phase == PhaseEnded && j.Work == work }
+
+// Operation returns what a status records of a job that Azure has accepted; nil before and after.
+func (j Job) Operation() *apiv1.Operation {
+	if j.Phase != PhaseAccepted {
+		return nil
+	}
+	return &apiv1.Operation{Kind: string(j.Work), ResumeToken: j.Token, StartTime: metav1.NewTime(j.Accepted)}
+}
+
+// Failure turns an error into what the API records of it.
+func Failure(err error, now time.Time) *apiv1.Error {
+	kind := provisioner.KindOf(err)
+	if kind == "" {
+		kind = provisioner.Unavailable
+	}
+	return &apiv1.Error{Kind: string(kind), Message: Shorten(err.Error()), Time: metav1.NewTime(now)}
+}
+
+const maxMessage = 1024
+
+// Shorten cuts the middle out of a text that is too long for a status.
+func Shorten(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return s[:maxMessage*2/5] + " … " + s[len(s)-maxMessage*3/5+5:]
+}
+
+// Updated is what came of a job that changes a disk.
+type Updated struct {
+	// Generation of the AzVolume whose spec was carried out.
+	Generation int64
+	// Applied are the settings that the disk has now; nil if they were left alone.
+	Applied *apiv1.AppliedSettings
+	// RefusedCapacity and RefusedSettings are why Azure did not take that part, for good.
+	RefusedCapacity, RefusedSettings error
+}
+
+// KeepStartTime returns the operation that is recorded if it is the same one, so that its start time stays.
+func KeepStartTime(recorded, current *apiv1.Operation) *apiv1.Operation {
+	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
+		return recorded
+	}
+	return current
+}

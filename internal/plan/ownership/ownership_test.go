@@ -1,0 +1,338 @@
+package ownership_test
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		current *apiv1.PrimaryClaim
+		want    apiv1.PrimaryClaim
+		changed bool
+		refused bool
+	}{
+		"the first claim has epoch 1":                                {nil, apiv1.PrimaryClaim{NodeName: "b", Epoch: 1, State: apiv1.ClaimHeld}, true, false},
+		"a released claim passes on with the next one":               {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
+		"the holder's claim stays as it is":                          {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, false, false},
+		"a node may take back its own release":                       {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
+		"law 1: a second primary is refused":                         {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{}, false, true},
+		"law 3: so is one while the proof is awaited":                {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{}, false, true},
+		"a node that is being fenced does not take its release back": {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing, Cause: apiv1.CauseNodeLost}, apiv1.PrimaryClaim{}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, changed, err := ownership.Acquire(test.current, "b", 0, objects.Now)
+			if test.refused {
+				if !errors.Is(err, provisioner.FailedPrecondition) {
+					t.Fatalf("error %v", err)
+				}
+				return
+			}
+			got.Since = nil
+			if err != nil || changed != test.changed || got != test.want {
+				t.Fatalf("%+v, changed %t, error %v", got, changed, err)
+			}
+		})
+	}
+}
+
+func TestReleasing(t *testing.T) {
+	t.Parallel()
+	claim := func(state apiv1.ClaimState, cause apiv1.ReleaseCause) *apiv1.PrimaryClaim {
+		return &apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: state, Cause: cause}
+	}
+	for name, test := range map[string]struct {
+		current         *apiv1.PrimaryClaim
+		cause           apiv1.ReleaseCause
+		want            apiv1.ReleaseCause
+		holder, changed bool
+	}{
+		"a claim that is held is taken back":                       {claim(apiv1.ClaimHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
+		"that the node was lost becomes the cause of a release":    {claim(apiv1.ClaimReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
+		"the decision to fence stays when Kubernetes asks as well": {claim(apiv1.ClaimReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
+		"a release under way is not written again":                 {claim(apiv1.ClaimReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
+		"a released claim has no holder":                           {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.CauseNodeLost, "", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, holder, changed := ownership.StartRelease(test.current, "a", test.cause, objects.Now)
+			if got.Cause != test.want || holder != test.holder || changed != test.changed {
+				t.Fatalf("%+v, holder %t, changed %t", got, holder, changed)
+			}
+			if holder && (got.State != apiv1.ClaimReleasing || got.Epoch != 4 || got.NodeName != "a") {
+				t.Fatalf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestADiskThatMayHaveBeenCutOffIsNoReplica(t *testing.T) {
+	t.Parallel()
+	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1, Access: apiv1.AccessSingleNode}}
+	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{NodeName: "a", Epoch: 4}}
+	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
+	volume.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: *a.Status.Proof}
+	if got := ownership.Demotion(volume, a, nil); got != ownership.Demote {
+		t.Errorf("after an ordinary release: %s", got)
+	}
+	volume.Status.LastRelease.Cause = apiv1.CauseNodeLost
+	if got := ownership.Demotion(volume, a, nil); got != ownership.Remove {
+		t.Errorf("after a release in the course of fencing: %s", got)
+	}
+}
+
+func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
+	t.Parallel()
+	scanned := metav1.NewMicroTime(objects.Now)
+	for name, test := range map[string]struct {
+		report *apiv1.AzDriverNode
+		proof  bool
+	}{
+		"no report":                   {nil, false},
+		"a report without a scan":     {&apiv1.AzDriverNode{}, false},
+		"absent after a scan":         {&apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}, true},
+		"present after a scan":        {objects.Staged(&scanned, "vol"), false},
+		"present without a scan":      {objects.Staged(nil, "vol"), false},
+		"another volume after a scan": {objects.Staged(&scanned, "other"), true},
+
+		"absent from the report as the node wrote it":    {written("other"), true},
+		"absent after an entry was taken out":            {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
+		"absent after an entry was renamed":              {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
+		"absent from a status that was given to another": {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},
+		"absent after the scan was taken out":            {edited("other", func(d *apiv1.AzDriverNode) { d.Status.MountsScannedTime = nil }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proof, why := ownership.UnstagedProof(test.report, "vol", 7, objects.Now)
+			if (proof != nil) != test.proof || (proof == nil) == (why == "") {
+				t.Fatalf("proof %+v, why %q", proof, why)
+			}
+			if proof != nil && (proof.Epoch != 7 || proof.Kind != apiv1.ProofUnstaged) {
+				t.Fatalf("proof %+v", proof)
+			}
+		})
+	}
+}
+
+// written is a report as a node writes it.
+func written(volumes ...string) *apiv1.AzDriverNode {
+	scanned := metav1.NewMicroTime(objects.Now)
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}
+	for _, volume := range volumes {
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+	}
+	d.Status.ReportDigest = ownership.ReportDigest(d)
+	return d
+}
+
+// edited is a report that something else has changed after the node wrote it.
+func edited(volume string, edit func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode {
+	d := written(volume)
+	edit(d)
+	return d
+}
+
+func TestTheDigestIsOfTheVolumesAndNotOfTheirOrder(t *testing.T) {
+	t.Parallel()
+	if a, b := written("a", "b").Status.ReportDigest, written("b", "a").Status.ReportDigest; a != b {
+		t.Errorf("digests of the same volumes differ: %s and %s", a, b)
+	}
+	if a, b := written("a", "b").Status.ReportDigest, written("a").Status.ReportDigest; a == b {
+		t.Errorf("digests of different volumes are the same: %s", a)
+	}
+}
+
+// TestOneWriter visits every state that claims, releases, stagings and kills of any party can lead to, in any
+// order, up to the fourth epoch, and checks that never two nodes use the volume (laws 1 to 3). Each
+// step is one access to the API server, as in the protocol, or a kill.
+func TestOneWriter(t *testing.T) {
+	t.Parallel()
+	start := protocol{}
+	seen := map[protocol]bool{start: true}
+	for queue := []protocol{start}; len(queue) > 0; queue = queue[1:] {
+		for name, next := range queue[0].steps() {
+			if next.nodes[0].using && next.nodes[1].using {
+				t.Fatalf("after %q both nodes use the volume: %+v, before %+v", name, next, queue[0])
+			}
+			if !seen[next] && next.claim.Epoch <= 4 {
+				seen[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	used := 0
+	for state := range seen {
+		if state.nodes[1].using && state.claim.Epoch == 4 {
+			used++
+		}
+	}
+	if used == 0 {
+		t.Fatal("no hand-over ever came to its end, so nothing was checked")
+	}
+	t.Logf("%d states", len(seen))
+}
+
+// protocol is a state of the world: what the API server holds, what the parties remember, and what is true.
+type protocol struct {
+	claimed bool
+	claim   apiv1.PrimaryClaim
+	// proof is the epoch of the proof in the controller's memory; 0 for none.
+	proof int64
+	nodes [2]nodeState
+}
+
+type nodeState struct {
+	reported      int64 // API: the epoch in the report; 0 for no entry
+	scanned       bool  // API
+	announced     int64 // memory: the epoch that the running call announced
+	maySee, using bool  // memory: the claim was seen; truth: the volume is mounted
+}
+
+var names = [2]string{"a", "b"}
+
+// steps returns every state that one step leads to.
+func (p protocol) steps() map[string]protocol {
+	next := map[string]protocol{}
+	if p.claimed {
+		if c, holder, changed := ownership.StartRelease(&p.claim, p.claim.NodeName, apiv1.CauseUnpublished, objects.Now); holder && changed {
+			next["start release"] = p.with(func(q *protocol) { q.claim = stripped(c) })
+		}
+		if p.claim.State == apiv1.ClaimReleasing {
+			if proof, _ := ownership.UnstagedProof(p.report(), "vol", p.claim.Epoch, objects.Now); proof != nil {
+				next["read report"] = p.with(func(q *protocol) { q.proof = proof.Epoch })
+			}
+			if p.proof == p.claim.Epoch {
+				next["write released"] = p.with(func(q *protocol) { q.claim, q.proof = stripped(ownership.CompleteRelease(p.claim, objects.Now)), 0 })
+			}
+		}
+	}
+	next["controller dies"] = p.with(func(q *protocol) { q.proof = 0 })
+	for i := range names {
+		p.nodeSteps(i, next)
+	}
+	return next
+}
+
+func (p protocol) nodeSteps(i int, next map[string]protocol) {
+	name, n := names[i], p.nodes[i]
+	var current *apiv1.PrimaryClaim
+	if p.claimed {
+		current = &p.claim
+	}
+	if c, changed, err := ownership.Acquire(current, name, 0, objects.Now); err == nil && changed {
+		next["claim "+name] = p.with(func(q *protocol) { q.claimed, q.claim = true, stripped(c) })
+	}
+	// A plug-in that starts finds its mounts, and reports them, before it says that it has scanned.
+	next["node dies "+name] = p.with(func(q *protocol) { q.nodes[i].announced, q.nodes[i].maySee, q.nodes[i].scanned = 0, false, false })
+	next["node dies and its object is lost "+name] = p.with(func(q *protocol) { q.nodes[i] = nodeState{using: n.using} })
+	if !n.scanned {
+		next["node scans "+name] = p.with(func(q *protocol) {
+			q.nodes[i].scanned, q.nodes[i].reported = true, 0
+			if n.using {
+				q.nodes[i].reported = max(n.reported, 1)
+			}
+		})
+		return
+	}
+	if p.claimed && !n.using {
+		next["node announces "+name] = p.with(func(q *protocol) {
+			q.nodes[i].reported, q.nodes[i].announced, q.nodes[i].maySee = p.claim.Epoch, p.claim.Epoch, false
+		})
+	}
+	if n.announced > 0 && !n.maySee && !n.using {
+		next["node reads claim "+name] = p.with(func(q *protocol) {
+			if p.claim.State == apiv1.ClaimHeld && p.claim.NodeName == name && p.claim.Epoch == n.announced {
+				q.nodes[i].maySee = true
+				return
+			}
+			q.nodes[i].reported, q.nodes[i].announced = 0, 0
+		})
+	}
+	if n.maySee && !n.using {
+		next["node mounts "+name] = p.with(func(q *protocol) { q.nodes[i].using, q.nodes[i].maySee, q.nodes[i].announced = true, false, 0 })
+	}
+	if n.using {
+		next["node unmounts "+name] = p.with(func(q *protocol) { q.nodes[i].using = false })
+	}
+	if !n.using && n.reported > 0 && n.announced == 0 {
+		next["node takes its entry away "+name] = p.with(func(q *protocol) { q.nodes[i].reported = 0 })
+	}
+}
+
+func (p protocol) with(change func(*protocol)) protocol {
+	change(&p)
+	return p
+}
+
+// report is the report of the node that holds the claim.
+func (p protocol) report() *apiv1.AzDriverNode {
+	n := p.nodes[0]
+	if p.claim.NodeName == names[1] {
+		n = p.nodes[1]
+	}
+	d := &apiv1.AzDriverNode{}
+	if n.scanned {
+		scan := metav1.NewMicroTime(objects.Now)
+		d.Status.MountsScannedTime = &scan
+	}
+	if n.reported > 0 {
+		d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "vol", Epoch: n.reported}}
+	}
+	return d
+}
+
+func stripped(c apiv1.PrimaryClaim) apiv1.PrimaryClaim {
+	c.Since = nil // the time would make equal states differ
+	return c
+}
+
+func TestAnEpochThatWasReleasedIsProvenAlsoForTheNodeThatClaimedAgain(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(objects.Owned("a", 3, apiv1.ClaimHeld))
+	late := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)) // made after the proof, which it does not carry
+	if ownership.ProvedReleased(v, late) {
+		t.Error("law 3: a claim that was taken up again is taken for a release")
+	}
+	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2}}
+	if !ownership.ProvedReleased(v, late) {
+		t.Error("the object of a released epoch stays, and the publish of the next one waits for ever")
+	}
+	if ownership.ProvedReleased(v, objects.NewAttachment("a", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)) {
+		t.Error("law 3: the release of an epoch is taken for one of the next")
+	}
+}
+
+func TestUntaken(t *testing.T) {
+	t.Parallel()
+	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
+	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"one without an AzVolume":                     {nil, true},
+		"one that only an expansion has adopted":      {objects.NewVolume(adopted), true},
+		"one of several nodes that was adopted":       {objects.NewVolume(adopted, multiNode), true},
+		"one that was adopted and published":          {objects.NewVolume(adopted, objects.Owned("m", 1, apiv1.ClaimHeld)), false},
+		"one that was adopted, published and let go":  {objects.NewVolume(adopted, objects.Owned("", 1, apiv1.ClaimReleased)), false},
+		"one that was made here and never used":       {objects.NewVolume(), false},
+		"one of several nodes that was made here":     {objects.NewVolume(multiNode), false},
+		"one that was made here and that others hold": {objects.NewVolume(objects.Owned("m", 1, apiv1.ClaimHeld)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := ownership.NeverPublished(test.volume); got != test.want {
+				t.Error(got)
+			}
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package ownership
+
+import (
+	"slices"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// PublishedTo returns the nodes to which a volume is published, sorted: those for which a publish has succeeded and that have not been taken back since, by
+// an unpublish that has succeeded. Replicas are none of them. attachments are those of the volume. back says of a node that was lost
+// whether it is there again.
+//
+// Kubernetes compares the list with its VolumeAttachments and publishes anew where they differ, so the list follows Kubernetes' side of
+// a hand-over, and not the disk's:
+//
+//	claim                             published
+//	Held, Azure has not accepted yet  to nobody: the publish has not succeeded
+//	Held                              to its node
+//	Held, and the attach has failed   to nobody: a publish brings the error to those who wait
+//	Releasing                         to its node: the unpublish, or the fence, is not through
+//	Released after an unpublish       to nobody
+//	Released after a fence            to the lost node until it is back or another claims the volume: were it not, it would be published
+//	                                  to that node again while Kubernetes is about to take it from there. Once the node is back, whoever
+//	                                  still wants the volume there has to have it published
+func PublishedTo(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, back func(node string) bool) []string {
+	var nodes []string
+	if volume.Spec.Access == apiv1.AccessMultiNode {
+		for _, a := range attachments {
+			if publishedMultiNode(volume, a, back) {
+				nodes = append(nodes, a.Spec.NodeName)
+			}
+		}
+		slices.Sort(nodes)
+		return nodes
+	}
+	claim := volume.Status.Primary
+	if claim == nil {
+		return nil
+	}
+	switch claim.State {
+	case apiv1.ClaimHeld:
+		if slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
+			return a.Spec.NodeName == claim.NodeName && a.Spec.Epoch == claim.Epoch && AttachAccepted(a)
+		}) {
+			nodes = append(nodes, claim.NodeName)
+		}
+	case apiv1.ClaimReleasing:
+		nodes = append(nodes, claim.NodeName)
+	case apiv1.ClaimReleased:
+		last := volume.Status.LastRelease
+		if last != nil && last.Cause == apiv1.CauseNodeLost && !back(last.NodeName) {
+			nodes = append(nodes, last.NodeName)
+		}
+	}
+	return nodes
+}
+
+// publishedMultiNode is for a volume without a claim: the attachment is the record.
+func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, back func(node string) bool) bool {
+	switch {
+	case a.Spec.Role != apiv1.RolePrimary:
+		return false
+	case FenceDecided(a):
+		return !back(a.Spec.NodeName)
+	case ProvedReleased(volume, a):
+		return false
+	default:
+		return AttachAccepted(a) || a.DeletionTimestamp != nil
+	}
+}
+
+// AttachAccepted says that a primary is attached or that Azure has accepted to attach it, which is when a publish succeeds.
+func AttachAccepted(a *apiv1.AzVolumeAttachment) bool {
+	switch a.Status.State {
+	case apiv1.AttachmentAttached:
+		return a.Spec.Role == apiv1.RolePrimary
+	case apiv1.AttachmentAttaching:
+		return a.Spec.Role == apiv1.RolePrimary && a.Status.Operation != nil
+	case apiv1.AttachmentPending, apiv1.AttachmentFailed, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
+	}
+	return false
+}

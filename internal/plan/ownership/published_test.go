@@ -1,0 +1,102 @@
+package ownership
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+)
+
+func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
+	claim := func(state apiv1.ClaimState, node string, cause apiv1.ReleaseCause) *apiv1.PrimaryClaim {
+		return &apiv1.PrimaryClaim{State: state, NodeName: node, Epoch: 3, Cause: cause}
+	}
+	attachment := func(node string, role apiv1.Role, state apiv1.AttachmentState, change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := &apiv1.AzVolumeAttachment{
+			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: role, Epoch: 3},
+			Status: apiv1.AzVolumeAttachmentStatus{State: state},
+		}
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	operation := func(a *apiv1.AzVolumeAttachment) {
+		a.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkAttach)}
+	}
+	older := func(a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 2 }
+	proven := func(a *apiv1.AzVolumeAttachment) {
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: a.Spec.Epoch}
+	}
+	deleted := func(a *apiv1.AzVolumeAttachment) { now := metav1.Now(); a.DeletionTimestamp = &now }
+	fenced := func(a *apiv1.AzVolumeAttachment) {
+		proven(a)
+		deleted(a)
+		a.Finalizers = append(a.Finalizers, apiv1.FinalizerFenced)
+	}
+	lost := &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost, Proof: apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 3}}
+	unpublished := &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 3}}
+	const primary, replica, attached = apiv1.RolePrimary, apiv1.RoleReplica, apiv1.AttachmentAttached
+	type all = []*apiv1.AzVolumeAttachment
+	tests := map[string]struct {
+		multiNode   bool
+		claim       *apiv1.PrimaryClaim
+		last        *apiv1.ReleaseRecord
+		attachments all
+		back        bool
+		want        []string
+	}{
+		"never claimed": {attachments: all{attachment("b", replica, attached)}},
+		"a primary and its replicas": {
+			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
+		"an attach that Azure has accepted": {
+			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
+		"an attach that Azure has not accepted yet": {
+			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
+		"an attach that failed": {
+			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentFailed)}},
+		"a claim whose attachment is not promoted yet": {
+			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", replica, attached)}},
+		"a claim whose attachment is of the epoch before": {
+			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
+		"a claim whose attachment is lost": {claim: claim(apiv1.ClaimHeld, "a", "")},
+		"an unpublish that waits for the proof": {
+			claim: claim(apiv1.ClaimReleasing, "a", apiv1.CauseUnpublished), attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
+		"a lost node that is being fenced": {
+			claim: claim(apiv1.ClaimReleasing, "a", apiv1.CauseNodeLost), attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
+		"an unpublish that is through, with the attachment demoted": {
+			claim: claim(apiv1.ClaimReleased, "", ""), last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
+		"a lost node that was fenced, and Kubernetes has still to take the volume from it": {
+			claim: claim(apiv1.ClaimReleased, "", ""), last: lost, want: []string{"a"}},
+		"a node that was fenced and is back": {claim: claim(apiv1.ClaimReleased, "", ""), last: lost, back: true},
+		"the node that took over from a lost one": {
+			claim: claim(apiv1.ClaimHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
+		"a shared volume is published to all of its nodes": {
+			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a", "b"}},
+		"a shared volume whose attach to one node failed": {
+			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentFailed)}, want: []string{"b"}},
+		"a shared volume with proof from one node": {
+			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, attached, proven)}, want: []string{"b"}},
+		"a shared volume whose attachment somebody deleted": {
+			multiNode: true, attachments: all{attachment("a", primary, attached, deleted)}, want: []string{"a"}},
+		"a shared volume of a node that was fenced, and Kubernetes does not know yet": {
+			multiNode: true, attachments: all{attachment("a", primary, apiv1.AttachmentDetaching, fenced)}, want: []string{"a"}},
+		"a shared volume of a node that was fenced and is back": {
+			multiNode: true, attachments: all{attachment("a", primary, apiv1.AttachmentDetaching, fenced)}, back: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}}
+			if test.multiNode {
+				v.Spec.Access = apiv1.AccessMultiNode
+			}
+			v.Status.Primary, v.Status.LastRelease = test.claim, test.last
+			if got := PublishedTo(v, test.attachments, func(string) bool { return test.back }); !slices.Equal(got, test.want) {
+				t.Errorf("published to %v, want %v", got, test.want)
+			}
+		})
+	}
+}

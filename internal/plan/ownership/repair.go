@@ -1,0 +1,106 @@
+package ownership
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// RecreateAs decides the role and the epoch with which an attachment is made again that Azure has and that has no object. A primary is detached only with a proof, a
+// replica without one; why says why it is made as neither. report is the node's, read from the API server after the volume; nil if there is none. down says whether
+// Azure has the VM as stopped or deallocated now; it is asked only where it matters.
+//
+//	the node holds the claim                                         primary of that epoch
+//	the report proves that the node does not use the volume          replica; but not where the V1 driver may have published the volume
+//	the VM is down                                                   replica: nothing runs there that could use the volume
+//	else, a multi-node volume                                        primary: there is no claim that says which nodes use it
+//	else                                                             neither: it stays until one of these is the case
+//
+// A multi-node volume has no claim, so that only its unpublish deletes a primary, and that has been answered by now where the volume is not in use: an attachment made
+// again as a primary could stay for ever. Law 2 holds without it. A node writes the volume into its report before it reads its attachment, and the caller has
+// found no attachment before it read the report. A node that the report does not name has therefore found its attachment missing, or finds a replica; it uses the
+// volume under neither. The next publish makes the replica a primary.
+func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool, now time.Time) (role apiv1.Role, epoch int64, why string) {
+	proof, why := UnstagedProof(report, volume.Name, 0, now)
+	switch {
+	case volume.Spec.Access != apiv1.AccessMultiNode && OwnedBy(volume, node):
+		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
+	case proof != nil && !NeverPublished(volume), down():
+		return apiv1.RoleReplica, 0, ""
+	case volume.Spec.Access == apiv1.AccessMultiNode:
+		return apiv1.RolePrimary, MultiNodeEpoch, ""
+	case NeverPublished(volume):
+		return "", 0, "the volume was adopted and not published since, so that whoever attached the disk may be using it"
+	default:
+		return "", 0, why
+	}
+}
+
+// repairAfter is how long the CSI controller server is given to finish a release
+// or a claim that it has begun, before the reconciler does it.
+const repairAfter = 5 * time.Second
+
+// Repair is what a half-finished hand-over leaves to be done.
+type Repair struct {
+	// Demote and Remove are attachments whose role Primary has ended.
+	Demote, Remove []*apiv1.AzVolumeAttachment
+	// Primary is the node whose attachment is missing though it holds the claim.
+	Primary string
+	// In is when to look again.
+	In time.Duration
+}
+
+// Repairs decides what is left to do of a hand-over whose process was killed.
+func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Repair {
+	claim := volume.Status.Primary
+	if claim == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {
+		return Repair{}
+	}
+	var r Repair
+	due := func(since *metav1.Time) bool {
+		if since == nil {
+			return true
+		}
+		left := since.Add(repairAfter).Sub(now)
+		if left > 0 && (r.In == 0 || left < r.In) {
+			r.In = left
+		}
+		return left <= 0
+	}
+	found := false
+	for _, a := range attachments {
+		found = found || a.Spec.NodeName == claim.NodeName
+		if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || !ProvedReleased(volume, a) {
+			continue
+		}
+		if OwnedBy(volume, a.Spec.NodeName) {
+			continue // it carries the proof that the release of the claim rests on
+		}
+		switch {
+		case !due(ended(claim, a)):
+		case Demotion(volume, a, attachments) == Demote:
+			r.Demote = append(r.Demote, a)
+		default:
+			r.Remove = append(r.Remove, a)
+		}
+	}
+	if claim.State == apiv1.ClaimHeld && !found && due(claim.Since) {
+		r.Primary = claim.NodeName
+	}
+	return r
+}
+
+// ended is when the role of a former primary ended, or nil for long ago. The time of a claim that came after says nothing about it: claims that
+// are made and withdrawn again and again would put the repair off for ever.
+func ended(claim *apiv1.PrimaryClaim, a *apiv1.AzVolumeAttachment) *metav1.Time {
+	switch p := a.Status.Proof; {
+	case a.Spec.Epoch >= claim.Epoch:
+		return claim.Since
+	case p != nil && p.Epoch >= a.Spec.Epoch:
+		return &p.Time
+	default:
+		return nil
+	}
+}

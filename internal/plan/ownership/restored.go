@@ -1,0 +1,61 @@
+package ownership
+
+import (
+	"fmt"
+	"slices"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// An AzVolume that was lost and adopted anew, or restored from a backup without its status or with an old one, does not know the claims of before. What is left of
+// them are the attachments and the reports of the nodes. No claim is made past those (laws 1 and 3).
+
+// LastEpoch returns the last epoch that the attachments of a volume know of.
+func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
+	last := int64(0)
+	for _, a := range attachments {
+		last = max(last, a.Spec.Epoch)
+		if p := a.Status.Proof; p != nil {
+			last = max(last, p.Epoch)
+		}
+	}
+	return last
+}
+
+// UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use, though its claim could be given to a node: whatever released them, the
+// AzVolume does not know of it. Each needs a proof before the claim is made.
+func UnprovenElsewhere(volume *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
+	return slices.DeleteFunc(slices.Clone(attachments), func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.NodeName == node || ProvedReleased(volume, a)
+	})
+}
+
+// DeletedWithoutProof says of an attachment that is being deleted that neither its node holds the volume, nor is it proved that the node let go. The node has not been allowed to
+// stage the volume since the deletion, so that its report, read after it, counts (law 3a).
+func DeletedWithoutProof(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
+	return a.DeletionTimestamp != nil && !ProvedReleased(volume, a) && !OwnedBy(volume, a.Spec.NodeName) &&
+		(volume == nil || volume.Spec.Access != apiv1.AccessMultiNode)
+}
+
+// ReportedUse says why a node may be using a volume of which its AzVolume does not know, by its report alone; "" if it does not. d is nil for a node without a report. It is
+// believed only of a node to whose VM the disk is attached: else any node could keep a volume from being claimed.
+func ReportedUse(volume *apiv1.AzVolume, d *apiv1.AzDriverNode) string {
+	claim := volume.Status.Primary
+	if d != nil {
+		for i := range d.Status.StagedVolumes {
+			s := &d.Status.StagedVolumes[i]
+			if s.VolumeName == volume.Name && (claim == nil || s.Epoch > claim.Epoch) {
+				return fmt.Sprintf("it reports the volume as %s under epoch %d", s.Phase, s.Epoch)
+			}
+		}
+	}
+	switch {
+	case claim != nil:
+		return ""
+	case d == nil:
+		return "it has no AzDriverNode, and so no report"
+	case d.Status.MountsScannedTime == nil:
+		return "its node plug-in has not yet compared its report with the node's mounts"
+	}
+	return ""
+}

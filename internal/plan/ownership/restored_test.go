@@ -1,0 +1,113 @@
+package ownership_test
+
+import (
+	"testing"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+)
+
+func TestAClaimIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
+	t.Parallel()
+	withProof := objects.Proved(objects.NewAttachment("b", apiv1.RoleReplica, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
+	withProof.Status.Proof.Epoch = 7
+	released := &apiv1.PrimaryClaim{Epoch: 9, State: apiv1.ClaimReleased}
+	for name, test := range map[string]struct {
+		current     *apiv1.PrimaryClaim
+		attachments []*apiv1.AzVolumeAttachment
+		want        int64
+	}{
+		"a new volume":                          {nil, nil, 1},
+		"an attachment of a claim that is lost": {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), 3},
+		"a proof of a later epoch":              {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), withProof), 8},
+		"a claim that is later than all":        {released, objects.Attachments(withProof), 10},
+	} {
+		claim, changed, err := ownership.Acquire(test.current, "a", ownership.LastEpoch(test.attachments), objects.Now)
+		if err != nil || !changed || claim.Epoch != test.want {
+			t.Errorf("%s: got epoch %d, changed %t, %v; want epoch %d", name, claim.Epoch, changed, err, test.want)
+		}
+	}
+}
+
+func TestWhichAttachmentsNeedAProofBeforeAClaim(t *testing.T) {
+	t.Parallel()
+	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
+	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		a      *apiv1.AzVolumeAttachment
+		want   bool
+	}{
+		"the claimant's own":                              {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("b", primary, 2, ""), false},
+		"another primary, and no status":                  {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", primary, 2, ""), true},
+		"another primary with a proof, and no status":     {objects.NewVolume(objects.NeverOwned), objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false},
+		"a replica that was primary, and no status":       {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 2, ""), true},
+		"a replica that never was primary":                {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 0, ""), false},
+		"a primary of a later epoch than the claim's":     {objects.NewVolume(objects.Owned("", 1, apiv1.ClaimReleased)), objects.NewAttachment("a", primary, 2, ""), true},
+		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.ClaimReleased)), objects.NewAttachment("a", primary, 2, ""), false},
+		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), objects.NewAttachment("a", primary, 2, ""), false},
+	} {
+		if got := len(ownership.UnprovenElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
+			t.Errorf("%s: got forgotten = %t, want %t", name, got, test.want)
+		}
+		gone := objects.Deleted(test.a)
+		if got := ownership.DeletedWithoutProof(test.volume, gone); got != (test.want || test.a.Spec.NodeName == "b") {
+			t.Errorf("%s: got unclaimed = %t while it is deleted, want %t", name, got, test.want)
+		}
+	}
+	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.DeletedWithoutProof(objects.NewVolume(multi), a) {
+		t.Error("got an attachment of a multi-node volume as unclaimed: its proof comes from the unpublish")
+	}
+}
+
+// The deletion of an attachment without a claim is what Releasing is for a claim: the node's report counts after it, and the disk is detached.
+func TestAnAttachmentWithoutAClaimGoesByItsNodesReport(t *testing.T) {
+	t.Parallel()
+	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))
+	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.NeverOwned), HasFinalizer: true}
+	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Proof != nil {
+		t.Fatalf("got %+v without a proof, want nothing done", step)
+	}
+	in.LetGo, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 2, objects.Now)
+	step := attachment.Next(in)
+	if step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Kind != apiv1.ProofUnstaged {
+		t.Fatalf("got %+v, want the proof recorded before anything else", step)
+	}
+	a.Status = step.Status
+	if step := attachment.Next(in); step.Start != operation.WorkDetach {
+		t.Errorf("got start %q after the proof, want %q", step.Start, operation.WorkDetach)
+	}
+}
+
+func TestWhyANodeMayBeUsingAVolumeByItsReport(t *testing.T) {
+	t.Parallel()
+	unscanned := objects.Report("a")
+	unscanned.Status.MountsScannedTime = nil
+	staged := func(epoch int64) *apiv1.AzDriverNode {
+		d := objects.Report("a", "vol")
+		d.Status.StagedVolumes[0].Epoch = epoch
+		return d
+	}
+	released := objects.NewVolume(objects.Owned("", 5, apiv1.ClaimReleased))
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		report *apiv1.AzDriverNode
+		want   bool
+	}{
+		"no claim is known, and it is staged":                        {objects.NewVolume(objects.NeverOwned), staged(0), true},
+		"no claim is known, and another volume is staged":            {objects.NewVolume(objects.NeverOwned), objects.Report("a", "other"), false},
+		"no claim is known, and the mounts have not been looked at":  {objects.NewVolume(objects.NeverOwned), unscanned, true},
+		"no claim is known, and there is no report":                  {objects.NewVolume(objects.NeverOwned), nil, true},
+		"it is staged under a later epoch than the last claim's":     {released, staged(6), true},
+		"it is staged under the last claim's epoch":                  {released, staged(5), false},
+		"a claim is known, and the mounts have not been looked at":   {released, unscanned, false},
+		"a claim is known, and there is no report to speak for them": {released, nil, false},
+	} {
+		if got := ownership.ReportedUse(test.volume, test.report); (got != "") != test.want {
+			t.Errorf("%s: got %q, want a reason: %t", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package ownership_test
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+)
+
+func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
+	held := func() (*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {
+		volume := &apiv1.AzVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode},
+			Status:     apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "b", Epoch: 7, State: apiv1.ClaimHeld}},
+		}
+		attachment := &apiv1.AzVolumeAttachment{
+			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "b", Role: apiv1.RolePrimary, Epoch: 7},
+			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](3)},
+		}
+		return volume, attachment
+	}
+	tests := map[string]struct {
+		edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)
+		want ownership.StageVerdict
+	}{
+		"the primary of this epoch, attached": {func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, ownership.StageAllowed},
+		"still attaching": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
+		}, ownership.StageMustWait},
+		"not looked at yet":                    {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentStatus{} }, ownership.StageMustWait},
+		"attached, with the LUN not yet known": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, ownership.StageMustWait},
+		"a failed attach, which is tried again": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no slot"}}
+		}, ownership.StageMustWait},
+		"being detached":                                {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching }, ownership.StageRefused},
+		"a detach that failed":                          {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetachFail }, ownership.StageRefused},
+		"the attachment is being deleted":               {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ptr.To(metav1.Now()) }, ownership.StageRefused},
+		"a replica":                                     {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, ownership.StageRefused},
+		"an attachment of an older epoch":               {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 }, ownership.StageRefused},
+		"an attachment of a newer epoch than the claim": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 }, ownership.StageRefused},
+		"the claim of another node":                     {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, ownership.StageRefused},
+		"a claim that is being taken back":              {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing }, ownership.StageRefused},
+		"a claim that was released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 7, State: apiv1.ClaimReleased}
+		}, ownership.StageRefused},
+		"no claim at all": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, ownership.StageRefused},
+		"a proof that the node let go of this epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 7}
+		}, ownership.StageRefused},
+		"a proof of an earlier epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 6}
+		}, ownership.StageAllowed},
+		"an attachment of another node": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "a" }, ownership.StageRefused},
+		"a multi-node volume has no claim": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
+		}, ownership.StageAllowed},
+		"the VM that the disk is attached to, in another spelling": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.VMID = "/subscriptions/s/resourcegroups/rg/VM"
+		}, ownership.StageAllowed},
+		"another VM than the one that the disk is attached to": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.VMID = "/subscriptions/s/resourceGroups/rg/vm-of-old"
+		}, ownership.StageRefused},
+		"a multi-node volume that the node was proved to have let go of": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1}
+		}, ownership.StageRefused},
+		"a multi-node volume whose attachment is leaving": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			v.Spec.Access = apiv1.AccessMultiNode
+			a.DeletionTimestamp = ptr.To(metav1.Now())
+		}, ownership.StageRefused},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			volume, attachment := held()
+			test.edit(volume, attachment)
+			got := ownership.MayStage("b", "/subscriptions/s/resourceGroups/RG/vm", volume, attachment)
+			if got.Verdict != test.want {
+				t.Errorf("MayStage = %+v, want %s", got, test.want)
+			}
+			if got.Verdict == ownership.StageAllowed && (got.LUN != 3 || got.Epoch != attachment.Spec.Epoch) {
+				t.Errorf("MayStage = %+v, want LUN 3 and epoch %d", got, attachment.Spec.Epoch)
+			}
+			if got.Verdict != ownership.StageAllowed && got.Reason == "" {
+				t.Error("no reason is given")
+			}
+		})
+	}
+	volume, _ := held()
+	if got := ownership.MayStage("b", "vm", volume, nil); got.Verdict != ownership.StageRefused {
+		t.Errorf("without an attachment: %+v", got)
+	}
+}

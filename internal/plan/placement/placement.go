@@ -1,0 +1,238 @@
+// Package placement decides on which nodes a volume has its attachment replicas, and when a replica is removed.
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Health is what is known of a node.
+type Health string
+
+// The healths of a node.
+const (
+	// Healthy: it may be given replicas.
+	Healthy Health = "Healthy"
+	// Doubtful: it keeps the replicas that it has and gets no new ones.
+	Doubtful Health = "Doubtful"
+	// Lost: it has been ill for so long that its replicas are of no use.
+	Lost Health = "Lost"
+)
+
+// NodeView is a node as placement sees it.
+type NodeView struct {
+	// Node with its name, labels, taints and whether it is unschedulable.
+	Node *corev1.Node
+	// Zone at Azure, as in "1"; "" for none.
+	Zone string
+	// Location at Azure, as in "eastus".
+	Location string
+	Health   Health
+	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
+	FreeSlots int32
+	// Crowded says that an attachment there waits for room or found none, whatever the count says.
+	Crowded bool
+	// Capacity of the VM; nil if it is not known.
+	Capacity *apiv1.NodeCapacity
+	// Volumes that have an attachment here.
+	Volumes map[string]bool
+}
+
+// PodView is a pod that uses the volume, as placement sees it.
+type PodView struct {
+	Pod *corev1.Pod
+	// Volumes of the pod, without the one that is placed.
+	Volumes []string
+	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
+	PersistentVolumes []*corev1.PersistentVolume
+}
+
+// belongs says whether a pod could ever run on a node: it looks at the selectors, of the pod and of its volumes, and not at taints
+// and other pods, which come and go.
+func (p PodView) belongs(node *corev1.Node) bool {
+	if matches, err := nodeaffinity.GetRequiredNodeAffinity(p.Pod).Match(node); err != nil || !matches {
+		return false
+	}
+	for _, pv := range p.PersistentVolumes {
+		if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil {
+			if matches, err := schedulingcorev1.MatchNodeSelectorTerms(node, a.Required); err != nil || !matches {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// untolerated returns the taints, of those that the filter passes, that keep a pod off a node.
+func untolerated(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) bool) []corev1.Taint {
+	taints := node.Spec.Taints
+	unschedulable := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
+	if node.Spec.Unschedulable && !slices.ContainsFunc(taints, unschedulable) {
+		taints = append(slices.Clip(taints), corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	}
+	var found []corev1.Taint
+	for i := range taints {
+		if filter(&taints[i]) && !schedulingcorev1.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &taints[i], false) {
+			found = append(found, taints[i])
+		}
+	}
+	return found
+}
+
+// hard passes the taints that keep pods off a node.
+func hard(t *corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+}
+
+// soft passes the taints that only advise against a node.
+func soft(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectPreferNoSchedule }
+
+func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
+	return len(untolerated(pod, node, hard)) == 0
+}
+
+// candidate is a node that may take a replica, with what speaks for it.
+type candidate struct {
+	*NodeView
+	// together counts the pods' other volumes that are attached there.
+	together int
+	// roomy says that there are slots for all of those that are not.
+	roomy bool
+	// preference of the pods, from all that they would rather have or rather not; see preferences.
+	preference int64
+}
+
+// candidates returns the nodes that may take a new replica, in the order of their names, and the others, by the reason why they may not.
+func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
+	around := look(in)
+	others := map[string]bool{}
+	for _, p := range in.Pods {
+		for _, v := range p.Volumes {
+			others[v] = true
+		}
+	}
+	var found []candidate
+	excluded := exclusions{}
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if taken[n.Node.Name] {
+			continue
+		}
+		if reason := why(in, around, n); reason != "" {
+			excluded.add(reason, n.Node.Name)
+			continue
+		}
+		c := candidate{NodeView: n}
+		for v := range others {
+			if n.Volumes[v] {
+				c.together++
+			}
+		}
+		c.roomy = n.FreeSlots < 0 || int(n.FreeSlots-in.ReservedSlots) > len(others)-c.together
+		found = append(found, c)
+	}
+	slices.SortFunc(found, func(a, b candidate) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	for i, p := range preferences(around, found) {
+		found[i].preference = p
+	}
+	return found, excluded
+}
+
+// why says why a node takes no new replica, or "".
+func why(in Input, around *surroundings, n *NodeView) string {
+	switch {
+	case n.Health != Healthy:
+		return fmt.Sprintf("the node is %s", n.Health)
+	case !reachable(in, n):
+		return "the disk cannot be attached in the node's zone"
+	case !n.Capacity.Takes(in.Volume.Spec.Disk.SKUName):
+		return "the VM cannot have disks of the SKU"
+	case n.FreeSlots >= 0 && n.FreeSlots <= in.ReservedSlots:
+		return "no free slot beyond the reserve"
+	case n.Crowded:
+		return "attachments wait for room there"
+	}
+	if len(in.Pods) == 0 {
+		if !tolerates(&corev1.Pod{}, n.Node) {
+			return "the node is tainted"
+		}
+		return ""
+	}
+	for _, p := range in.Pods {
+		if !p.belongs(n.Node) {
+			return "the selectors of pod " + p.Pod.Name + " or of its volumes exclude the node"
+		}
+		if !tolerates(p.Pod, n.Node) {
+			return "pod " + p.Pod.Name + " does not tolerate the node's taints"
+		}
+	}
+	return around.forbids(n.Node)
+}
+
+// reachable says whether the disk can be attached to VMs of the node's zone.
+func reachable(in Input, n *NodeView) bool {
+	disk := in.Volume.Spec.Disk
+	if disk.Location != "" && n.Location != "" && !strings.EqualFold(disk.Location, n.Location) {
+		return false
+	}
+	return zoneRedundant(disk.SKUName) || disk.Zone == n.Zone
+}
+
+func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
+
+// pick chooses n of the candidates: first those that hold most of the pods' other volumes, so
+// that all volumes of a pod are ready on the same nodes, and those that have slots for the rest; then, for a
+// zone-redundant disk, those in the zones that have the fewest attachments of the volume; then those that the pods
+// prefer; then those with more free slots.
+// Taking the best one by one gives the best set: each choice changes only what zones count.
+func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
+	var chosen []candidate
+	from = slices.Clone(from)
+	for len(chosen) < n && len(from) > 0 {
+		best := 0
+		for i := 1; i < len(from); i++ {
+			if better(from[i], from[best], zones, spread) {
+				best = i
+			}
+		}
+		chosen = append(chosen, from[best])
+		zones[from[best].Zone]++
+		from = slices.Delete(from, best, best+1)
+	}
+	return chosen
+}
+
+func better(a, b candidate, zones map[string]int, spread bool) bool {
+	if a.together != b.together {
+		return a.together > b.together
+	}
+	if a.roomy != b.roomy {
+		return a.roomy
+	}
+	if spread && zones[a.Zone] != zones[b.Zone] {
+		return zones[a.Zone] < zones[b.Zone]
+	}
+	if a.preference != b.preference {
+		return a.preference > b.preference
+	}
+	if a.FreeSlots != b.FreeSlots {
+		return roomier(a.FreeSlots, b.FreeSlots)
+	}
+	return a.Node.Name < b.Node.Name
+}
+
+// roomier compares numbers of free slots, where a negative one is not known and taken for plenty.
+func roomier(a, b int32) bool {
+	if a < 0 || b < 0 {
+		return a < 0
+	}
+	return a > b
+}

@@ -1,0 +1,303 @@
+package placement
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Cluster is what the rules between pods look at.
+type Cluster struct {
+	// Pods that have a node and are not finished: those of the namespace of the volume's pods, and of the others
+	// those that have rules; all of them if LooksAbroad. Those that use the volume may be among them.
+	Pods []*corev1.Pod
+	// Nodes of the cluster, also those without the node plug-in.
+	Nodes []*corev1.Node
+	// Namespaces has the labels of the namespaces; it is looked at only if SelectsNamespaces.
+	Namespaces map[string]labels.Set
+}
+
+// SelectsNamespaces says whether a rule of one of the pods chooses namespaces by their labels.
+func SelectsNamespaces(pods []*corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool {
+			s := t.NamespaceSelector
+			return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
+		})
+	})
+}
+
+// SelectsOtherNamespaces says whether a rule of one of the pods speaks of pods of other namespaces than its own.
+func SelectsOtherNamespaces(pods []*corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
+	})
+}
+
+// HasRules says whether a pod has any rule about other pods, by which it may keep them off.
+func HasRules(p *corev1.Pod) bool {
+	return anyTerm(p, func(*corev1.PodAffinityTerm) bool { return true })
+}
+
+func anyTerm(p *corev1.Pod, is func(*corev1.PodAffinityTerm) bool) bool {
+	affinity, anti, preferred, preferredAnti := termsOf(p)
+	for _, list := range [][]corev1.PodAffinityTerm{affinity, anti} {
+		for i := range list {
+			if is(&list[i]) {
+				return true
+			}
+		}
+	}
+	for _, list := range [][]corev1.WeightedPodAffinityTerm{preferred, preferredAnti} {
+		for i := range list {
+			if is(&list[i].PodAffinityTerm) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func termsOf(p *corev1.Pod) (affinity, anti []corev1.PodAffinityTerm, preferred, preferredAnti []corev1.WeightedPodAffinityTerm) {
+	a := p.Spec.Affinity
+	if a == nil {
+		return nil, nil, nil, nil
+	}
+	if a.PodAffinity != nil {
+		affinity, preferred = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	}
+	if a.PodAntiAffinity != nil {
+		anti, preferredAnti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	}
+	return affinity, anti, preferred, preferredAnti
+}
+
+// domain is a part of the cluster: the nodes with this label.
+type domain struct{ key, value string }
+
+// term is a rule between pods, made ready for many questions.
+type term struct {
+	selector, namespaceSelector labels.Selector
+	namespaces                  []string
+	key                         string
+}
+
+// compile makes a term of owner ready. matchLabelKeys and mismatchLabelKeys are in the selector already: the API server puts them there.
+func compile(owner *corev1.Pod, t *corev1.PodAffinityTerm) term {
+	c := term{selector: selectorOf(t.LabelSelector), namespaceSelector: selectorOf(t.NamespaceSelector), namespaces: t.Namespaces, key: t.TopologyKey}
+	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
+		c.namespaces = []string{owner.Namespace}
+	}
+	return c
+}
+
+func compileAll(owner *corev1.Pod, terms []corev1.PodAffinityTerm) []term {
+	compiled := make([]term, 0, len(terms))
+	for i := range terms {
+		compiled = append(compiled, compile(owner, &terms[i]))
+	}
+	return compiled
+}
+
+// selectorOf selects nothing if there is no selector, or one that the API server would have refused.
+func selectorOf(s *metav1.LabelSelector) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+func (t term) matches(pod *corev1.Pod, namespaces map[string]labels.Set) bool {
+	there := false
+	for _, n := range t.namespaces {
+		there = there || n == pod.Namespace
+	}
+	return (there || t.namespaceSelector.Matches(namespaces[pod.Namespace])) && t.selector.Matches(labels.Set(pod.Labels))
+}
+
+func matchesAll(terms []term, pod *corev1.Pod, namespaces map[string]labels.Set) bool {
+	for _, t := range terms {
+		if !t.matches(pod, namespaces) {
+			return false
+		}
+	}
+	return len(terms) > 0
+}
+
+// user is a pod that uses the volume, with what it finds in each domain.
+type user struct {
+	pod            *corev1.Pod
+	affinity, anti []term
+	// attracted counts, by the domains of the affinity terms, the pods that match all of them.
+	attracted map[domain]int
+	// repelled holds the domains of pods that the user's anti-affinity names, and of pods whose anti-affinity names the user.
+	repelled map[domain]bool
+	// liking is the sum of the preferences, of the user for the pods there and of the pods there for the user.
+	liking map[domain]int64
+	spread []spread
+}
+
+// surroundings are the pods of the volume among those of the cluster, with one count for each domain. The work to make
+// them grows with the pods and with the nodes of the cluster, and not with their product.
+type surroundings struct {
+	users      []*user
+	namespaces map[string]labels.Set
+}
+
+// look makes the surroundings. All pods of the volume leave their nodes together, so that none of them is found there.
+func look(in Input) *surroundings {
+	s := &surroundings{namespaces: in.Cluster.Namespaces}
+	leaving := map[types.NamespacedName]bool{}
+	for _, p := range in.Pods {
+		leaving[nameOf(p.Pod)] = true
+		affinity, anti, _, _ := termsOf(p.Pod)
+		s.users = append(s.users, &user{
+			pod: p.Pod, affinity: compileAll(p.Pod, affinity), anti: compileAll(p.Pod, anti),
+			attracted: map[domain]int{}, repelled: map[domain]bool{}, liking: map[domain]int64{},
+		})
+	}
+	if len(s.users) == 0 {
+		return s
+	}
+	nodes := make(map[string]*corev1.Node, len(in.Cluster.Nodes))
+	for _, n := range in.Cluster.Nodes {
+		nodes[n.Name] = n
+	}
+	var others []*corev1.Pod
+	for _, p := range in.Cluster.Pods {
+		if node := nodes[p.Spec.NodeName]; node != nil && !leaving[nameOf(p)] {
+			others = append(others, p)
+			s.meet(p, node)
+		}
+	}
+	for _, u := range s.users {
+		u.spread = spreads(u.pod, others, in.Cluster.Nodes)
+	}
+	return s
+}
+
+func nameOf(p *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+// meet takes note of a pod on a node.
+func (s *surroundings) meet(other *corev1.Pod, node *corev1.Node) {
+	affinity, anti, preferred, preferredAnti := termsOf(other)
+	theirAffinity, theirAnti := compileAll(other, affinity), compileAll(other, anti)
+	for _, u := range s.users {
+		if matchesAll(u.affinity, other, s.namespaces) {
+			for _, t := range u.affinity {
+				if d, ok := domainOf(node, t.key); ok {
+					u.attracted[d]++
+				}
+			}
+		}
+		for _, t := range u.anti {
+			if d, ok := domainOf(node, t.key); ok && t.matches(other, s.namespaces) {
+				u.repelled[d] = true
+			}
+		}
+		for _, t := range theirAnti {
+			if d, ok := domainOf(node, t.key); ok && t.matches(u.pod, s.namespaces) {
+				u.repelled[d] = true
+			}
+		}
+		for _, t := range theirAffinity { // as the scheduler has it: what they require counts as a preference of weight 1
+			if d, ok := domainOf(node, t.key); ok && t.matches(u.pod, s.namespaces) {
+				u.liking[d]++
+			}
+		}
+		_, _, mine, mineAnti := termsOf(u.pod)
+		s.like(u, node, mine, u.pod, other, 1)
+		s.like(u, node, mineAnti, u.pod, other, -1)
+		s.like(u, node, preferred, other, u.pod, 1)
+		s.like(u, node, preferredAnti, other, u.pod, -1)
+	}
+}
+
+// like adds to what is preferred in the domains of a node: the weights of owner's terms that match target.
+func (s *surroundings) like(u *user, node *corev1.Node, terms []corev1.WeightedPodAffinityTerm, owner, target *corev1.Pod, sign int64) {
+	for i := range terms {
+		t := compile(owner, &terms[i].PodAffinityTerm)
+		if d, ok := domainOf(node, t.key); ok && t.matches(target, s.namespaces) {
+			u.liking[d] += sign * int64(terms[i].Weight)
+		}
+	}
+}
+
+func domainOf(node *corev1.Node, key string) (domain, bool) {
+	value, ok := node.Labels[key]
+	return domain{key, value}, ok
+}
+
+// forbids says why the pods of the volume, once they have left, could not run on a node because of other pods, or "".
+func (s *surroundings) forbids(node *corev1.Node) string {
+	for _, u := range s.users {
+		for d := range u.repelled {
+			if node.Labels[d.key] == d.value && hasLabel(node, d.key) {
+				return "pod " + u.pod.Name + " and one that runs there keep apart"
+			}
+		}
+		for i := range u.spread {
+			if !u.spread[i].allows(node) {
+				return "pod " + u.pod.Name + " would not be spread evenly"
+			}
+		}
+	}
+	if u := s.lonely(node); u != nil {
+		return "pod " + u.pod.Name + " wants to be near pods that are not there"
+	}
+	return ""
+}
+
+func hasLabel(node *corev1.Node, key string) bool {
+	_, ok := node.Labels[key]
+	return ok
+}
+
+// lonely returns a pod whose required affinity a node does not satisfy, or nil. The pods of the volume come one after
+// the other, in whatever order is possible, and each that has come counts for the next.
+func (s *surroundings) lonely(node *corev1.Node) *user {
+	var come, waiting []*user
+	waiting = append(waiting, s.users...)
+	for len(waiting) > 0 {
+		var still []*user
+		for _, u := range waiting {
+			if s.accompanied(u, node, come) {
+				come = append(come, u)
+			} else {
+				still = append(still, u)
+			}
+		}
+		if len(still) == len(waiting) {
+			return still[0]
+		}
+		waiting = still
+	}
+	return nil
+}
+
+func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user) bool {
+	found := true
+	for _, t := range u.affinity {
+		d, ok := domainOf(node, t.key)
+		if !ok {
+			return false
+		}
+		found = found && u.attracted[d] > 0
+	}
+	if found {
+		return true
+	}
+	for _, c := range come {
+		if matchesAll(u.affinity, c.pod, s.namespaces) {
+			return true
+		}
+	}
+	// The first of a set of pods that want to be near each other may go anywhere.
+	return len(u.attracted) == 0 && matchesAll(u.affinity, u.pod, s.namespaces)
+}

@@ -1,0 +1,19 @@
+package placement
+
+// Reasons of the conditions, events and logs of a volume's replicas. Each is used for one thing.
+const (
+	ReasonReplicasAttached  = "ReplicasAttached"
+	ReasonReplicasMissing   = "ReplicasMissing"
+	ReasonReplicasNotWanted = "ReplicasNotWanted"
+	ReasonReplicaPlaced     = "ReplicaPlaced"
+	ReasonReplicaSurplus    = "ReplicaSurplus"
+	ReasonReplicaNodeLost   = "ReplicaNodeLost"
+	ReasonReplicaDrained    = "ReplicaDrained"
+	ReasonReplicaMisplaced  = "ReplicaMisplaced"
+	ReasonReplicaFailed     = "ReplicaFailed"
+	ReasonReplicasExpired   = "ReplicasExpired"
+	ReasonVolumeReleased    = "VolumeReleased"
+)
+
+// ConditionReplicasAttached is the condition type of AzVolume that speaks of its replicas.
+const ConditionReplicasAttached = "ReplicasAttached"

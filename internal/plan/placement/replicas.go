@@ -1,0 +1,353 @@
+package placement
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	// settleAfter is how long no replica is made after a release. A pod that moves claims the volume again within that time, and
+	// Azure attaches a shared disk to one VM after the other: the next primary must not stand behind a replica (law 8).
+	settleAfter = 10 * time.Second
+	// mostFailed is how many replicas of a volume that cannot be attached are kept, so that their nodes are avoided.
+	mostFailed = 4
+	// firstDetour and lastDetour bound how long it takes until a further node is tried, after several could not attach the disk.
+	firstDetour, lastDetour = 5 * time.Second, 5 * time.Minute
+	// recheckAfter is when to look again at a node that is ill: that it has been so for too long is no event.
+	recheckAfter = 30 * time.Second
+)
+
+// Step is the next step towards the wanted replicas.
+type Step struct {
+	// Decisions in the order in which they are to be carried out.
+	Decisions []Decision
+	// Short says that fewer replicas are there or on their way than there should be, and no place was found. Why says why each node takes none.
+	Short bool
+	Why   string
+	// ChangesIn is when the step changes though nothing happens; 0 for never.
+	ChangesIn time.Duration
+}
+
+// standing is where a volume stands with its replicas.
+type standing struct {
+	target Target
+	// useful ones count.
+	useful, failed []*apiv1.AzVolumeAttachment
+	// leaving ones stand on nodes that are lost or are being drained. They go when enough others are attached, or when another one needs their
+	// share; where no other node can take the replica they stay, because their node may come back first. Those on lost nodes come first.
+	leaving []Decision
+	// useless ones are to be deleted whatever comes in their place.
+	useless []Decision
+	// in is when a grace ends.
+	in time.Duration
+}
+
+// MissesReplicas says whether Replicas would look for a place. It may be asked with the nodes of the attachments alone.
+func MissesReplicas(in Input) bool {
+	s := stand(in)
+	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
+}
+
+// Next decides which replicas of a volume are to be deleted and made. It never touches a primary, the node of the
+// claim, or an attachment that is being deleted.
+func Next(in Input) Step {
+	s := stand(in)
+	step := Step{Decisions: s.useless, ChangesIn: sooner(s.target.ChangesIn, s.in)}
+	step.Decisions = append(step.Decisions, s.cut(in)...)
+	if s.target.Ceiling == 0 {
+		step.Decisions = append(step.Decisions, s.leaving...)
+		step.Decisions = append(step.Decisions, deleteAll(s.failed, s.target.Reason)...)
+		return step
+	}
+	if wait := settled(in); wait != 0 {
+		step.ChangesIn = sooner(step.ChangesIn, wait)
+		return step
+	}
+	if attached(s.useful) >= s.target.Floor {
+		step.Decisions = append(step.Decisions, s.leaving...)
+		step.Decisions = append(step.Decisions, deleteAll(s.failed, ReasonReplicaFailed)...)
+		return step
+	}
+	missing := s.target.Floor - len(s.useful)
+	if missing <= 0 || !canTakeMore(in) {
+		return step
+	}
+	if wait := detour(in, s); wait > 0 {
+		step.Short, step.ChangesIn = true, sooner(step.ChangesIn, wait)
+		step.Why = s.failures().String()
+		return step
+	}
+	decisions, made, excluded := s.place(in, missing)
+	step.Decisions = append(step.Decisions, decisions...)
+	if step.Short = made < missing; step.Short {
+		step.Why = excluded.String()
+	}
+	return step
+}
+
+// canTakeMore says whether the disk is there, and is not about to be detached from everywhere so that it can be changed.
+func canTakeMore(in Input) bool {
+	return in.Volume.Status.DiskURI != "" && !disk.ChangesAlone(in.Volume)
+}
+
+// settled returns 0 if no attach or detach of a primary is to come or under way; else how long to wait, or less than 0
+// for something that will be seen. A replica must not stand in its way (law 8).
+func settled(in Input) time.Duration {
+	claim := in.Volume.Status.Primary
+	switch {
+	case claim == nil:
+		return 0
+	case claim.State == apiv1.ClaimReleased:
+		if last := in.Volume.Status.LastReleasedTime; last != nil {
+			return max(settleAfter-in.Now.Sub(last.Time), 0)
+		}
+		return 0
+	case claim.State == apiv1.ClaimHeld && slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.NodeName == claim.NodeName && a.Status.State == apiv1.AttachmentAttached
+	}):
+		return 0
+	}
+	return -1
+}
+
+// stand sorts the replicas.
+func stand(in Input) standing {
+	s := standing{target: ReplicaTarget(in)}
+	nodes := map[string]*NodeView{}
+	for i := range in.Nodes {
+		nodes[in.Nodes[i].Node.Name] = &in.Nodes[i]
+	}
+	for _, a := range in.Attachments {
+		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
+			s.sort(in, a, nodes[a.Spec.NodeName])
+		}
+	}
+	return s
+}
+
+func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
+	because := func(reason string) Decision {
+		if s.target.Ceiling == 0 {
+			reason = s.target.Reason
+		}
+		return Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason}
+	}
+	failed := a.Status.State == apiv1.AttachmentFailed
+	switch {
+	case node == nil || node.Health == Lost && failed:
+		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
+	case !reachable(in, node) || slices.ContainsFunc(in.Pods, func(p PodView) bool { return !p.belongs(node.Node) }):
+		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
+	case node.Health == Lost:
+		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
+	case failed:
+		s.failed = append(s.failed, a)
+	default:
+		if node.Health == Doubtful {
+			// It may be back in a minute, after a reboot or a partition, and then nothing has to be done.
+			s.in = sooner(s.in, recheckAfter)
+		}
+		drained, wait := drained(in, node)
+		s.in = sooner(s.in, wait)
+		if drained {
+			s.leaving = append(s.leaving, because(ReasonReplicaDrained))
+		} else {
+			s.useful = append(s.useful, a)
+		}
+	}
+}
+
+// drained says whether a node has been kept from taking the volume's pods for so long that it is no planned move, which
+// cordons for seconds. wait is when that may be so; 0 for never. The time is that of the taint, which Kubernetes sets.
+func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
+	pods := in.Pods
+	if len(pods) == 0 {
+		pods = []PodView{{Pod: &corev1.Pod{}}}
+	}
+	for _, p := range pods {
+		for _, t := range untolerated(p.Pod, node.Node, leavingTaint) {
+			switch {
+			case t.TimeAdded != nil && in.Now.Sub(t.TimeAdded.Time) >= in.DrainGrace, autoscaled(&t):
+				return true, 0
+			case t.TimeAdded != nil:
+				wait = sooner(wait, in.DrainGrace-in.Now.Sub(t.TimeAdded.Time))
+			}
+		}
+	}
+	return false, wait
+}
+
+// leavingTaint passes the taints that somebody put on a node so that its pods go elsewhere. What Kubernetes puts there by itself when
+// a node is ill speaks of the node's health, which is judged elsewhere; only a cordon is one of these.
+func leavingTaint(t *corev1.Taint) bool {
+	return hard(t) && (t.Key == corev1.TaintNodeUnschedulable || !strings.Contains(t.Key, "kubernetes.io/"))
+}
+
+// autoscaled says that an autoscaler is about to remove the node; there is no grace for what will not come back.
+func autoscaled(t *corev1.Taint) bool {
+	return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted"
+}
+
+// cut deletes what is above the ceiling: first what is not attached yet, then what stands where pods cannot go now. While fewer
+// than wanted are attached nothing is cut: which of those that are on their way will arrive is not known.
+func (s *standing) cut(in Input) []Decision {
+	surplus := len(s.useful) - s.target.Ceiling
+	if surplus <= 0 || attached(s.useful) < s.target.Ceiling {
+		return nil
+	}
+	worth := func(a *apiv1.AzVolumeAttachment) int {
+		points := 0
+		if a.Status.State == apiv1.AttachmentAttached {
+			points += 4
+		}
+		for i := range in.Nodes {
+			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health == Healthy {
+				points += 2
+				if !n.Node.Spec.Unschedulable {
+					points++
+				}
+			}
+		}
+		return points
+	}
+	ordered := slices.Clone(s.useful)
+	slices.SortFunc(ordered, func(a, b *apiv1.AzVolumeAttachment) int {
+		if d := worth(a) - worth(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	reason := ReasonReplicaSurplus
+	if s.target.Ceiling == 0 {
+		reason = s.target.Reason
+	}
+	return deleteAll(ordered[:surplus], reason)
+}
+
+func attached(all []*apiv1.AzVolumeAttachment) int {
+	n := 0
+	for _, a := range all {
+		if a.Status.State == apiv1.AttachmentAttached {
+			n++
+		}
+	}
+	return n
+}
+
+func deleteAll(attachments []*apiv1.AzVolumeAttachment, reason string) []Decision {
+	decisions := make([]Decision, 0, len(attachments))
+	for _, a := range attachments {
+		decisions = append(decisions, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason})
+	}
+	return decisions
+}
+
+// detour returns how long it is until a further node is tried. After one failure another is tried at once; then the failure may
+// lie with the disk, and the wait doubles with each node. The objects of those that failed are the memory of it: they stay until enough others are
+// attached, are tried again by themselves, and their nodes are avoided meanwhile.
+func detour(in Input, s standing) time.Duration {
+	if len(s.failed) < 2 {
+		return 0
+	}
+	// Each is tried again by itself, so it is from the making of the youngest that the time runs.
+	youngest := time.Time{}
+	for _, a := range s.failed {
+		if a.CreationTimestamp.After(youngest) {
+			youngest = a.CreationTimestamp.Time
+		}
+	}
+	wait := lastDetour
+	if len(s.failed) < mostFailed {
+		wait = firstDetour << (len(s.failed) - 2)
+	}
+	return max(min(wait-in.Now.Sub(youngest), wait), 0)
+}
+
+// place chooses nodes for what is missing and makes replicas there as far as shares allow. Where none is left, what is leaving
+// gives up its share, and the replica is made when that is gone.
+func (s *standing) place(in Input, missing int) (decisions []Decision, made int, excluded exclusions) {
+	taken, shares, going := map[string]bool{}, int(in.Volume.Spec.Disk.MaxShares), 0
+	for _, a := range in.Attachments {
+		taken[a.Spec.NodeName] = true
+		if a.Status.State != apiv1.AttachmentFailed {
+			shares--
+		}
+		if a.DeletionTimestamp != nil {
+			going++
+		}
+	}
+	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.ClaimReleased && !taken[claim.NodeName] {
+		taken[claim.NodeName] = true // its attachment is about to come
+		shares--
+	}
+	zones := map[string]int{}
+	for i := range in.Nodes {
+		if n := &in.Nodes[i]; s.occupies(in, n.Node.Name) {
+			zones[n.Zone]++
+		}
+	}
+	found, excluded := candidates(in, taken)
+	maps.Copy(excluded, s.failures())
+	chosen := pick(found, missing, zones, zoneRedundant(in.Volume.Spec.Disk.SKUName))
+	made = min(len(chosen), max(shares, 0))
+	for _, c := range chosen[made:] {
+		excluded.add("the disk has no free share", c.Node.Name)
+	}
+	for _, c := range chosen[:made] {
+		decisions = append(decisions, Decision{Verb: Create, Node: c.Node.Name, Reason: ReasonReplicaPlaced})
+	}
+	if made > 0 && len(s.failed) >= mostFailed {
+		// The one that was avoided longest has had its time.
+		oldest := slices.MinFunc(s.failed, func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, ReasonReplicaFailed)...)
+	}
+	without := len(chosen) - made - going
+	if shares <= 0 {
+		without += min(s.withoutRoom(), missing-len(chosen))
+	}
+	if without > 0 {
+		decisions = append(decisions, s.leaving[:min(without, len(s.leaving))]...)
+	}
+	return decisions, made, excluded
+}
+
+// withoutRoom counts the replicas that failed for want of room. Each is tried again by itself, but cannot be attached before the disk has a free share.
+func (s *standing) withoutRoom() int {
+	n := 0
+	for _, a := range s.failed {
+		if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
+			n++
+		}
+	}
+	return n
+}
+
+// failures are the nodes to which the disk could not be attached.
+func (s *standing) failures() exclusions {
+	excluded := exclusions{}
+	for _, a := range s.failed {
+		excluded.add("the disk could not be attached there", a.Spec.NodeName)
+	}
+	return excluded
+}
+
+func (s *standing) occupies(in Input, node string) bool {
+	return ownership.OwnedBy(in.Volume, node) || slices.ContainsFunc(s.useful, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
+}
+
+// sooner returns the shorter of two waits, of which those that are not above 0 are none.
+func sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b <= 0 {
+		return max(a, b, 0)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,87 @@
+package placement
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+)
+
+// Input is what the placement of a volume's replicas follows from.
+type Input struct {
+	Now    time.Time
+	Volume *apiv1.AzVolume
+	// PersistentVolume of the volume, nil if there is none.
+	PersistentVolume *corev1.PersistentVolume
+	// Attachments of the volume, all of them.
+	Attachments []*apiv1.AzVolumeAttachment
+	// Nodes of the cluster that run the node plug-in. Unless MissesReplicas, those of the attachments are enough.
+	Nodes []NodeView
+	// Pods that use the volume.
+	Pods []PodView
+	// Cluster is looked at only if MissesReplicas, and there are Pods.
+	Cluster Cluster
+	// ReservedSlots of each node are left to primaries.
+	ReservedSlots int32
+	// CleanUpAfter is how long after its release a volume keeps its replicas.
+	CleanUpAfter time.Duration
+	// DrainGrace is how long a node may be cordoned before its replicas are replaced.
+	DrainGrace time.Duration
+}
+
+// Verb is what is to be done with a replica.
+type Verb string
+
+// The verbs.
+const (
+	// Create makes a replica on the node.
+	Create Verb = "Create"
+	// Delete deletes the attachment of the node.
+	Delete Verb = "Delete"
+)
+
+// Decision is one step towards the wanted replicas.
+type Decision struct {
+	Verb Verb
+	Node string
+	// Attachment to delete.
+	Attachment *apiv1.AzVolumeAttachment
+	Reason     string
+}
+
+// Target is the number of replicas that a volume should have.
+type Target struct {
+	// Floor is made up when there are fewer, Ceiling is cut when there are more.
+	Floor, Ceiling int
+	// ChangesIn is when the target changes by itself; 0 for never.
+	ChangesIn time.Duration
+	Reason    string
+}
+
+// ReplicaTarget decides how many replicas a volume should have now. While it has a primary: as many as asked
+// for. After its release: one more may stay, because one of them will be the next primary, until the
+// clean-up is due or the PersistentVolume is released; then none.
+func ReplicaTarget(in Input) Target {
+	wanted := int(in.Volume.Spec.MaxMountReplicaCount)
+	claim := in.Volume.Status.Primary
+	switch {
+	case in.Volume.DeletionTimestamp != nil:
+		return Target{Reason: disk.ReasonDeleting}
+	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
+		return Target{Reason: ReasonReplicasNotWanted}
+	case claim != nil && claim.State != apiv1.ClaimReleased:
+		return Target{Floor: wanted, Ceiling: wanted, Reason: ReasonReplicasMissing}
+	case in.PersistentVolume != nil && in.PersistentVolume.Status.Phase == corev1.VolumeReleased:
+		return Target{Reason: ReasonVolumeReleased}
+	case in.Volume.Status.LastReleasedTime == nil:
+		// Never had a primary, so there is nothing to keep for.
+		return Target{Reason: ReasonReplicasNotWanted}
+	}
+	left := in.Volume.Status.LastReleasedTime.Add(in.CleanUpAfter).Sub(in.Now)
+	if left <= 0 {
+		return Target{Reason: ReasonReplicasExpired}
+	}
+	return Target{Floor: wanted, Ceiling: wanted + 1, ChangesIn: left, Reason: ReasonReplicasMissing}
+}
