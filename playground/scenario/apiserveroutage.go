@@ -34,10 +34,8 @@ func apiServerOutage(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range workloads {
-		if err := e.awaitRecords(ctx, w, quietWrites); err != nil {
-			return err
-		}
+	if err := e.awaitRecords(ctx, quietWrites, workloads...); err != nil {
+		return err
 	}
 	before, err := e.steadyOf(workloads, volumes)
 	if err != nil {
@@ -85,19 +83,9 @@ func (e *Environment) haltAPIServer(ctx context.Context) (time.Time, error) {
 
 // awaitAnswer blocks until the API server answers again.
 func (e *Environment) awaitAnswer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
-	defer cancel()
-	for {
-		err := e.kube.CoreV1().RESTClient().Get().AbsPath("/readyz").Timeout(time.Second).Do(ctx).Error()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until the API server answers: %w", errors.Join(err, ctx.Err()))
-		case <-e.Clock.After(100 * time.Millisecond):
-		}
-	}
+	return e.poll(ctx, setUpTimeout, 100*time.Millisecond, "the API server answers", func(ctx context.Context) error {
+		return e.kube.CoreV1().RESTClient().Get().AbsPath("/readyz").Timeout(time.Second).Do(ctx).Error()
+	})
 }
 
 // moveAfterOutage shows that the driver does its work again, and judges the records.
@@ -109,30 +97,14 @@ func (e *Environment) moveAfterOutage(ctx context.Context, workloads []Workload,
 	}
 	e.metric("move_afterwards_seconds", milli(m.Took()))
 	e.check("a pod can be moved afterwards, to the node with the replica", m.OntoReplica, "%s to %s in %s", m.From, m.To, timeline.Round(m.Took()))
-	if err := e.judgeAll(ctx, workloads); err != nil {
+	if err := e.judgeAll(ctx, workloads...); err != nil {
 		return err
 	}
-	found, err := e.gather(ctx, e.Report.Started)
-	if err != nil {
+	if _, err := e.addEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
-	e.events.Add(found.events(volumes...)...)
 	e.Report.Figures = []timeline.Figure{e.wholeFigure("The outage and a move afterwards", began, m.Running)}
-	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("The API server did not answer for %s. Decisions and proofs that took a volume from its node: %v; changes at Azure: %v. Of %v acknowledged records %v are lost. A pod was moved afterwards in %s.",
-		timeline.Round(outage), metric("fences"), metric("azure_writes"), metric("acknowledged_records"), metric("lost_records"), timeline.Round(m.Took()))
+	e.Report.Summary = fmt.Sprintf("The API server did not answer for %s. %s %s A pod was moved afterwards in %s.",
+		timeline.Round(outage), e.fences(), e.recordsLost(), timeline.Round(m.Took()))
 	return nil
-}
-
-// wholeFigure draws everything that happened between those times, without a node in
-// particular.
-func (e *Environment) wholeFigure(title string, from, to time.Time) timeline.Figure {
-	lanes := []timeline.LaneTitle{{Lane: timeline.Kubernetes, Title: "Kubernetes"}, {Lane: timeline.Controller, Title: "Driver controller"}}
-	for _, node := range e.view.nodes("") {
-		lanes = append(lanes, timeline.LaneTitle{Lane: timeline.Node(node), Title: node})
-	}
-	lanes = append(lanes, timeline.LaneTitle{Lane: timeline.Azure, Title: "Azure", Note: "writes only"})
-	return timeline.Figure{
-		Title: title, Start: from, End: to.Add(to.Sub(from) / 25), Headline: true, Lanes: lanes, Events: e.events.Between(from, to),
-	}
 }

@@ -56,7 +56,6 @@ func azureBrownout(ctx context.Context, e *Environment) error {
 	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
 		return err
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	calls, err := e.azure.since(ctx, began)
 	if err != nil {
 		return err

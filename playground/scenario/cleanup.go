@@ -41,7 +41,7 @@ func cleanUp(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return err
 	}
-	if err := e.awaitRecords(ctx, w, quietWrites); err != nil {
+	if err := e.awaitRecords(ctx, quietWrites, w); err != nil {
 		return err
 	}
 	v := volumes[0]
@@ -56,20 +56,18 @@ func cleanUp(ctx context.Context, e *Environment) error {
 		return err
 	}
 	e.check("the volume gets its replica again", true, "after its pod was started again")
-	if err := e.judgeAll(ctx, []Workload{w}); err != nil {
+	if err := e.judgeAll(ctx, w); err != nil {
 		return err
 	}
 	if err := e.measureAtOnce(ctx, w, v); err != nil {
 		return err
 	}
-	found, err := e.gather(ctx, e.Report.Started)
-	if err != nil {
+	if _, err := e.addEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
-	e.events.Add(found.events(v)...)
 	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("With a clean-up delay of %s the replicas of a released volume were detached %v s after the release, though the controller's leader went away meanwhile; and %v s after their PersistentVolume was released. Of %v acknowledged records %v are lost.",
-		timeline.Round(cleanUpDelay), metric("clean_up_after_seconds"), metric("clean_up_after_pv_release_seconds"), metric("acknowledged_records"), metric("lost_records"))
+	e.Report.Summary = fmt.Sprintf("With a clean-up delay of %s the replicas of a released volume were detached %v s after the release, though the controller's leader went away meanwhile; and %v s after their PersistentVolume was released. %s",
+		timeline.Round(cleanUpDelay), metric("clean_up_after_seconds"), metric("clean_up_after_pv_release_seconds"), e.recordsLost())
 	return nil
 }
 

@@ -78,9 +78,6 @@ func controllerCrash(ctx context.Context, e *Environment) error {
 			return err
 		}
 		seats[i].volume = volumes[0]
-		if err := e.awaitRecords(ctx, seats[i].workload, quietWrites); err != nil {
-			return err
-		}
 	}
 	points, err := e.learnPoints(ctx, c, &seats[0])
 	if err != nil {
@@ -179,7 +176,7 @@ func (e *Environment) learnPoints(ctx context.Context, c *controllers, s *seat) 
 		}
 	}
 	e.Progress("a failover without a crash, to learn which points it passes")
-	f, err := e.lossOf(s.workload, s.volume)
+	f, err := e.lossOf(ctx, s.workload, s.volume)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +238,7 @@ func (e *Environment) crashAt(ctx context.Context, c *controllers, s *seat, poin
 	if err != nil {
 		return r, err
 	}
-	if r.Failover, err = e.lossOf(s.workload, s.volume); err != nil {
+	if r.Failover, err = e.lossOf(ctx, s.workload, s.volume); err != nil {
 		return r, err
 	}
 	leader, err := c.pods.Get(leads)
@@ -344,14 +341,12 @@ func (e *Environment) endCrashes(ctx context.Context, seats []seat, rounds []cra
 		}
 		workloads = append(workloads, seats[i].workload)
 	}
-	if err := e.judgeAll(ctx, workloads); err != nil {
+	if err := e.judgeAll(ctx, workloads...); err != nil {
 		return err
 	}
-	found, err := e.gather(ctx, e.Report.Started)
-	if err != nil {
+	if _, err := e.addEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
-	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
 	if len(rounds) > 0 {
 		slowest := slices.MaxFunc(rounds, func(a, b crashRound) int { return int(a.after() - b.after()) })
 		e.Report.Figures = append(e.Report.Figures, slowest.figure("The slowest: killed at "+slowest.Point, e.during(slowest.Failover)))
@@ -360,8 +355,7 @@ func (e *Environment) endCrashes(ctx context.Context, seats []seat, rounds []cra
 		"A point is one line of the controller's code, in a build with the tag crashpoints. The process that leads, and whose sidecar asks it to attach, dies there as by SIGKILL.",
 		"With VolumeAttachments a kubelet mounts a new volume only after its own next report of the volumes that it uses, every ten seconds. How long it waits for that is luck and nobody else's doing; it is in every number here but the ones that say so, and counts where a bound is checked.",
 	}
-	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("The controller's leader was killed at %d points of a failover, once each. The pod ran again at most %v s after the next leader had its lease. Of %v acknowledged records %v are lost.",
-		len(rounds), metric("after_new_leader_seconds_slowest"), metric("acknowledged_records"), metric("lost_records"))
+	e.Report.Summary = fmt.Sprintf("The controller's leader was killed at %d points of a failover, once each. The pod ran again at most %v s after the next leader had its lease. %s",
+		len(rounds), e.Report.Metrics["after_new_leader_seconds_slowest"], e.recordsLost())
 	return nil
 }

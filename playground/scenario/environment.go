@@ -162,7 +162,33 @@ func (e *Environment) explain(ctx context.Context) error {
 	}
 	// What cannot be gathered is missing in the timeline; the reason why the scenario
 	// broke off matters more.
-	found, _ := e.gather(ctx, e.Report.Started)
-	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	_, _ = e.addEvidence(ctx, e.Report.Started)
 	return errors.Join(reasons...)
+}
+
+// awaitTime blocks until that time.
+func (e *Environment) awaitTime(ctx context.Context, at time.Time) error {
+	select {
+	case <-e.Clock.After(at.Sub(e.Clock.Now())):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// poll tries again and again, after that pause, until it succeeds. It is for what no watch shows.
+func (e *Environment) poll(ctx context.Context, limit, pause time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-e.Clock.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w", what, errors.Join(err, ctx.Err()))
+		}
+	}
 }

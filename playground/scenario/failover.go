@@ -29,8 +29,11 @@ const (
 	watchSkew = 250 * time.Millisecond
 )
 
-// lossOf describes the workload as it is before its node is lost.
-func (e *Environment) lossOf(w Workload, v volume) (Failover, error) {
+// lossOf blocks until there are records to lose, and describes the workload as it is before its node is lost.
+func (e *Environment) lossOf(ctx context.Context, w Workload, v volume) (Failover, error) {
+	if err := e.awaitRecords(ctx, quietWrites, w); err != nil {
+		return Failover{}, err
+	}
 	pod := e.view.pod(w.pod())
 	if pod == nil || !isRunning(pod) {
 		return Failover{}, fmt.Errorf("pod %s does not run", w.pod())
@@ -68,6 +71,7 @@ func (e *Environment) awaitFailover(ctx context.Context, f *Failover, limit time
 	f.LastWrite, f.FirstWrite = aroundStart(testimony.Acks, string(f.New))
 	calls, err := e.driverCalls(ctx, f.Fault)
 	f.Steps = readSteps(*f, e.view.observer.marks(), calls)
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	return err
 }
 
@@ -105,6 +109,7 @@ func (e *Environment) awaitAnywhere(ctx context.Context, f *Failover, limit time
 		// Running all the time.
 		f.Running = f.FirstWrite
 	}
+	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	return err
 }
 
@@ -242,11 +247,9 @@ func (e *Environment) bound(name string, took time.Duration, limit float64) {
 // drawFailover adds the picture of the failover, from the fault until the new pod
 // writes, and what Azure and the driver did to the timeline.
 func (e *Environment) drawFailover(ctx context.Context, f Failover, title string) error {
-	found, err := e.gather(ctx, e.Report.Started)
-	if err != nil {
+	if _, err := e.addEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
-	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
 	e.events.Add(Move{Workload: f.Workload, From: f.From, To: f.To, LastWrite: f.LastWrite, FirstWrite: f.FirstWrite}.writes()...)
 	e.Report.Figures = append(e.Report.Figures, f.figure(title, e.during(f)))
 	return nil
@@ -272,21 +275,11 @@ func (f Failover) figure(title string, events []timeline.Event) timeline.Figure 
 		Title:   fmt.Sprintf("%s: %s", title, timeline.Round(f.Took())),
 		Caption: fmt.Sprintf("%s is lost; the pod runs again on %s. %s", f.From, f.To, f.story()),
 		Start:   f.Fault, End: f.end().Add(f.Took() / 25), Headline: true,
-		Lanes: []timeline.LaneTitle{
-			{Lane: timeline.Kubernetes, Title: "Kubernetes"},
-			{Lane: timeline.Controller, Title: "Driver controller"},
-			{Lane: timeline.Node(f.From), Title: f.From, Note: "the node is lost"},
-			{Lane: timeline.Node(f.To), Title: f.To, Note: "the pod arrives"},
-			{Lane: timeline.Azure, Title: "Azure", Note: "writes only"},
-		},
-		Events: events,
+		Lanes:  lanes(nodeLane(f.From, "the node is lost"), nodeLane(f.To, "the pod arrives")),
+		Events: events, Gap: writePause(f.LastWrite, f.FirstWrite),
 	}
 	if f.To == f.From {
 		figure.Lanes = slices.Delete(figure.Lanes, 3, 4)
-	}
-	if !f.LastWrite.IsZero() {
-		figure.Gap = &timeline.Span{Start: f.LastWrite, End: f.FirstWrite,
-			Label: "nobody could write for " + timeline.Round(between(f.LastWrite, f.FirstWrite))}
 	}
 	return figure
 }

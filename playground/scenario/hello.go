@@ -19,23 +19,21 @@ func hello(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return err
 	}
-	if err := e.awaitRecords(ctx, w, helloRecords); err != nil {
+	if err := e.awaitRecords(ctx, helloRecords, w); err != nil {
 		return err
 	}
 	moves, err := e.moveTimes(ctx, w, volumes[0], 1)
 	if err != nil {
 		return err
 	}
-	judged, err := e.judgeHistory(ctx, w)
-	if err != nil {
+	if err := e.judgeAll(ctx, w); err != nil {
 		return err
 	}
-	found, err := e.gather(ctx, e.Report.Started)
+	found, err := e.addEvidence(ctx, e.Report.Started)
 	if err != nil {
 		return err
 	}
 	series, m := measure(moves, found), moves[0]
-	e.events.Add(found.events(volumes...)...)
 	e.events.Add(m.writes()...)
 	e.metric("move_seconds", series.Seconds[0])
 	e.metric("driver_share_seconds", series.DriverSeconds[0])
@@ -43,9 +41,8 @@ func hello(ctx context.Context, e *Environment) error {
 	e.metric("azure_writes", series.totalAzureWrites())
 	e.check("the pod goes to the node with the replica", m.OntoReplica, "%s to %s", m.From, m.To)
 	e.check("nothing is written to Azure during the move", series.totalAzureWrites() == 0, "%d writes", series.totalAzureWrites())
-	e.recordHistory(judged)
 	e.Report.Figures = []timeline.Figure{m.figure("The move", e.eventsOf(m), true)}
-	e.Report.Summary = fmt.Sprintf("A pod that writes to a disk with a replica was moved from %s to %s in %s. Of %d acknowledged records %d are lost.",
-		m.From, m.To, timeline.Round(m.Took()), judged.Acknowledged, len(judged.Lost))
+	e.Report.Summary = fmt.Sprintf("A pod that writes to a disk with a replica was moved from %s to %s in %s. %s",
+		m.From, m.To, timeline.Round(m.Took()), e.recordsLost())
 	return nil
 }

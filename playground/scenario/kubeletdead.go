@@ -49,19 +49,14 @@ func kubeletDead(ctx context.Context, e *Environment) error {
 	if err := e.awaitFailover(ctx, &f, timeout); err != nil {
 		return err
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	e.recordFailover(f, proofDetached)
 	e.bound("after its deletion the pod runs elsewhere in", f.Took(), most)
-	if err := e.awaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
+	if err := e.endCutOff(ctx, f, func(context.Context) (time.Time, error) { return e.reviveKubelet(f, resume) }); err != nil {
 		return err
 	}
-	// Before the kubelet goes on: it deletes its pod's log then.
-	outcomes, err := e.diary(ctx, f)
-	if err != nil {
-		return err
-	}
-	e.recordOldWriter(f, outcomes)
-	return e.reviveKubelet(ctx, f, resume)
+	e.Report.Summary = fmt.Sprintf("The kubelet of %s was halted, and its pod deleted by force. The pod ran again on %s %s later, after Azure had detached the disk (proof: %s). %s",
+		f.From, f.To, timeline.Round(f.Took()), f.ProofKind, e.recordsLost())
+	return nil
 }
 
 func repairKubelet(node string) string { return "let the kubelet of " + node + " go on" }
@@ -110,22 +105,13 @@ func (e *Environment) deleteByForce(ctx context.Context, f Failover) (time.Time,
 	return at, nil
 }
 
-// reviveKubelet lets the kubelet go on, waits until the node has let go of the volume by itself and is used again, and judges the records.
-func (e *Environment) reviveKubelet(ctx context.Context, f Failover, resume func() error) error {
-	e.Progress("letting the kubelet of %s go on", f.From)
-	on := e.say(timeline.Node(f.From), f.From, "the kubelet goes on", "it finds that its pod is gone")
+// reviveKubelet lets the kubelet continue, and returns when that began.
+func (e *Environment) reviveKubelet(f Failover, resume func() error) (time.Time, error) {
+	e.Progress("letting the kubelet of %s continue", f.From)
+	on := e.say(timeline.Node(f.From), f.From, "the kubelet continues", "it finds that its pod is gone")
 	if err := resume(); err != nil {
-		return fmt.Errorf("let the kubelet of %s go on: %w", f.From, err)
+		return on, fmt.Errorf("let the kubelet of %s continue: %w", f.From, err)
 	}
 	e.mended(repairKubelet(f.From))
-	if err := e.cleanedUp(ctx, f, on); err != nil {
-		return err
-	}
-	if err := e.endLoss(ctx, f); err != nil {
-		return err
-	}
-	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("The kubelet of %s was halted, and its pod deleted by force. The pod ran again on %s %s later, after Azure had detached the disk (proof: %s). Of %v acknowledged records %v are lost.",
-		f.From, f.To, timeline.Round(f.Took()), f.ProofKind, metric("acknowledged_records"), metric("lost_records"))
-	return nil
+	return on, nil
 }

@@ -23,21 +23,12 @@ type leader struct{ Pod, Node string }
 
 // leader returns the leading controller, and waits for one if there is none.
 func (e *Environment) leader(ctx context.Context) (leader, error) {
-	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
-	defer cancel()
-	ticker := e.Clock.NewTicker(leaderCheck)
-	defer ticker.Stop()
-	for {
-		leads, err := e.leaderNow(ctx)
-		if err == nil {
-			return leads, nil
-		}
-		select {
-		case <-ticker.C():
-		case <-ctx.Done():
-			return leader{}, err
-		}
-	}
+	var leads leader
+	err := e.poll(ctx, setUpTimeout, leaderCheck, "a controller leads", func(ctx context.Context) (err error) {
+		leads, err = e.leaderNow(ctx)
+		return err
+	})
+	return leads, err
 }
 
 // leaderNow returns the leading controller. It fails while there is none, or while the
@@ -103,6 +94,14 @@ func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]v
 // createOn is createAvoiding for every node but one.
 func (e *Environment) createOn(ctx context.Context, node string, workloads ...Workload) error {
 	return e.createAvoiding(ctx, slices.DeleteFunc(e.view.nodes(""), func(name string) bool { return name == node }), workloads...)
+}
+
+// startOn is start, with all pods on that node.
+func (e *Environment) startOn(ctx context.Context, node string, workloads ...Workload) ([]volume, error) {
+	if err := e.createOn(ctx, node, workloads...); err != nil {
+		return nil, err
+	}
+	return e.awaitAllReady(ctx, workloads...)
 }
 
 // createAvoiding makes the workloads while nodes are cordoned, and returns when their pods have been scheduled and the nodes are free again.

@@ -44,17 +44,11 @@ func (e *Environment) beginLeaderLoss(ctx context.Context, w Workload) (Failover
 		return Failover{}, fmt.Errorf("all controllers run on %q: another node needs one that can take the lead", nodes)
 	}
 	e.Progress("making a pod on %s, where the controller's leader runs, that writes to a disk with a replica", leads.Node)
-	if err := e.createOn(ctx, leads.Node, w); err != nil {
-		return Failover{}, err
-	}
-	volumes, err := e.awaitAllReady(ctx, w)
+	volumes, err := e.startOn(ctx, leads.Node, w)
 	if err != nil {
 		return Failover{}, err
 	}
-	if err := e.awaitRecords(ctx, w, quietWrites); err != nil {
-		return Failover{}, err
-	}
-	return e.lossOf(w, volumes[0])
+	return e.lossOf(ctx, w, volumes[0])
 }
 
 // checkNextLeader checks that another controller leads, and measures how long after the fault it took the lease.

@@ -116,12 +116,7 @@ func (e *Environment) startOneOnEach(ctx context.Context, nodes []string) ([]Wor
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, w := range workloads {
-		if err := e.awaitRecords(ctx, w, quietWrites); err != nil {
-			return nil, nil, err
-		}
-	}
-	return workloads, volumes, nil
+	return workloads, volumes, e.awaitRecords(ctx, quietWrites, workloads...)
 }
 
 // awaitGuard blocks until the driver says of all of the nodes that it holds back.
@@ -192,13 +187,12 @@ func (e *Environment) endAlarm(ctx context.Context, workloads []Workload, volume
 			return err
 		}
 	}
-	if err := e.judgeAll(ctx, workloads); err != nil {
+	if err := e.judgeAll(ctx, workloads...); err != nil {
 		return err
 	}
 	e.Report.Figures = []timeline.Figure{e.wholeFigure("Many nodes fall silent at once", began, e.Clock.Now())}
-	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("%s lost their network at once for %s. Decisions and proofs that took a volume from its node: %v; changes at Azure: %v. Of %v acknowledged records %v are lost.",
-		strings.Join(cut, " and "), timeline.Round(cutOff), metric("fences"), metric("azure_writes"), metric("acknowledged_records"), metric("lost_records"))
+	e.Report.Summary = fmt.Sprintf("%s lost their network at once for %s. %s %s",
+		strings.Join(cut, " and "), timeline.Round(cutOff), e.fences(), e.recordsLost())
 	return nil
 }
 

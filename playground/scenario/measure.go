@@ -42,6 +42,14 @@ func (e *Environment) gather(ctx context.Context, since time.Time) (evidence, er
 	return evidence{calls, azure}, errors.Join(noCalls, noAzure)
 }
 
+// addEvidence adds what the driver and Azure did since then to the timeline, as far as it concerns the scenario's
+// volumes. It adds and returns what it could read, also with an error.
+func (e *Environment) addEvidence(ctx context.Context, since time.Time) (evidence, error) {
+	found, err := e.gather(ctx, since)
+	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	return found, err
+}
+
 // measure adds what the evidence tells to the moves, and makes the series.
 func measure(moves []Move, found evidence) Series {
 	s := Series{Moves: moves}
@@ -118,27 +126,58 @@ func (m Move) figure(title string, events []timeline.Event, headline bool) timel
 		caption = fmt.Sprintf("From %s to %s, which held a replica of the disk: attached, and not in use.", m.From, m.To)
 		note = "the pod arrives at a replica"
 	}
-	end := m.Running
-	if m.FirstWrite.After(end) {
-		end = m.FirstWrite
-	}
-	figure := timeline.Figure{
+	return timeline.Figure{
 		Title: fmt.Sprintf("%s: %s", title, timeline.Round(m.Took())), Caption: caption,
-		Start: m.Requested, End: end.Add(m.Took() / 25), Headline: headline,
-		Lanes: []timeline.LaneTitle{
-			{Lane: timeline.Kubernetes, Title: "Kubernetes"},
-			{Lane: timeline.Controller, Title: "Driver controller"},
-			{Lane: timeline.Node(m.From), Title: m.From, Note: "the pod leaves"},
-			{Lane: timeline.Node(m.To), Title: m.To, Note: note},
-			{Lane: timeline.Azure, Title: "Azure", Note: "writes only"},
-		},
-		Events: events,
+		Start: m.Requested, End: m.end().Add(m.Took() / 25), Headline: headline,
+		Lanes:  lanes(nodeLane(m.From, "the pod leaves"), nodeLane(m.To, note)),
+		Events: events, Gap: writePause(m.LastWrite, m.FirstWrite),
 	}
-	if !m.LastWrite.IsZero() {
-		figure.Gap = &timeline.Span{Start: m.LastWrite, End: m.FirstWrite,
-			Label: "nobody could write for " + timeline.Round(m.Pause())}
+}
+
+// eventsOf are the events during the move that concern its workload, its disk or its machines.
+func (e *Environment) eventsOf(m Move) []timeline.Event {
+	return slices.DeleteFunc(e.events.Between(m.Requested, m.end()), func(ev timeline.Event) bool {
+		return ev.Subject != m.Workload.Name && !m.involves(ev.Subject)
+	})
+}
+
+// end is when the pod runs and writes.
+func (m Move) end() time.Time {
+	if m.FirstWrite.After(m.Running) {
+		return m.FirstWrite
 	}
-	return figure
+	return m.Running
+}
+
+// lanes are the lanes of a figure, with those of the nodes in the middle.
+func lanes(nodes ...timeline.LaneTitle) []timeline.LaneTitle {
+	all := []timeline.LaneTitle{{Lane: timeline.Kubernetes, Title: "Kubernetes"}, {Lane: timeline.Controller, Title: "Driver controller"}}
+	all = append(all, nodes...)
+	return append(all, timeline.LaneTitle{Lane: timeline.Azure, Title: "Azure", Note: "writes only"})
+}
+
+func nodeLane(node, note string) timeline.LaneTitle {
+	return timeline.LaneTitle{Lane: timeline.Node(node), Title: node, Note: note}
+}
+
+// writePause is the time in which the workload could not write, nil if it is not known.
+func writePause(last, first time.Time) *timeline.Span {
+	if last.IsZero() {
+		return nil
+	}
+	return &timeline.Span{Start: last, End: first, Label: "no pod could write for " + timeline.Round(first.Sub(last))}
+}
+
+// wholeFigure draws everything that happened between those times, without a node in
+// particular.
+func (e *Environment) wholeFigure(title string, from, to time.Time) timeline.Figure {
+	var nodes []timeline.LaneTitle
+	for _, node := range e.view.nodes("") {
+		nodes = append(nodes, nodeLane(node, ""))
+	}
+	return timeline.Figure{
+		Title: title, Start: from, End: to.Add(to.Sub(from) / 25), Headline: true, Lanes: lanes(nodes...), Events: e.events.Between(from, to),
+	}
 }
 
 // judgeHistory has the workload's pod read its disk and compares that with what was
@@ -154,6 +193,26 @@ func (e *Environment) judgeHistory(ctx context.Context, w Workload) (history.Res
 		return history.Result{}, fmt.Errorf("the disk of %s could only be read through the page cache", w.Name)
 	}
 	return history.Check(testimony.Acks, testimony.Content), nil
+}
+
+// judgeAll has the pods read their disks, compares that with what was acknowledged, and records the result.
+func (e *Environment) judgeAll(ctx context.Context, workloads ...Workload) error {
+	e.Progress("reading the disks and comparing them with the acknowledged records")
+	var results []history.Result
+	for _, w := range workloads {
+		judged, err := e.judgeHistory(ctx, w)
+		if err != nil {
+			return err
+		}
+		results = append(results, judged)
+	}
+	e.recordHistory(results...)
+	return nil
+}
+
+// recordsLost is a sentence about the records that judgeAll compared.
+func (e *Environment) recordsLost() string {
+	return fmt.Sprintf("Of %v acknowledged records %v are lost.", e.Report.Metrics["acknowledged_records"], e.Report.Metrics["lost_records"])
 }
 
 // recordHistory makes metrics and checks of the judgements of all workloads.

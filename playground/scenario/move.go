@@ -121,13 +121,15 @@ func (e *Environment) awaitWriter(ctx context.Context, w Workload, writer string
 	return testimony, nil
 }
 
-// awaitRecords blocks until that many records of the workload have been acknowledged.
-func (e *Environment) awaitRecords(ctx context.Context, w Workload, count int) error {
+// awaitRecords blocks until that many records of each workload have been acknowledged.
+func (e *Environment) awaitRecords(ctx context.Context, count int, workloads ...Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
-	_, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool { return len(t.Acks) >= count })
-	if err != nil {
-		return fmt.Errorf("wait until %s has written %d records: %w", w.pod(), count, err)
+	for _, w := range workloads {
+		_, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool { return len(t.Acks) >= count })
+		if err != nil {
+			return fmt.Errorf("wait until %s has written %d records: %w", w.pod(), count, err)
+		}
 	}
 	return nil
 }

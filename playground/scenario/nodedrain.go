@@ -38,10 +38,7 @@ func nodeDrain(ctx context.Context, e *Environment) error {
 		})
 	}
 	e.Progress("making %d pods that write on %s, each to a disk with a replica", drainedVolumes, node)
-	if err := e.createOn(ctx, node, workloads...); err != nil {
-		return err
-	}
-	volumes, err := e.awaitAllReady(ctx, workloads...)
+	volumes, err := e.startOn(ctx, node, workloads...)
 	if err != nil {
 		return err
 	}
@@ -49,10 +46,10 @@ func nodeDrain(ctx context.Context, e *Environment) error {
 	if err != nil {
 		return err
 	}
-	if err := e.judgeAll(ctx, workloads); err != nil {
+	if err := e.judgeAll(ctx, workloads...); err != nil {
 		return err
 	}
-	return e.recordDrain(ctx, node, moves, volumes)
+	return e.recordDrain(ctx, node, moves)
 }
 
 // drainTarget is a node in a zone with at least two, away from the leader and, if
@@ -156,28 +153,25 @@ func (e *Environment) evict(ctx context.Context, pod *corev1.Pod) error {
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
 	}
-	for {
+	var failure error
+	err := e.poll(ctx, moveTimeout, evictAgain, pod.Name+" may be evicted", func(ctx context.Context) error {
 		err := e.kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction)
-		switch {
-		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-			return nil
-		case !apierrors.IsTooManyRequests(err):
-			return fmt.Errorf("evict %s: %w", pod.Name, err)
+		if apierrors.IsTooManyRequests(err) {
+			return err
 		}
-		select {
-		case <-e.Clock.After(evictAgain):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			failure = fmt.Errorf("evict %s: %w", pod.Name, err)
 		}
-	}
+		return nil
+	})
+	return errors.Join(failure, err)
 }
 
-func (e *Environment) recordDrain(ctx context.Context, node string, moves []Move, volumes []volume) error {
-	found, err := e.gather(ctx, e.Report.Started)
+func (e *Environment) recordDrain(ctx context.Context, node string, moves []Move) error {
+	found, err := e.addEvidence(ctx, e.Report.Started)
 	if err != nil {
 		return err
 	}
-	e.events.Add(found.events(volumes...)...)
 	series := measure(moves, found)
 	last := slices.MaxFunc(moves, func(a, b Move) int { return a.Running.Compare(b.Running) })
 	var writes []string
@@ -210,8 +204,7 @@ func (e *Environment) recordDrain(ctx context.Context, node string, moves []Move
 		Groups: []timeline.Group{{Title: "With a replica", Seconds: series.Seconds, Good: true}},
 	}
 	e.Report.Figures = []timeline.Figure{last.figure("The last pod of the drained node", e.eventsOf(last), true)}
-	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("%s was drained. Its %d pods, each with a replicated disk, all ran elsewhere after %s; Azure was asked for %s. Of %v acknowledged records %v are lost.",
-		node, len(moves), timeline.Round(last.Took()), changes(len(writes)), metric("acknowledged_records"), metric("lost_records"))
+	e.Report.Summary = fmt.Sprintf("%s was drained. Its %d pods, each with a replicated disk, all ran elsewhere after %s; Azure was asked for %s. %s",
+		node, len(moves), timeline.Round(last.Took()), changes(len(writes)), e.recordsLost())
 	return nil
 }

@@ -30,10 +30,7 @@ func (e *Environment) beginLoss(ctx context.Context, w Workload) (Failover, erro
 	if err != nil {
 		return Failover{}, err
 	}
-	if err := e.awaitRecords(ctx, w, quietWrites); err != nil {
-		return Failover{}, err
-	}
-	f, err := e.lossOf(w, volumes[0])
+	f, err := e.lossOf(ctx, w, volumes[0])
 	if err != nil {
 		return Failover{}, err
 	}
@@ -48,20 +45,17 @@ func (e *Environment) beginLoss(ctx context.Context, w Workload) (Failover, erro
 
 // endLoss judges the records and draws.
 func (e *Environment) endLoss(ctx context.Context, f Failover) error {
-	e.Progress("reading the disk back and comparing it with what was acknowledged")
-	judged, err := e.judgeHistory(ctx, f.Workload)
-	if err != nil {
+	if err := e.judgeAll(ctx, f.Workload); err != nil {
 		return err
 	}
-	e.recordHistory(judged)
 	if err := e.drawFailover(ctx, f, "The node is lost"); err != nil {
 		return err
 	}
 	e.Report.Notes = append(e.Report.Notes,
 		"The nodes are machines made of namespaces, their disks are real block devices, and a disk that is cut answers with an I/O error; only Azure is simulated, with the time that it usually takes.",
 		"Each step is drawn when a watch outside of the nodes showed it, the driver's calls as its log tells, and Azure's operations as azuresim recorded them. All clocks are the same one.")
-	e.Report.Summary = fmt.Sprintf("The pod ran again on %s %s after %s was lost. %s Of %d acknowledged records %d are lost.",
-		f.To, timeline.Round(f.Took()), f.From, f.story(), judged.Acknowledged, len(judged.Lost))
+	e.Report.Summary = fmt.Sprintf("The pod ran again on %s %s after %s was lost. %s %s",
+		f.To, timeline.Round(f.Took()), f.From, f.story(), e.recordsLost())
 	return nil
 }
 
@@ -86,7 +80,7 @@ func (e *Environment) awaitTypicalTime(ctx context.Context, f *Failover) error {
 		}
 		other = m.From
 	}
-	moved, err := e.lossOf(f.Workload, f.Volume)
+	moved, err := e.lossOf(ctx, f.Workload, f.Volume)
 	if err != nil {
 		return err
 	}
@@ -122,7 +116,6 @@ func (e *Environment) cutPower(ctx context.Context, f Failover, further ...func(
 	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
 		return err
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	p := f.phases(f.Fault)
 	e.recordFailover(f, proofDetached)
 	e.checkOrder(f)
@@ -177,7 +170,6 @@ func vmStopped(ctx context.Context, e *Environment) error {
 	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
 		return err
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	e.recordFailover(f, proofVMDown, proofDetached)
 	e.bound("the pod runs elsewhere after", f.Took(), maxVMStoppedSeconds)
 	marks := func() []milestone { return e.view.observer.marks() }
@@ -221,7 +213,6 @@ func nodeReboot(ctx context.Context, e *Environment) error {
 	if err := e.awaitAnywhere(ctx, &f, failoverTimeout); err != nil {
 		return err
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	e.metric("total_seconds", milli(f.Took()))
 	e.metric("lost_node", f.From)
 	e.metric("new_node", f.To)

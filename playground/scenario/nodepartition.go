@@ -41,20 +41,33 @@ func nodePartition(ctx context.Context, e *Environment) error {
 	if err := e.awaitFailover(ctx, &f, failoverTimeout); err != nil {
 		return err
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
 	e.recordFailover(f, proofDetached)
 	e.checkOrder(f)
 	e.bound("the pod runs elsewhere after", f.Took(), maxPartitionSeconds)
+	return e.endCutOff(ctx, f, func(ctx context.Context) (time.Time, error) {
+		e.Progress("connecting %s again", f.From)
+		return e.heal(ctx, f.From)
+	})
+}
+
+// endCutOff judges a failover in which the old pod was not stopped with its node: it lets the old pod try to write
+// for some time beside the new one, reads what came of that, ends the fault, and waits until the node has cleaned up
+// by itself.
+func (e *Environment) endCutOff(ctx context.Context, f Failover, endFault func(context.Context) (time.Time, error)) error {
 	if err := e.awaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
 		return err
 	}
-	// Before the node is connected again: it deletes its pod's log then.
+	// The log is read before the fault ends: the kubelet deletes it as soon as it learns that the pod is gone.
 	outcomes, err := e.diary(ctx, f)
 	if err != nil {
 		return err
 	}
 	e.recordOldWriter(f, outcomes)
-	if err := e.healAndCleanUp(ctx, f); err != nil {
+	on, err := endFault(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.cleanedUp(ctx, f, on); err != nil {
 		return err
 	}
 	return e.endLoss(ctx, f)
@@ -154,23 +167,11 @@ func (e *Environment) recordOldWriter(f Failover, outcomes []recorder.Outcome) {
 	}
 }
 
-// healAndCleanUp connects the node again and waits until it has let go of the volume by
-// itself, and is used again.
-func (e *Environment) healAndCleanUp(ctx context.Context, f Failover) error {
-	e.Progress("connecting %s again", f.From)
-	on, err := e.heal(ctx, f.From)
-	if err != nil {
-		return err
-	}
-	return e.cleanedUp(ctx, f, on)
-}
-
 // cleanedUp waits until a node whose fault was over at the time on has let go of the volume by itself, and is used again.
 func (e *Environment) cleanedUp(ctx context.Context, f Failover, on time.Time) error {
 	const name = "the node has cleaned up"
-	left, err := e.awaitCleanUp(ctx, f)
-	if err != nil {
-		e.check(name, false, "%v; left are %q", err, left)
+	if err := e.awaitCleanUp(ctx, f); err != nil {
+		e.check(name, false, "%v", err)
 		return err
 	}
 	e.metric("clean_up_seconds", milli(e.Clock.Now().Sub(on)))
@@ -178,24 +179,15 @@ func (e *Environment) cleanedUp(ctx context.Context, f Failover, on time.Time) e
 	return e.recordBack(ctx, f, on)
 }
 
-// awaitCleanUp blocks until nothing of the lost pod is left on its node, and returns
-// what was left last.
-func (e *Environment) awaitCleanUp(ctx context.Context, f Failover) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, backTimeout)
-	defer cancel()
-	ticker := e.Clock.NewTicker(cleanUpCheck)
-	defer ticker.Stop()
-	for {
+// awaitCleanUp blocks until nothing of the lost pod is left on its node.
+func (e *Environment) awaitCleanUp(ctx context.Context, f Failover) error {
+	return e.poll(ctx, backTimeout, cleanUpCheck, f.From+" has cleaned up", func(ctx context.Context) error {
 		left, err := e.leftOn(ctx, f)
-		if err == nil && len(left) == 0 {
-			return nil, nil
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left are %q", left)
 		}
-		select {
-		case <-ticker.C():
-		case <-ctx.Done():
-			return left, errors.Join(fmt.Errorf("wait until %s has cleaned up: %w", f.From, ctx.Err()), err)
-		}
-	}
+		return err
+	})
 }
 
 // leftOn is what the lost node still has of the pod and its volume.

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/azuredisk-csi/azuredisk/playground/history"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -49,26 +48,18 @@ func plannedMove(ctx context.Context, e *Environment) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	e.Progress("reading the disks back and comparing them with what was acknowledged")
-	var judged []history.Result
-	for _, w := range []Workload{replicated, unreplicated} {
-		result, err := e.judgeHistory(ctx, w)
-		if err != nil {
-			return err
-		}
-		judged = append(judged, result)
+	if err := e.judgeAll(ctx, replicated, unreplicated); err != nil {
+		return err
 	}
-	found, err := e.gather(ctx, e.Report.Started)
+	found, err := e.addEvidence(ctx, e.Report.Started)
 	if err != nil {
 		return err
 	}
 	with, without := measure(fast, found), measure(slow, found)
-	e.events.Add(found.events(volumes...)...)
 	for _, m := range slices.Concat(fast, slow) {
 		e.events.Add(m.writes()...)
 	}
 	e.recordMoves(with, without)
-	e.recordHistory(judged...)
 	e.draw(with, without)
 	e.summarize(with, without)
 	return nil
@@ -209,26 +200,12 @@ func (e *Environment) draw(with, without Series) {
 	}
 }
 
-// eventsOf are the events of the move: those during it that concern its workload, its
-// disk or its machines.
-func (e *Environment) eventsOf(m Move) []timeline.Event {
-	end := m.Running
-	if m.FirstWrite.After(end) {
-		end = m.FirstWrite
-	}
-	return slices.DeleteFunc(e.events.Between(m.Requested, end), func(ev timeline.Event) bool {
-		return ev.Subject != m.Workload.Name && !m.involves(ev.Subject)
-	})
-}
-
 func (e *Environment) summarize(with, without Series) {
 	fast, slow := timeline.Median(with.Seconds), timeline.Median(without.Seconds)
-	metric := func(name string) any { return e.Report.Metrics[name] }
 	e.Report.Summary = fmt.Sprintf(
 		"A pod that writes to a disk was moved to another node %d times. With a replica of the disk attached to another node it ran again after %.1f s, of which the driver took %.2f s; Azure was asked for %s. "+
-			"Without a replica, when the disk has to be detached and attached again, it took %.1f s. Of %v records that the pods were told are safe, %v are lost.",
-		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), changes(with.totalAzureWrites()), slow,
-		metric("acknowledged_records"), metric("lost_records"))
+			"Without a replica, when the disk has to be detached and attached again, it took %.1f s. %s",
+		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), changes(with.totalAzureWrites()), slow, e.recordsLost())
 }
 
 func changes(n int) string {

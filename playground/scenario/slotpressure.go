@@ -47,10 +47,7 @@ func slotPressure(ctx context.Context, e *Environment) error {
 	}
 	e.metric("slots", slots)
 	e.Progress("making %d pods on %s, whose replicas fill %s", len(workloads), beside, full)
-	if err := e.createOn(ctx, beside, workloads...); err != nil {
-		return err
-	}
-	volumes, err := e.awaitAllReady(ctx, workloads...)
+	volumes, err := e.startOn(ctx, beside, workloads...)
 	if err != nil {
 		return err
 	}
@@ -74,14 +71,12 @@ func slotPressure(ctx context.Context, e *Environment) error {
 	if err := e.judgeSteady(ctx, before, began, writePatience); err != nil {
 		return err
 	}
-	if err := e.judgeAll(ctx, append(workloads, landed.workloads...)); err != nil {
+	if err := e.judgeAll(ctx, append(workloads, landed.workloads...)...); err != nil {
 		return err
 	}
-	found, err := e.gather(ctx, began)
-	if err != nil {
+	if _, err := e.addEvidence(ctx, began); err != nil {
 		return err
 	}
-	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
 	e.Report.Figures = []timeline.Figure{e.wholeFigure("Three pods come to a full node", began, began.Add(slices.Max(landed.took)))}
 	return nil
 }

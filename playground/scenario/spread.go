@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"context"
 	"time"
 )
 
@@ -54,15 +53,5 @@ func spreadStep(n int) int {
 		if a == 1 {
 			return step
 		}
-	}
-}
-
-// awaitTime blocks until that time.
-func (e *Environment) awaitTime(ctx context.Context, at time.Time) error {
-	select {
-	case <-e.Clock.After(at.Sub(e.Clock.Now())):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -36,7 +36,6 @@ func nodePowerCutStock(ctx context.Context, e *Environment) error {
 	if gaveUp {
 		outcome = fmt.Sprintf("the pod did not run elsewhere within %s", timeline.Round(stockPatience))
 	}
-	e.Progress("%s", outcome)
 	e.metric("gave_up", gaveUp)
 	e.metric("waited_seconds", milli(e.Clock.Now().Sub(f.Fault)))
 	e.metric("lost_node", f.From)
@@ -85,11 +84,9 @@ func (e *Environment) endStock(ctx context.Context, f Failover, restore func(con
 	if err := e.recordBack(ctx, f, on); err != nil {
 		return err
 	}
-	judged, err := e.judgeHistory(ctx, f.Workload)
-	if err != nil {
+	if err := e.judgeAll(ctx, f.Workload); err != nil {
 		return err
 	}
-	e.recordHistory(judged)
-	e.Report.Summary = fmt.Sprintf("After it was switched on again the pod ran on %s. Of %d acknowledged records %d are lost.", f.To, judged.Acknowledged, len(judged.Lost))
+	e.Report.Summary = fmt.Sprintf("After it was switched on again the pod ran on %s. %s", f.To, e.recordsLost())
 	return e.drawFailover(ctx, f, "The node is lost, and the driver does nothing")
 }
