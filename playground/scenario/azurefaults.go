@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-
-	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
 // azureFault is a rule by which azuresim misbehaves, as its admin API takes it: what is
@@ -21,23 +19,6 @@ type azureFault struct {
 	Code       string `json:"code"`
 	For        string `json:"for"`
 	RetryAfter string `json:"retryAfter,omitempty"`
-}
-
-// breakAzure has azuresim misbehave by those rules, until each runs out or the scenario
-// ends.
-func (e *Environment) breakAzure(ctx context.Context, rules ...azureFault) error {
-	e.mendLater("have azuresim behave again", func(ctx context.Context) error {
-		return e.azure.admin(ctx, http.MethodDelete, "/admin/faults", nil)
-	})
-	var what []string
-	for _, rule := range rules {
-		if err := e.azure.admin(ctx, http.MethodPost, "/admin/faults", rule); err != nil {
-			return err
-		}
-		what = append(what, fmt.Sprintf("%s %s: %d %s", rule.Method, rule.Kind, rule.Status, rule.Code))
-	}
-	e.say(timeline.Azure, "", "Azure refuses for "+rules[0].For, strings.Join(what, "; "))
-	return nil
 }
 
 // admin asks azuresim's admin API for something that has no answer of interest.

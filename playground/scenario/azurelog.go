@@ -114,18 +114,6 @@ func (c azureCall) event(all []azureCall) timeline.Event {
 	}
 }
 
-// azureWrites are the calls during the move that change its disk or a VM to which
-// that may be attached.
-func azureWrites(calls []azureCall, m Move) []azureCall {
-	var writes []azureCall
-	for _, c := range calls {
-		if c.isWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && changesDiskOrVM(c) && m.involves(c.Name) {
-			writes = append(writes, c)
-		}
-	}
-	return writes
-}
-
 // changesDiskOrVM leaves out what no resource is changed by, such as the issue of a token.
 func changesDiskOrVM(c azureCall) bool {
 	return strings.Contains(strings.ToLower(c.Path), "/providers/microsoft.compute/")

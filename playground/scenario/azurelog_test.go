@@ -43,35 +43,6 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 	}
 }
 
-func TestTheWritesOfAMoveAreCounted(t *testing.T) {
-	t.Parallel()
-	m := Move{Requested: noon, Running: noon.Add(8 * time.Second), Machines: []string{"node-1", "node-3"}, Volume: volume{Name: "pvc-1"}}
-	during := noon.Add(time.Second)
-	tests := map[string]struct {
-		call azureCall
-		want int
-	}{
-		"an attach counts":                       {azureCall{Time: during, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Name: "node-1"}, 1},
-		"an update of the VM counts":             {azureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-1"}, 1},
-		"a write that was refused counts too":    {azureCall{Time: during, Method: "PATCH", Path: vmPath, Status: 409, Name: "node-1"}, 1},
-		"an update of the disk counts":           {azureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "PVC-1"}, 1},
-		"another disk does not":                  {azureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "pvc-2"}, 0},
-		"a VM of the other zone does not":        {azureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-2"}, 0},
-		"a read does not":                        {azureCall{Time: during, Method: "GET", Path: vmPath, Name: "node-1"}, 0},
-		"the issue of a token does not":          {azureCall{Time: during, Method: "POST", Path: "/tenant/oauth2/v2.0/token"}, 0},
-		"a write before the move does not":       {azureCall{Time: noon.Add(-1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
-		"a write after the pod's start does not": {azureCall{Time: m.Running.Add(1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := len(azureWrites([]azureCall{test.call}, m)); got != test.want {
-				t.Errorf("counted %d, want %d", got, test.want)
-			}
-		})
-	}
-}
-
 func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
 	t.Parallel()
 	attach := azureCall{Time: noon, Millis: 90, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Operation: operation}
@@ -82,5 +53,13 @@ func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
 	}
 	if got := attach.ended([]azureCall{attach}).Sub(noon); got != 90*time.Millisecond {
 		t.Errorf("without a poll it ended after %s", got)
+	}
+}
+
+func TestRefusalsAreCountedByStatus(t *testing.T) {
+	t.Parallel()
+	calls := []azureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError}, {Status: http.StatusServiceUnavailable}}
+	if throttled, broken := refused(calls, http.StatusTooManyRequests), refused(calls, http.StatusInternalServerError); throttled != 1 || broken != 2 {
+		t.Errorf("%d with 429 and %d with 5xx", throttled, broken)
 	}
 }

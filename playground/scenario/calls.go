@@ -2,11 +2,8 @@ package scenario
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
-	"errors"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +17,6 @@ const (
 	nodePlugin       = "node"
 	maxLogLine       = 1 << 20
 )
-
-// onThePath are the calls of a move that Kubernetes waits for between the old pod's
-// end and the new one's start.
-var onThePath = []string{"ControllerUnpublishVolume", "ControllerPublishVolume", "NodeStageVolume"}
 
 // call is a CSI call that the driver served, as its log tells.
 type call struct {
@@ -79,17 +72,6 @@ func parseCalls(log io.Reader, component, node string, found func(line string, c
 	return lines.Err()
 }
 
-// driverCalls are the calls since that time in the logs of all plug-ins, those of pods
-// that are no more included.
-func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]call, error) {
-	e.logs.catchUp(ctx, since)
-	calls := e.logs.callsSince(since)
-	if len(calls) == 0 {
-		return nil, errors.New("the driver's logs hold no CSI call; is its log format json and its level info?")
-	}
-	return calls, nil
-}
-
 // event draws the call in the lane of the controller or of the node.
 func (c call) event(workload string) timeline.Event {
 	lane := timeline.Controller
@@ -101,21 +83,4 @@ func (c call) event(workload string) timeline.Event {
 		Step: strings.TrimSuffix(c.Method, "Volume") + " " + timeline.Round(c.Duration), Failed: c.Code != "OK",
 		Subject: workload, Detail: strings.TrimSpace(c.Code + " " + c.Error),
 	}
-}
-
-// driverShare is the time that the driver spent in the calls on the path of a move,
-// failed attempts included.
-func driverShare(calls []call, m Move) time.Duration {
-	var sum time.Duration
-	for _, c := range calls {
-		if slices.Contains(onThePath, c.Method) && m.concerns(c) {
-			sum += c.Duration
-		}
-	}
-	return sum
-}
-
-// concerns reports whether the call is one for the move's volume that began during it.
-func (m Move) concerns(c call) bool {
-	return strings.EqualFold(c.Volume, m.Volume.Handle) && !c.Start.Before(m.Requested) && !c.Start.After(m.Running)
 }

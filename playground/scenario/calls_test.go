@@ -69,36 +69,3 @@ func TestALongLineDoesNotEndTheReading(t *testing.T) {
 		t.Fatalf("%d calls, %v", len(calls), err)
 	}
 }
-
-func TestTheDriversShareCountsTheCallsOnThePathOfTheMove(t *testing.T) {
-	t.Parallel()
-	m := Move{Volume: volume{Handle: handle}, Requested: noon, Running: noon.Add(8 * time.Second)}
-	during := noon.Add(4 * time.Second)
-	tests := map[string]struct {
-		calls []call
-		want  time.Duration
-	}{
-		"unpublish, publish and stage count": {[]call{
-			{Start: during, Duration: 1, Method: "ControllerUnpublishVolume", Volume: handle},
-			{Start: during, Duration: 10, Method: "ControllerPublishVolume", Volume: handle},
-			{Start: during, Duration: 100, Method: "NodeStageVolume", Volume: handle},
-		}, 111},
-		"failed attempts count": {[]call{
-			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "Aborted"},
-			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "OK"},
-		}, 10},
-		"the case of a resource ID does not matter":       {[]call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: strings.ToUpper(handle)}}, 1},
-		"unstaging is not on the path":                    {[]call{{Start: during, Duration: 1, Method: "NodeUnstageVolume", Volume: handle}}, 0},
-		"another volume does not count":                   {[]call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: handle + "2"}}, 0},
-		"a call before the move does not count":           {[]call{{Start: noon.Add(-1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
-		"a call after the pod has started does not count": {[]call{{Start: m.Running.Add(1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := driverShare(test.calls, m); got != test.want {
-				t.Errorf("got %d, want %d", got, test.want)
-			}
-		})
-	}
-}

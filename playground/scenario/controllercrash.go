@@ -16,9 +16,6 @@ import (
 const (
 	maxAfterTakeoverSeconds = 20
 	leastCrashPoints        = 12
-	// spareController is the label and the taint of the nodes that are kept for
-	// controllers, because no node with one is to be lost.
-	spareController = "playground.azuredisk/controllers"
 	// crashPointsVariable holds the names of the only points to be played, with commas, for
 	// somebody who looks into one of them.
 	crashPointsVariable = "CRASH_POINTS"

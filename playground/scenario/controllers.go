@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/informers"
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -199,40 +198,4 @@ func (c *controllers) crash(ctx context.Context, verb, pod, point string) ([]byt
 		return nil, fmt.Errorf("%s crash points of %s: %w", verb, pod, err)
 	}
 	return raw, nil
-}
-
-// setSpare keeps a node for the driver's own components, or gives it back: it gets the
-// label that they select, and a taint that nobody else tolerates.
-func (e *Environment) setSpare(ctx context.Context, name string, on bool) error {
-	node, err := e.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("keep %s for controllers: %w", name, err)
-	}
-	before := node.DeepCopy()
-	delete(node.Labels, spareController)
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == spareController })
-	if on {
-		node.Labels[spareController] = "true"
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: spareController, Effect: corev1.TaintEffectNoSchedule})
-	}
-	patch, err := nodePatch(before, node)
-	if err != nil {
-		return err
-	}
-	if _, err := e.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("keep %s for controllers: %w", name, err)
-	}
-	return nil
-}
-
-func nodePatch(before, after *corev1.Node) ([]byte, error) {
-	was, err := json.Marshal(before)
-	if err != nil {
-		return nil, err
-	}
-	is, err := json.Marshal(after)
-	if err != nil {
-		return nil, err
-	}
-	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
 }

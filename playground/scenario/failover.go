@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
@@ -167,40 +164,6 @@ func (e *Environment) awaitBack(ctx context.Context, node string, since time.Tim
 	}
 	err = e.awaitReplicas(ctx, f.Workload, f.Volume)
 	return e.Clock.Now(), err
-}
-
-// isBack reports whether Kubernetes and the driver have heard of the node since that
-// time and think well of it.
-func (v *view) isBack(name string, since time.Time) bool {
-	node, err := v.typed.Core().V1().Nodes().Lister().Get(name)
-	if err != nil || nodeReady(node) != corev1.ConditionTrue || isOutOfService(node) {
-		return false
-	}
-	driver := v.driverNode(name)
-	heartbeat, err := time.Parse(time.RFC3339Nano, text(driver, "status", "heartbeatTime"))
-	return err == nil && heartbeat.After(since) && reachability(driver).status == "True"
-}
-
-// driverNode is the AzDriverNode, empty if there is none.
-func (v *view) driverNode(name string) *unstructured.Unstructured {
-	objects, _ := v.driver.ForResource(azDriverNodes).Lister().List(labels.Everything())
-	for _, object := range objects {
-		if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name {
-			return u
-		}
-	}
-	return &unstructured.Unstructured{Object: map[string]any{}}
-}
-
-func (v *view) describeNode(name string) string {
-	node, err := v.typed.Core().V1().Nodes().Lister().Get(name)
-	if err != nil {
-		return "no Node"
-	}
-	driver := v.driverNode(name)
-	reachable := reachability(driver)
-	return fmt.Sprintf("Ready %s, out of service %t, reachable %q %s, last heartbeat %s", nodeReady(node), isOutOfService(node),
-		reachable.status, reachable.reason, text(driver, "status", "heartbeatTime"))
 }
 
 // recordFailover makes metrics of what was measured of one failover, and checks that

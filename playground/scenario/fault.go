@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -158,4 +160,21 @@ func (e *Environment) startVM(ctx context.Context, node string) (time.Time, erro
 	}
 	e.mended(repairVM(node))
 	return at, nil
+}
+
+// breakAzure has azuresim misbehave by those rules, until each runs out or the scenario
+// ends.
+func (e *Environment) breakAzure(ctx context.Context, rules ...azureFault) error {
+	e.mendLater("have azuresim behave again", func(ctx context.Context) error {
+		return e.azure.admin(ctx, http.MethodDelete, "/admin/faults", nil)
+	})
+	var what []string
+	for _, rule := range rules {
+		if err := e.azure.admin(ctx, http.MethodPost, "/admin/faults", rule); err != nil {
+			return err
+		}
+		what = append(what, fmt.Sprintf("%s %s: %d %s", rule.Method, rule.Kind, rule.Status, rule.Code))
+	}
+	e.say(timeline.Azure, "", "Azure refuses for "+rules[0].For, strings.Join(what, "; "))
+	return nil
 }

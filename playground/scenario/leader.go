@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,11 +10,18 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // controllerLease is the lease of the leading controller.
 const controllerLease = "azuredisk-controller"
+
+// spareController is the label and the taint of the nodes that are kept for
+// controllers, because no node with one is to be lost.
+const spareController = "playground.azuredisk/controllers"
 
 // leaderCheck is how often the lease is read while nobody leads.
 const leaderCheck = 500 * time.Millisecond
@@ -139,4 +147,40 @@ func (e *Environment) createAvoiding(ctx context.Context, nodes []string, worklo
 	}
 	e.mended(cordoned)
 	return nil
+}
+
+// setSpare keeps a node for the driver's own components, or gives it back: it gets the
+// label that they select, and a taint that nobody else tolerates.
+func (e *Environment) setSpare(ctx context.Context, name string, on bool) error {
+	node, err := e.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("keep %s for controllers: %w", name, err)
+	}
+	before := node.DeepCopy()
+	delete(node.Labels, spareController)
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == spareController })
+	if on {
+		node.Labels[spareController] = "true"
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: spareController, Effect: corev1.TaintEffectNoSchedule})
+	}
+	patch, err := nodePatch(before, node)
+	if err != nil {
+		return err
+	}
+	if _, err := e.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("keep %s for controllers: %w", name, err)
+	}
+	return nil
+}
+
+func nodePatch(before, after *corev1.Node) ([]byte, error) {
+	was, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(was, is, corev1.Node{})
 }

@@ -29,35 +29,35 @@ type Series struct {
 	AzureWrites []int
 }
 
-// evidence is what the driver's log and azuresim's record tell of the time of some moves.
-type evidence struct {
-	calls []call
-	azure []azureCall
+// Calls are the calls to the driver, as its log tells, and to Azure, as azuresim recorded them, in some time.
+type Calls struct {
+	Driver []call
+	Azure  []azureCall
 }
 
 // gather returns what it could read, also with an error.
-func (e *Environment) gather(ctx context.Context, since time.Time) (evidence, error) {
+func (e *Environment) gather(ctx context.Context, since time.Time) (Calls, error) {
 	calls, noCalls := e.driverCalls(ctx, since)
 	azure, noAzure := e.azure.since(ctx, since)
-	return evidence{calls, azure}, errors.Join(noCalls, noAzure)
+	return Calls{calls, azure}, errors.Join(noCalls, noAzure)
 }
 
 // addEvidence adds what the driver and Azure did since then to the timeline, as far as it concerns the scenario's
 // volumes. It adds and returns what it could read, also with an error.
-func (e *Environment) addEvidence(ctx context.Context, since time.Time) (evidence, error) {
+func (e *Environment) addEvidence(ctx context.Context, since time.Time) (Calls, error) {
 	found, err := e.gather(ctx, since)
 	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
 	return found, err
 }
 
 // measure adds what the evidence tells to the moves, and makes the series.
-func measure(moves []Move, found evidence) Series {
+func measure(moves []Move, found Calls) Series {
 	s := Series{Moves: moves}
 	for _, m := range moves {
 		s.Seconds = append(s.Seconds, milli(m.Took()))
-		s.DriverSeconds = append(s.DriverSeconds, milli(driverShare(found.calls, m)))
+		s.DriverSeconds = append(s.DriverSeconds, milli(driverShare(found.Driver, m)))
 		s.PauseSeconds = append(s.PauseSeconds, milli(m.Pause()))
-		s.AzureWrites = append(s.AzureWrites, len(azureWrites(found.azure, m)))
+		s.AzureWrites = append(s.AzureWrites, len(azureWrites(found.Azure, m)))
 	}
 	return s
 }
@@ -84,17 +84,17 @@ func (s Series) typical() int {
 }
 
 // events are those of the driver and of Azure that concern the scenario's volumes.
-func (f evidence) events(volumes ...volume) []timeline.Event {
+func (c Calls) events(volumes ...volume) []timeline.Event {
 	var events []timeline.Event
-	for _, c := range f.calls {
-		i := slices.IndexFunc(volumes, func(v volume) bool { return strings.EqualFold(v.Handle, c.Volume) })
-		if i >= 0 && !strings.Contains(c.Method, "Stats") {
-			events = append(events, c.event(volumes[i].Workload))
+	for _, call := range c.Driver {
+		i := slices.IndexFunc(volumes, func(v volume) bool { return strings.EqualFold(v.Handle, call.Volume) })
+		if i >= 0 && !strings.Contains(call.Method, "Stats") {
+			events = append(events, call.event(volumes[i].Workload))
 		}
 	}
-	for _, c := range f.azure {
-		if c.isWrite() && changesDiskOrVM(c) {
-			events = append(events, c.event(f.azure))
+	for _, call := range c.Azure {
+		if call.isWrite() && changesDiskOrVM(call) {
+			events = append(events, call.event(c.Azure))
 		}
 	}
 	return events
@@ -240,4 +240,48 @@ func (e *Environment) recordHistory(results ...history.Result) {
 		"%d lost of %d acknowledged; the disks hold %d", lost, acknowledged, onDisk)
 	e.check("no record of an old pod follows the first of a new one", foreign == 0,
 		"%d foreign records among those of %d pods %s", foreign, writers, strings.Join(examples, "; "))
+}
+
+// driverCalls are the calls since that time in the logs of all plug-ins, those of pods
+// that are no more included.
+func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]call, error) {
+	e.logs.catchUp(ctx, since)
+	calls := e.logs.callsSince(since)
+	if len(calls) == 0 {
+		return nil, errors.New("the driver's logs hold no CSI call; is its log format json and its level info?")
+	}
+	return calls, nil
+}
+
+// driverShare is the time that the driver spent in the calls on the path of a move,
+// failed attempts included.
+func driverShare(calls []call, m Move) time.Duration {
+	var sum time.Duration
+	for _, c := range calls {
+		if slices.Contains(onThePath, c.Method) && m.concerns(c) {
+			sum += c.Duration
+		}
+	}
+	return sum
+}
+
+// concerns reports whether the call is one for the move's volume that began during it.
+func (m Move) concerns(c call) bool {
+	return strings.EqualFold(c.Volume, m.Volume.Handle) && !c.Start.Before(m.Requested) && !c.Start.After(m.Running)
+}
+
+// onThePath are the calls of a move that Kubernetes waits for between the old pod's
+// end and the new one's start.
+var onThePath = []string{"ControllerUnpublishVolume", "ControllerPublishVolume", "NodeStageVolume"}
+
+// azureWrites are the calls during the move that change its disk or a VM to which
+// that may be attached.
+func azureWrites(calls []azureCall, m Move) []azureCall {
+	var writes []azureCall
+	for _, c := range calls {
+		if c.isWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && changesDiskOrVM(c) && m.involves(c.Name) {
+			writes = append(writes, c)
+		}
+	}
+	return writes
 }

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,52 +24,6 @@ func movesOf(seconds ...float64) Series {
 		s.AzureWrites = append(s.AzureWrites, 0)
 	}
 	return s
-}
-
-func judged(with, without Series) *timeline.Report {
-	e := &Environment{Report: &timeline.Report{Metrics: map[string]any{}}}
-	e.recordMoves(with, without)
-	return e.Report
-}
-
-func TestTheMeasuresOfPlannedMoveAreHeldToTheirBounds(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		change func(with, without *Series)
-		passed bool
-	}{
-		"within all bounds":                    {func(_, _ *Series) {}, true},
-		"a replicated move takes too long":     {func(with, without *Series) { *with, *without = movesOf(10.1), movesOf(30) }, false},
-		"it is not twice as fast":              {func(_, without *Series) { *without = movesOf(15) }, false},
-		"the driver takes too long":            {func(with, _ *Series) { with.DriverSeconds = []float64{0.2, 0.51, 0.6} }, false},
-		"a driver share of 0 was not measured": {func(with, _ *Series) { with.DriverSeconds = []float64{0, 0, 0} }, false},
-		"one write to Azure":                   {func(with, _ *Series) { with.AzureWrites[1] = 1 }, false},
-		"a move to a node without a replica":   {func(with, _ *Series) { with.Moves[0].OntoReplica = false }, false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			with, without := movesOf(7.5, 8, 9), movesOf(25, 26, 27)
-			test.change(&with, &without)
-			if report := judged(with, without); report.Passed() != test.passed {
-				t.Errorf("%+v", report.Checks)
-			}
-		})
-	}
-}
-
-func TestTheMetricsHaveTheNamesThatProgramsReadThemBy(t *testing.T) {
-	t.Parallel()
-	e := &Environment{Report: judged(movesOf(7.5, 8, 9), movesOf(25, 26, 27))}
-	e.recordHistory(history.Result{Acknowledged: 10, OnDisk: 11, Writers: 2})
-	for name, want := range map[string]any{
-		"move_replicated_seconds": 8.0, "move_unreplicated_seconds": 26.0, "driver_share_replicated_seconds": 0.2,
-		"azure_writes_on_replicated_path": 0, "acknowledged_records": 10, "lost_records": 0, "foreign_records": 0,
-	} {
-		if got := e.Report.Metrics[name]; got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
-	}
 }
 
 func TestHistoryThatIsNotCleanFailsTheScenario(t *testing.T) {
@@ -141,14 +96,64 @@ func TestAFigureShowsOnlyWhatConcernsItsMove(t *testing.T) {
 	}
 }
 
-func TestScenariosAreFoundByName(t *testing.T) {
+func TestTheDriversShareCountsTheCallsOnThePathOfTheMove(t *testing.T) {
 	t.Parallel()
-	for _, s := range All {
-		if got, err := Find(s.Name); err != nil || got.Title != s.Title || s.Summary == "" || s.Title == "" {
-			t.Errorf("%s: %+v, %v", s.Name, got, err)
-		}
+	m := Move{Volume: volume{Handle: handle}, Requested: noon, Running: noon.Add(8 * time.Second)}
+	during := noon.Add(4 * time.Second)
+	tests := map[string]struct {
+		calls []call
+		want  time.Duration
+	}{
+		"unpublish, publish and stage count": {[]call{
+			{Start: during, Duration: 1, Method: "ControllerUnpublishVolume", Volume: handle},
+			{Start: during, Duration: 10, Method: "ControllerPublishVolume", Volume: handle},
+			{Start: during, Duration: 100, Method: "NodeStageVolume", Volume: handle},
+		}, 111},
+		"failed attempts count": {[]call{
+			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "Aborted"},
+			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "OK"},
+		}, 10},
+		"the case of a resource ID does not matter":       {[]call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: strings.ToUpper(handle)}}, 1},
+		"unstaging is not on the path":                    {[]call{{Start: during, Duration: 1, Method: "NodeUnstageVolume", Volume: handle}}, 0},
+		"another volume does not count":                   {[]call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: handle + "2"}}, 0},
+		"a call before the move does not count":           {[]call{{Start: noon.Add(-1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
+		"a call after the pod has started does not count": {[]call{{Start: m.Running.Add(1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
 	}
-	if _, err := Find("nonsense"); err == nil {
-		t.Error("an unknown scenario was found")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := driverShare(test.calls, m); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTheWritesOfAMoveAreCounted(t *testing.T) {
+	t.Parallel()
+	m := Move{Requested: noon, Running: noon.Add(8 * time.Second), Machines: []string{"node-1", "node-3"}, Volume: volume{Name: "pvc-1"}}
+	during := noon.Add(time.Second)
+	tests := map[string]struct {
+		call azureCall
+		want int
+	}{
+		"an attach counts":                       {azureCall{Time: during, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Name: "node-1"}, 1},
+		"an update of the VM counts":             {azureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-1"}, 1},
+		"a write that was refused counts too":    {azureCall{Time: during, Method: "PATCH", Path: vmPath, Status: 409, Name: "node-1"}, 1},
+		"an update of the disk counts":           {azureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "PVC-1"}, 1},
+		"another disk does not":                  {azureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "pvc-2"}, 0},
+		"a VM of the other zone does not":        {azureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-2"}, 0},
+		"a read does not":                        {azureCall{Time: during, Method: "GET", Path: vmPath, Name: "node-1"}, 0},
+		"the issue of a token does not":          {azureCall{Time: during, Method: "POST", Path: "/tenant/oauth2/v2.0/token"}, 0},
+		"a write before the move does not":       {azureCall{Time: noon.Add(-1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
+		"a write after the pod's start does not": {azureCall{Time: m.Running.Add(1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := len(azureWrites([]azureCall{test.call}, m)); got != test.want {
+				t.Errorf("counted %d, want %d", got, test.want)
+			}
+		})
 	}
 }

@@ -154,3 +154,27 @@ func aroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {
 	}
 	return last, from.Time
 }
+
+// start makes the workloads and waits until each writes and has its replicas. They
+// come up at the same time.
+func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volume, error) {
+	for _, w := range workloads {
+		if err := e.create(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	return e.awaitAllReady(ctx, workloads...)
+}
+
+// awaitAllReady waits until each of the workloads writes and has its replicas.
+func (e *Environment) awaitAllReady(ctx context.Context, workloads ...Workload) ([]volume, error) {
+	var volumes []volume
+	for _, w := range workloads {
+		v, err := e.awaitReady(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		volumes = append(volumes, v)
+	}
+	return volumes, nil
+}

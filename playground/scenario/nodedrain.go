@@ -176,7 +176,7 @@ func (e *Environment) recordDrain(ctx context.Context, node string, moves []Move
 	last := slices.MaxFunc(moves, func(a, b Move) int { return a.Running.Compare(b.Running) })
 	var writes []string
 	onto := 0
-	for _, c := range found.azure {
+	for _, c := range found.Azure {
 		if c.isWrite() && changesDiskOrVM(c) && !c.Time.Before(last.Requested) && !c.Time.After(last.Running) {
 			writes = append(writes, fmt.Sprintf("%s %s", c.API, c.Name))
 		}

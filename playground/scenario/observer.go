@@ -17,6 +17,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
+// appLabel names the workload on its pods.
+const appLabel = "app"
+
 // observer turns what the watches see into events. It speaks only of the scenario's
 // own pods and volumes.
 type observer struct {
@@ -372,4 +375,9 @@ func describePod(pod *corev1.Pod) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// workloadOfClaim is the name of the workload that has the claim.
+func workloadOfClaim(claim string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(claim, "data-"), "-0")
 }

@@ -65,30 +65,6 @@ func plannedMove(ctx context.Context, e *Environment) error {
 	return nil
 }
 
-// start makes the workloads and waits until each writes and has its replicas. They
-// come up at the same time.
-func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volume, error) {
-	for _, w := range workloads {
-		if err := e.create(ctx, w); err != nil {
-			return nil, err
-		}
-	}
-	return e.awaitAllReady(ctx, workloads...)
-}
-
-// awaitAllReady waits until each of the workloads writes and has its replicas.
-func (e *Environment) awaitAllReady(ctx context.Context, workloads ...Workload) ([]volume, error) {
-	var volumes []volume
-	for _, w := range workloads {
-		v, err := e.awaitReady(ctx, w)
-		if err != nil {
-			return nil, err
-		}
-		volumes = append(volumes, v)
-	}
-	return volumes, nil
-}
-
 func (e *Environment) moveTimes(ctx context.Context, w Workload, v volume, times int) ([]Move, error) {
 	var moves []Move
 	for i := range times {

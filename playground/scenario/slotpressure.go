@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
@@ -96,23 +95,6 @@ func (e *Environment) pressureNodes(ctx context.Context) (full, beside, zone str
 		}
 	}
 	return nodes[0], nodes[1], zones[0], nil
-}
-
-// slots is how many data disks the node takes, 0 if the driver does not know.
-func (v *view) slots(node string) int {
-	most, _, _ := unstructured.NestedInt64(v.driverNode(node).Object, "status", "capacity", "maxDataDisks")
-	return int(most)
-}
-
-// attached counts the disks that are attached to the node, or that are on their way.
-func (v *view) attached(node string) int {
-	count := 0
-	for _, a := range v.allAttachments() {
-		if a.Node == node && a.State != "" && a.State != "Pending" && a.State != "Failed" {
-			count++
-		}
-	}
-	return count
 }
 
 // landing is how the newcomers came to run.

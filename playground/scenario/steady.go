@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
@@ -35,24 +33,6 @@ func (e *Environment) steadyOf(workloads []Workload, volumes []volume) ([]steady
 		all = append(all, steady{w, volumes[i], pod.UID, pod.Spec.NodeName, e.view.claimOf(volumes[i].Name)})
 	}
 	return all, nil
-}
-
-// azVolume is the AzVolume of a disk, empty if there is none.
-func (v *view) azVolume(disk string) *unstructured.Unstructured {
-	objects, _ := v.driver.ForResource(azVolumes).Lister().List(labels.Everything())
-	for _, object := range objects {
-		if u, ok := object.(*unstructured.Unstructured); ok && diskOf(u.GetName()) == disk {
-			return u
-		}
-	}
-	return &unstructured.Unstructured{Object: map[string]any{}}
-}
-
-// claimOf says who has the volume, as in "Held by node-1, epoch 2".
-func (v *view) claimOf(volume string) string {
-	u := v.azVolume(volume)
-	epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")
-	return fmt.Sprintf("%s by %s, epoch %d", text(u, "status", "primary", "state"), text(u, "status", "primary", "nodeName"), epoch)
 }
 
 // judgeSteady checks that the workloads were left alone from that time on: the same pods

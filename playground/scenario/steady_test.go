@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -34,23 +33,5 @@ func TestTheLongestPauseCountsTheEndsToo(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
-	}
-}
-
-func TestRefusalsAreCountedByStatus(t *testing.T) {
-	t.Parallel()
-	calls := []azureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError}, {Status: http.StatusServiceUnavailable}}
-	if throttled, broken := refused(calls, http.StatusTooManyRequests), refused(calls, http.StatusInternalServerError); throttled != 1 || broken != 2 {
-		t.Errorf("%d with 429 and %d with 5xx", throttled, broken)
-	}
-}
-
-func TestPointsAreInTheOrderOfTheFailover(t *testing.T) {
-	t.Parallel()
-	order := []string{"failover-before-claim", "fence-after-end", "unpublish-before-released", "publish-after-claim"}
-	for i := 1; i < len(order); i++ {
-		if stage(order[i-1]) >= stage(order[i]) {
-			t.Errorf("%s is not before %s", order[i-1], order[i])
-		}
 	}
 }

@@ -22,6 +22,9 @@ import (
 // driverNamespace holds the driver's custom resources.
 const driverNamespace = "azure-disk-csi"
 
+// syncTimeout bounds how long the watches may take to catch up.
+const syncTimeout = 2 * time.Minute
+
 var (
 	azVolumes     = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azvolumes"}
 	azAttachments = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azvolumeattachments"}
@@ -74,10 +77,10 @@ func newView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	v.typed.Start(ctx.Done())
 	v.own.Start(ctx.Done())
 	v.driver.Start(ctx.Done())
-	ready, cancel := context.WithTimeout(ctx, setUpTimeout)
+	ready, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	if !cache.WaitForCacheSync(ready.Done(), synced...) {
-		return nil, fmt.Errorf("watch the cluster: nothing was seen for %s; is the driver installed?", setUpTimeout)
+		return nil, fmt.Errorf("watch the cluster: no object was seen for %s; is the driver installed?", syncTimeout)
 	}
 	return v, nil
 }
@@ -223,4 +226,73 @@ func readAttachment(u *unstructured.Unstructured) attachment {
 func text(u *unstructured.Unstructured, path ...string) string {
 	s, _, _ := unstructured.NestedString(u.Object, path...)
 	return s
+}
+
+// isBack reports whether Kubernetes and the driver have heard of the node since that
+// time and think well of it.
+func (v *view) isBack(name string, since time.Time) bool {
+	node, err := v.typed.Core().V1().Nodes().Lister().Get(name)
+	if err != nil || nodeReady(node) != corev1.ConditionTrue || isOutOfService(node) {
+		return false
+	}
+	driver := v.driverNode(name)
+	heartbeat, err := time.Parse(time.RFC3339Nano, text(driver, "status", "heartbeatTime"))
+	return err == nil && heartbeat.After(since) && reachability(driver).status == "True"
+}
+
+// driverNode is the AzDriverNode, empty if there is none.
+func (v *view) driverNode(name string) *unstructured.Unstructured {
+	objects, _ := v.driver.ForResource(azDriverNodes).Lister().List(labels.Everything())
+	for _, object := range objects {
+		if u, ok := object.(*unstructured.Unstructured); ok && u.GetName() == name {
+			return u
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{}}
+}
+
+func (v *view) describeNode(name string) string {
+	node, err := v.typed.Core().V1().Nodes().Lister().Get(name)
+	if err != nil {
+		return "no Node"
+	}
+	driver := v.driverNode(name)
+	reachable := reachability(driver)
+	return fmt.Sprintf("Ready %s, out of service %t, reachable %q %s, last heartbeat %s", nodeReady(node), isOutOfService(node),
+		reachable.status, reachable.reason, text(driver, "status", "heartbeatTime"))
+}
+
+// azVolume is the AzVolume of a disk, empty if there is none.
+func (v *view) azVolume(disk string) *unstructured.Unstructured {
+	objects, _ := v.driver.ForResource(azVolumes).Lister().List(labels.Everything())
+	for _, object := range objects {
+		if u, ok := object.(*unstructured.Unstructured); ok && diskOf(u.GetName()) == disk {
+			return u
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{}}
+}
+
+// claimOf says who has the volume, as in "Held by node-1, epoch 2".
+func (v *view) claimOf(volume string) string {
+	u := v.azVolume(volume)
+	epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")
+	return fmt.Sprintf("%s by %s, epoch %d", text(u, "status", "primary", "state"), text(u, "status", "primary", "nodeName"), epoch)
+}
+
+// slots is how many data disks the node takes, 0 if the driver does not know.
+func (v *view) slots(node string) int {
+	most, _, _ := unstructured.NestedInt64(v.driverNode(node).Object, "status", "capacity", "maxDataDisks")
+	return int(most)
+}
+
+// attached counts the disks that are attached to the node, or that are on their way.
+func (v *view) attached(node string) int {
+	count := 0
+	for _, a := range v.allAttachments() {
+		if a.Node == node && a.State != "" && a.State != "Pending" && a.State != "Failed" {
+			count++
+		}
+	}
+	return count
 }

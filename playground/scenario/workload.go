@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,8 +16,6 @@ import (
 )
 
 const (
-	// appLabel names the workload on its pods.
-	appLabel    = "app"
 	provisioner = "disk.csi.azure.com"
 	// diskSize is the smallest that mkfs makes quickly and that Azure lets be shared.
 	diskSize = "8Gi"
@@ -43,11 +40,6 @@ type Workload struct {
 
 func (w Workload) pod() string   { return w.Name + "-0" }
 func (w Workload) claim() string { return "data-" + w.pod() }
-
-// workloadOfClaim is the name of the workload that has the claim.
-func workloadOfClaim(claim string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(claim, "data-"), "-0")
-}
 
 // storageClass is made once and shared by all runs: its name says all that is in it.
 func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
