@@ -16,12 +16,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
 const (
-	// setUpTimeout bounds each step of the preparation.
-	setUpTimeout = 2 * time.Minute
+	// SetUpTimeout bounds each step of the preparation.
+	SetUpTimeout = 2 * time.Minute
 	// scenarioLabel is on everything that a scenario makes.
 	scenarioLabel = "playground.azuredisk/scenario"
 )
@@ -36,11 +38,11 @@ type Environment struct {
 	// Collector is the witness to which the recorders report.
 	Collector *recorder.Collector
 
-	kube          kubernetes.Interface
-	view          *view
-	logs          *logBook
-	events        *timeline.Log
-	azure         *azureLog
+	Kube          kubernetes.Interface
+	View          *observer.View
+	logs          *evidence.LogBook
+	Events        *timeline.Log
+	Azure         *evidence.AzureLog
 	collectorURL  string
 	stopCollector func() error
 	stopView      context.CancelFunc
@@ -70,9 +72,9 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 		return nil, fmt.Errorf("load the recorder's image: %w", err)
 	}
 	env := &Environment{
-		Options: o, Report: report, kube: kube, events: &timeline.Log{},
+		Options: o, Report: report, Kube: kube, Events: &timeline.Log{},
 		Collector: recorder.NewCollector(o.Clock),
-		azure:     &azureLog{url: admin, client: &http.Client{Timeout: 10 * time.Second}},
+		Azure:     &evidence.AzureLog{URL: admin, Client: &http.Client{Timeout: 10 * time.Second}},
 	}
 	if err := env.serveCollector(ctx); err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	env.Namespace = namespace.Name
 	viewCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	env.stopView = cancel
-	env.view, err = newView(viewCtx, kube, dyn, env.Namespace, newObserver(env.events, o.Clock))
+	env.View, err = observer.NewView(viewCtx, kube, dyn, env.Namespace, observer.NewObserver(env.Events, o.Clock))
 	if err != nil {
 		return nil, errors.Join(err, env.close(ctx))
 	}
@@ -94,9 +96,9 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("look at the CSIDriver: %w", err), env.close(ctx))
 	}
-	env.metric("attach_required", ptr.Deref(driver.Spec.AttachRequired, true))
-	env.logs = newLogBook(kube, o.Clock)
-	env.logs.follow(viewCtx)
+	env.Metric("attach_required", ptr.Deref(driver.Spec.AttachRequired, true))
+	env.logs = evidence.NewLogBook(kube, o.Clock)
+	env.logs.Follow(viewCtx)
 	return env, nil
 }
 
@@ -130,44 +132,44 @@ func (e *Environment) serveCollector(ctx context.Context) error {
 // the disks.
 func (e *Environment) close(ctx context.Context) error {
 	err := e.mend(ctx)
-	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, SetUpTimeout)
 	defer cancel()
 	e.stopView()
 	err = errors.Join(err, e.stopCollector())
 	if e.Keep {
 		return err
 	}
-	if deleted := e.kube.CoreV1().Namespaces().Delete(ctx, e.Namespace, metav1.DeleteOptions{}); deleted != nil {
+	if deleted := e.Kube.CoreV1().Namespaces().Delete(ctx, e.Namespace, metav1.DeleteOptions{}); deleted != nil {
 		return errors.Join(err, fmt.Errorf("delete the namespace %s: %w", e.Namespace, deleted))
 	}
 	return err
 }
 
-// check records whether something held.
-func (e *Environment) check(name string, passed bool, format string, args ...any) {
+// Check records whether something held.
+func (e *Environment) Check(name string, passed bool, format string, args ...any) {
 	e.Report.Checks = append(e.Report.Checks, timeline.Check{Name: name, Passed: passed, Detail: fmt.Sprintf(format, args...)})
 }
 
-// metric records a number.
-func (e *Environment) metric(name string, value any) { e.Report.Metrics[name] = value }
+// Metric records a number.
+func (e *Environment) Metric(name string, value any) { e.Report.Metrics[name] = value }
 
 // explain says how the scenario's pods are and adds what the driver and Azure did to
 // the timeline, for somebody whose scenario broke off.
 func (e *Environment) explain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, SetUpTimeout)
 	defer cancel()
 	var reasons []error
-	for _, pod := range e.view.allPods() {
-		reasons = append(reasons, fmt.Errorf("pod %s is %s", pod.Name, describePod(pod)))
+	for _, pod := range e.View.AllPods() {
+		reasons = append(reasons, fmt.Errorf("pod %s is %s", pod.Name, observer.DescribePod(pod)))
 	}
 	// What cannot be gathered is missing in the timeline; the reason why the scenario
 	// broke off matters more.
-	_, _ = e.addEvidence(ctx, e.Report.Started)
+	_, _ = e.AddEvidence(ctx, e.Report.Started)
 	return errors.Join(reasons...)
 }
 
-// awaitTime blocks until that time.
-func (e *Environment) awaitTime(ctx context.Context, at time.Time) error {
+// AwaitTime blocks until that time.
+func (e *Environment) AwaitTime(ctx context.Context, at time.Time) error {
 	select {
 	case <-e.Clock.After(at.Sub(e.Clock.Now())):
 		return nil
@@ -176,8 +178,8 @@ func (e *Environment) awaitTime(ctx context.Context, at time.Time) error {
 	}
 }
 
-// poll tries again and again, after that pause, until it succeeds. It is for what no watch shows.
-func (e *Environment) poll(ctx context.Context, limit, pause time.Duration, what string, try func(context.Context) error) error {
+// Poll tries again and again, after that pause, until it succeeds. It is for what no watch shows.
+func (e *Environment) Poll(ctx context.Context, limit, pause time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {

@@ -10,47 +10,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
 const (
-	// failoverTimeout is how long a failover may take before the scenario breaks off: far
+	// FailoverTimeout is how long a failover may take before the scenario breaks off: far
 	// above every bound, so that what is too slow is measured all the same.
-	failoverTimeout = 4 * time.Minute
-	// backTimeout bounds how long a node may take to be used again.
-	backTimeout = 5 * time.Minute
-	// quietWrites are to be written before a fault, so that there is something to lose.
-	quietWrites = 200
+	FailoverTimeout = 4 * time.Minute
+	// BackTimeout bounds how long a node may take to be used again.
+	BackTimeout = 5 * time.Minute
+	// RecordsBeforeFault are to be written before a fault, so that there is something to lose.
+	RecordsBeforeFault = 200
 	// watchSkew is by how much two watches may differ in when they show things that
 	// happened one after the other.
 	watchSkew = 250 * time.Millisecond
 )
 
-// lossOf blocks until there are records to lose, and describes the workload as it is before its node is lost.
-func (e *Environment) lossOf(ctx context.Context, w Workload, v volume) (Failover, error) {
-	if err := e.awaitRecords(ctx, quietWrites, w); err != nil {
+// LossOf blocks until there are records to lose, and describes the workload as it is before its node is lost.
+func (e *Environment) LossOf(ctx context.Context, w Workload, v observer.Volume) (Failover, error) {
+	if err := e.AwaitRecords(ctx, RecordsBeforeFault, w); err != nil {
 		return Failover{}, err
 	}
-	pod := e.view.pod(w.pod())
-	if pod == nil || !isRunning(pod) {
-		return Failover{}, fmt.Errorf("pod %s does not run", w.pod())
+	pod := e.View.Pod(w.Pod())
+	if pod == nil || !observer.IsRunning(pod) {
+		return Failover{}, fmt.Errorf("pod %s does not run", w.Pod())
 	}
 	return Failover{
-		Workload: w, Volume: v, From: pod.Spec.NodeName, Old: pod.UID, Machines: e.view.nodes(""),
+		Workload: w, Volume: v, From: pod.Spec.NodeName, Old: pod.UID, Machines: e.View.Nodes(""),
 	}, nil
 }
 
-// awaitFailover blocks until the workload runs on another node than the one that was
+// AwaitFailover blocks until the workload runs on another node than the one that was
 // lost at the time f.Fault, and writes, and fills f in with what was seen. If the time
 // is over before, it fills in what was seen until then and returns the error.
-func (e *Environment) awaitFailover(ctx context.Context, f *Failover, limit time.Duration) error {
-	var held map[string]attachment
-	err := e.view.await(ctx, limit, f.Workload.pod()+" runs on another node than "+f.From, func() bool {
-		pod := e.view.pod(f.Workload.pod())
+func (e *Environment) AwaitFailover(ctx context.Context, f *Failover, limit time.Duration) error {
+	var held map[string]observer.Attachment
+	err := e.View.Await(ctx, limit, f.Workload.Pod()+" runs on another node than "+f.From, func() bool {
+		pod := e.View.Pod(f.Workload.Pod())
 		if held == nil && (pod == nil || pod.UID != f.Old) {
-			held = e.view.attachments(f.Volume.Name)
+			held = e.View.Attachments(f.Volume.Name)
 		}
-		if pod == nil || pod.UID == f.Old || pod.Spec.NodeName == f.From || !isRunning(pod) {
+		if pod == nil || pod.UID == f.Old || pod.Spec.NodeName == f.From || !observer.IsRunning(pod) {
 			return false
 		}
 		f.To, f.New = pod.Spec.NodeName, pod.UID
@@ -58,23 +59,23 @@ func (e *Environment) awaitFailover(ctx context.Context, f *Failover, limit time
 	})
 	f.OntoReplica = held[f.To].State == "Attached"
 	if err != nil {
-		f.Steps = readSteps(*f, e.view.observer.marks(), nil)
+		f.Steps = readSteps(*f, e.View.Observer.Marks(), nil)
 		return errors.Join(err, e.whyNot(f))
 	}
-	testimony, err := e.awaitWriter(ctx, f.Workload, string(f.New))
+	testimony, err := e.AwaitWriter(ctx, f.Workload, string(f.New))
 	if err != nil {
 		return err
 	}
-	f.LastWrite, f.FirstWrite = aroundStart(testimony.Acks, string(f.New))
+	f.LastWrite, f.FirstWrite = AroundStart(testimony.Acks, string(f.New))
 	calls, err := e.driverCalls(ctx, f.Fault)
-	f.Steps = readSteps(*f, e.view.observer.marks(), calls)
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	f.Steps = readSteps(*f, e.View.Observer.Marks(), calls)
+	e.Progress("%s runs on %s after %s", f.Workload.Pod(), f.To, timeline.Round(f.Took()))
 	return err
 }
 
-// awaitAnywhere blocks until the workload writes again on whatever node, and fills f in
+// AwaitAnywhere blocks until the workload writes again on whatever node, and fills f in
 // with what was seen.
-func (e *Environment) awaitAnywhere(ctx context.Context, f *Failover, limit time.Duration) error {
+func (e *Environment) AwaitAnywhere(ctx context.Context, f *Failover, limit time.Duration) error {
 	before := lastStart(e.Collector.Testimony(f.Workload.Name).Acks, f.Fault)
 	awaiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -82,15 +83,15 @@ func (e *Environment) awaitAnywhere(ctx context.Context, f *Failover, limit time
 		return lastStart(t.Acks, time.Time{}) > before
 	})
 	if err != nil {
-		f.Steps = readSteps(*f, e.view.observer.marks(), nil)
-		return errors.Join(fmt.Errorf("wait until %s writes again: %w", f.Workload.pod(), err), e.whyNot(f))
+		f.Steps = readSteps(*f, e.View.Observer.Marks(), nil)
+		return errors.Join(fmt.Errorf("wait until %s writes again: %w", f.Workload.Pod(), err), e.whyNot(f))
 	}
 	var writer string
 	f.LastWrite, f.FirstWrite, writer = aroundNextStart(testimony.Acks, before)
 	f.New = types.UID(writer)
-	err = e.view.await(ctx, limit, f.Workload.pod()+" runs", func() bool {
-		pod := e.view.pod(f.Workload.pod())
-		if pod == nil || pod.UID != f.New || !isRunning(pod) {
+	err = e.View.Await(ctx, limit, f.Workload.Pod()+" runs", func() bool {
+		pod := e.View.Pod(f.Workload.Pod())
+		if pod == nil || pod.UID != f.New || !observer.IsRunning(pod) {
 			return false
 		}
 		f.To = pod.Spec.NodeName
@@ -100,13 +101,13 @@ func (e *Environment) awaitAnywhere(ctx context.Context, f *Failover, limit time
 		return err
 	}
 	calls, err := e.driverCalls(ctx, f.Fault)
-	f.Steps = readSteps(*f, e.view.observer.marks(), calls)
+	f.Steps = readSteps(*f, e.View.Observer.Marks(), calls)
 	if f.FirstWrite.After(f.Running) {
 		// A node that is away for a moment only is not noticed, and its pod passes for
 		// Running all the time.
 		f.Running = f.FirstWrite
 	}
-	e.Progress("%s runs on %s after %s", f.Workload.pod(), f.To, timeline.Round(f.Took()))
+	e.Progress("%s runs on %s after %s", f.Workload.Pod(), f.To, timeline.Round(f.Took()))
 	return err
 }
 
@@ -154,33 +155,33 @@ func (e *Environment) whyNot(f *Failover) error {
 	return fmt.Errorf("of %s's failover this was not seen: %q", f.Workload.Name, missing)
 }
 
-// awaitBack blocks until a node that was lost at that time is used again without
+// AwaitBack blocks until a node that was lost at that time is used again without
 // anybody's help: it is Ready, the driver sees it, it is not marked out of service, and
 // the workload's volume has its replica again on any node. It returns when that was.
-func (e *Environment) awaitBack(ctx context.Context, node string, since time.Time, f Failover) (time.Time, error) {
-	err := e.view.await(ctx, backTimeout, node+" is back", func() bool { return e.view.isBack(node, since) })
+func (e *Environment) AwaitBack(ctx context.Context, node string, since time.Time, f Failover) (time.Time, error) {
+	err := e.View.Await(ctx, BackTimeout, node+" is back", func() bool { return e.View.IsBack(node, since) })
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: it is %s", err, e.view.describeNode(node))
+		return time.Time{}, fmt.Errorf("%w: it is %s", err, e.View.DescribeNode(node))
 	}
-	err = e.awaitReplicas(ctx, f.Workload, f.Volume)
+	err = e.AwaitReplicas(ctx, f.Workload, f.Volume)
 	return e.Clock.Now(), err
 }
 
-// recordFailover makes metrics of what was measured of one failover, and checks that
+// RecordFailover makes metrics of what was measured of one failover, and checks that
 // its proof was one that the scenario allows.
-func (e *Environment) recordFailover(f Failover, proofs ...string) {
-	p := f.phases(f.Fault)
-	e.metric("detect_seconds", milli(p.Detect))
-	e.metric("fence_seconds", milli(p.Fence))
-	e.metric("unblock_seconds", milli(p.Unblock))
-	e.metric("total_seconds", milli(p.Total))
-	e.metric("kubelet_wait_seconds", milli(f.kubeletWait()))
-	e.metric("write_pause_seconds", milli(between(f.LastWrite, f.FirstWrite)))
-	e.metric("lost_node", f.From)
-	e.metric("new_node", f.To)
-	e.metric("proof", f.ProofKind)
-	e.metric("unreachable_reason", f.UnreachableReason)
-	e.metric("onto_a_replica", f.OntoReplica)
+func (e *Environment) RecordFailover(f Failover, proofs ...string) {
+	p := f.Phases(f.Fault)
+	e.Metric("detect_seconds", Seconds(p.Detect))
+	e.Metric("fence_seconds", Seconds(p.Fence))
+	e.Metric("unblock_seconds", Seconds(p.Unblock))
+	e.Metric("total_seconds", Seconds(p.Total))
+	e.Metric("kubelet_wait_seconds", Seconds(f.KubeletWait()))
+	e.Metric("write_pause_seconds", Seconds(Between(f.LastWrite, f.FirstWrite)))
+	e.Metric("lost_node", f.From)
+	e.Metric("new_node", f.To)
+	e.Metric("proof", f.ProofKind)
+	e.Metric("unreachable_reason", f.UnreachableReason)
+	e.Metric("onto_a_replica", f.OntoReplica)
 	for _, step := range []struct {
 		name string
 		at   time.Time
@@ -189,39 +190,39 @@ func (e *Environment) recordFailover(f Failover, proofs ...string) {
 		{"unattached_after_proof_seconds", f.Unattached}, {"published_after_proof_seconds", f.Published},
 		{"stage_asked_after_proof_seconds", f.StageAsked}, {"staged_after_proof_seconds", f.Staged}, {"running_after_proof_seconds", f.Running},
 	} {
-		e.metric(step.name, milli(between(f.Proven, step.at)))
+		e.Metric(step.name, Seconds(Between(f.Proven, step.at)))
 	}
-	e.check("it is proven that the old node cannot write, and how", slices.Contains(proofs, f.ProofKind),
+	e.Check("it is proven that the old node cannot write, and how", slices.Contains(proofs, f.ProofKind),
 		"proof %q, one of %q is expected", f.ProofKind, proofs)
-	e.check("the pod goes to the node with the replica", f.OntoReplica, "%s to %s", f.From, f.To)
+	e.Check("the pod goes to the node with the replica", f.OntoReplica, "%s to %s", f.From, f.To)
 }
 
-// checkOrder checks that the pod was left alone until the proof was there.
-func (e *Environment) checkOrder(f Failover) {
-	e.check("the old pod is deleted only after the proof", !f.Proven.IsZero() && f.PodDeleted.After(f.Proven.Add(-watchSkew)),
-		"%s after it", timeline.Round(between(f.Proven, f.PodDeleted)))
+// CheckOrder checks that the pod was left alone until the proof was there.
+func (e *Environment) CheckOrder(f Failover) {
+	e.Check("the old pod is deleted only after the proof", !f.Proven.IsZero() && f.PodDeleted.After(f.Proven.Add(-watchSkew)),
+		"%s after it", timeline.Round(Between(f.Proven, f.PodDeleted)))
 }
 
-// bound checks that a duration was measured and is at most so many seconds.
-func (e *Environment) bound(name string, took time.Duration, limit float64) {
-	e.check(fmt.Sprintf("%s at most %g s", name, limit), took > 0 && took.Seconds() <= limit, "%s", timeline.Round(took))
+// Bound checks that a duration was measured and is at most so many seconds.
+func (e *Environment) Bound(name string, took time.Duration, limit float64) {
+	e.Check(fmt.Sprintf("%s at most %g s", name, limit), took > 0 && took.Seconds() <= limit, "%s", timeline.Round(took))
 }
 
-// drawFailover adds the picture of the failover, from the fault until the new pod
+// DrawFailover adds the picture of the failover, from the fault until the new pod
 // writes, and what Azure and the driver did to the timeline.
-func (e *Environment) drawFailover(ctx context.Context, f Failover, title string) error {
-	if _, err := e.addEvidence(ctx, e.Report.Started); err != nil {
+func (e *Environment) DrawFailover(ctx context.Context, f Failover, title string) error {
+	if _, err := e.AddEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
-	e.events.Add(Move{Workload: f.Workload, From: f.From, To: f.To, LastWrite: f.LastWrite, FirstWrite: f.FirstWrite}.writes()...)
-	e.Report.Figures = append(e.Report.Figures, f.figure(title, e.during(f)))
+	e.Events.Add(Move{Workload: f.Workload, From: f.From, To: f.To, LastWrite: f.LastWrite, FirstWrite: f.FirstWrite}.Writes()...)
+	e.Report.Figures = append(e.Report.Figures, f.Figure(title, e.During(f)))
 	return nil
 }
 
-// during are the events of the failover that concern its workload, its disk or a
+// During are the events of the failover that concern its workload, its disk or a
 // machine.
-func (e *Environment) during(f Failover) []timeline.Event {
-	return slices.DeleteFunc(e.events.Between(f.Fault, f.end()), func(ev timeline.Event) bool {
+func (e *Environment) During(f Failover) []timeline.Event {
+	return slices.DeleteFunc(e.Events.Between(f.Fault, f.end()), func(ev timeline.Event) bool {
 		return ev.Subject != f.Workload.Name && !f.involves(ev.Subject)
 	})
 }
@@ -233,10 +234,10 @@ func (f Failover) end() time.Time {
 	return f.Running
 }
 
-func (f Failover) figure(title string, events []timeline.Event) timeline.Figure {
+func (f Failover) Figure(title string, events []timeline.Event) timeline.Figure {
 	figure := timeline.Figure{
 		Title:   fmt.Sprintf("%s: %s", title, timeline.Round(f.Took())),
-		Caption: fmt.Sprintf("%s is lost; the pod runs again on %s. %s", f.From, f.To, f.story()),
+		Caption: fmt.Sprintf("%s is lost; the pod runs again on %s. %s", f.From, f.To, f.Story()),
 		Start:   f.Fault, End: f.end().Add(f.Took() / 25), Headline: true,
 		Lanes:  lanes(nodeLane(f.From, "the node is lost"), nodeLane(f.To, "the pod arrives")),
 		Events: events, Gap: writePause(f.LastWrite, f.FirstWrite),
@@ -247,9 +248,9 @@ func (f Failover) figure(title string, events []timeline.Event) timeline.Figure 
 	return figure
 }
 
-// story is a sentence about the phases that there were.
-func (f Failover) story() string {
-	p := f.phases(f.Fault)
+// Story is a sentence about the phases that there were.
+func (f Failover) Story() string {
+	p := f.Phases(f.Fault)
 	switch {
 	case p.Detect == 0:
 		return "The driver did not take it for lost."

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -26,16 +27,16 @@ type repair struct {
 	do   func(context.Context) error
 }
 
-// mendLater has something put right when the scenario ends, however it ends. What was
+// RepairLater has something put right when the scenario ends, however it ends. What was
 // broken last is mended first.
-func (e *Environment) mendLater(name string, do func(context.Context) error) {
+func (e *Environment) RepairLater(name string, do func(context.Context) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.repairs = append(e.repairs, repair{name, do})
 }
 
-// mended says that the scenario itself has put that right.
-func (e *Environment) mended(name string) {
+// Repaired says that the scenario itself has put that right.
+func (e *Environment) Repaired(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.repairs = slices.DeleteFunc(e.repairs, func(r repair) bool { return r.name == name })
@@ -63,62 +64,62 @@ func (e *Environment) mend(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// say puts something that the scenario does into the timeline, and returns its time.
-func (e *Environment) say(lane timeline.Lane, subject, step, detail string) time.Time {
+// Say puts something that the scenario does into the timeline, and returns its time.
+func (e *Environment) Say(lane timeline.Lane, subject, step, detail string) time.Time {
 	now := e.Clock.Now()
-	e.events.Add(timeline.Event{
+	e.Events.Add(timeline.Event{
 		At: now, Lane: lane, Kind: timeline.State, Source: "scenario", Subject: subject, Step: step, Detail: detail,
 	})
 	return now
 }
 
-// powerOff cuts the power of a node and returns when that began: its disks fail at
+// PowerOff cuts the power of a node and returns when that began: its disks fail at
 // once.
-func (e *Environment) powerOff(ctx context.Context, node string) (time.Time, error) {
-	e.mendLater(repairPower(node), func(ctx context.Context) error { return e.Cluster.PowerOn(ctx, node) })
-	at := e.say(timeline.Node(node), node, "power cut", "its disks fail, what its cache held is lost, then its processes are gone; Azure says that the VM runs")
+func (e *Environment) PowerOff(ctx context.Context, node string) (time.Time, error) {
+	e.RepairLater(repairPower(node), func(ctx context.Context) error { return e.Cluster.PowerOn(ctx, node) })
+	at := e.Say(timeline.Node(node), node, "power cut", "its disks fail, what its cache held is lost, then its processes are gone; Azure says that the VM runs")
 	if err := e.Cluster.PowerOff(ctx, node); err != nil {
 		return at, fmt.Errorf("cut the power of %s: %w", node, err)
 	}
 	return at, nil
 }
 
-// powerOn boots the node and returns when that began.
-func (e *Environment) powerOn(ctx context.Context, node string) (time.Time, error) {
-	at := e.say(timeline.Node(node), node, "power on", "it boots with what was on its disk")
+// PowerOn boots the node and returns when that began.
+func (e *Environment) PowerOn(ctx context.Context, node string) (time.Time, error) {
+	at := e.Say(timeline.Node(node), node, "power on", "it boots with what was on its disk")
 	if err := e.Cluster.PowerOn(ctx, node); err != nil {
 		return at, fmt.Errorf("give %s its power back: %w", node, err)
 	}
-	e.mended(repairPower(node))
+	e.Repaired(repairPower(node))
 	return at, nil
 }
 
-// partition cuts a node off from the network and returns when that began.
-func (e *Environment) partition(ctx context.Context, node string) (time.Time, error) {
-	e.mendLater(repairNetwork(node), func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
-	at := e.say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods run on and reach their disks")
+// Partition cuts a node off from the network and returns when that began.
+func (e *Environment) Partition(ctx context.Context, node string) (time.Time, error) {
+	e.RepairLater(repairNetwork(node), func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
+	at := e.Say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods run on and reach their disks")
 	if err := e.Cluster.Partition(ctx, node); err != nil {
 		return at, fmt.Errorf("cut %s off: %w", node, err)
 	}
 	return at, nil
 }
 
-// heal connects the node again and returns when that began.
-func (e *Environment) heal(ctx context.Context, node string) (time.Time, error) {
-	at := e.say(timeline.Node(node), node, "connected again", "its network cable is plugged in")
+// Heal connects the node again and returns when that began.
+func (e *Environment) Heal(ctx context.Context, node string) (time.Time, error) {
+	at := e.Say(timeline.Node(node), node, "connected again", "its network cable is plugged in")
 	if err := e.Cluster.Heal(ctx, node); err != nil {
 		return at, fmt.Errorf("connect %s again: %w", node, err)
 	}
-	e.mended(repairNetwork(node))
+	e.Repaired(repairNetwork(node))
 	return at, nil
 }
 
-// deallocate has Azure deallocate the VM of a node and returns when Azure says that it
+// Deallocate has Azure deallocate the VM of a node and returns when Azure says that it
 // is: that is when its machine is off.
-func (e *Environment) deallocate(ctx context.Context, node string) (time.Time, error) {
+func (e *Environment) Deallocate(ctx context.Context, node string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
-	e.mendLater(repairVM(node), func(ctx context.Context) error { return e.Cluster.StartVM(ctx, node) })
+	e.RepairLater(repairVM(node), func(ctx context.Context) error { return e.Cluster.StartVM(ctx, node) })
 	type seen struct {
 		at  time.Time
 		err error
@@ -126,7 +127,7 @@ func (e *Environment) deallocate(ctx context.Context, node string) (time.Time, e
 	down := make(chan seen, 1)
 	listening := make(chan struct{})
 	go func() {
-		at, err := e.azure.awaitPower(ctx, node, "deallocated", func() { close(listening) })
+		at, err := e.Azure.AwaitPower(ctx, node, "deallocated", func() { close(listening) })
 		down <- seen{at, err}
 	}()
 	select {
@@ -134,7 +135,7 @@ func (e *Environment) deallocate(ctx context.Context, node string) (time.Time, e
 	case failed := <-down:
 		return failed.at, failed.err
 	}
-	e.say(timeline.Azure, node, "deallocation of "+node+" is asked for", "an operator stops the VM by Azure's API")
+	e.Say(timeline.Azure, node, "deallocation of "+node+" is asked for", "an operator stops the VM by Azure's API")
 	if err := e.Cluster.DeallocateVM(ctx, node); err != nil {
 		return time.Time{}, fmt.Errorf("deallocate the VM %s: %w", node, err)
 	}
@@ -142,39 +143,39 @@ func (e *Environment) deallocate(ctx context.Context, node string) (time.Time, e
 	if is.err != nil {
 		return is.at, is.err
 	}
-	e.events.Add(timeline.Event{
+	e.Events.Add(timeline.Event{
 		At: is.at, Lane: timeline.Node(node), Kind: timeline.State, Source: "azuresim", Subject: node,
 		Step: "VM is down", Detail: "Azure says that the VM is deallocated; its machine has no power",
 	})
 	return is.at, nil
 }
 
-// startVM has Azure start the VM of a node and returns when that was asked for, after
+// StartVM has Azure start the VM of a node and returns when that was asked for, after
 // it was done.
-func (e *Environment) startVM(ctx context.Context, node string) (time.Time, error) {
+func (e *Environment) StartVM(ctx context.Context, node string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
-	at := e.say(timeline.Azure, node, "start of "+node+" is asked for", "an operator starts the VM by Azure's API")
+	at := e.Say(timeline.Azure, node, "start of "+node+" is asked for", "an operator starts the VM by Azure's API")
 	if err := e.Cluster.StartVM(ctx, node); err != nil {
 		return at, fmt.Errorf("start the VM %s: %w", node, err)
 	}
-	e.mended(repairVM(node))
+	e.Repaired(repairVM(node))
 	return at, nil
 }
 
-// breakAzure has azuresim misbehave by those rules, until each runs out or the scenario
+// BreakAzure has azuresim misbehave by those rules, until each runs out or the scenario
 // ends.
-func (e *Environment) breakAzure(ctx context.Context, rules ...azureFault) error {
-	e.mendLater("have azuresim behave again", func(ctx context.Context) error {
-		return e.azure.admin(ctx, http.MethodDelete, "/admin/faults", nil)
+func (e *Environment) BreakAzure(ctx context.Context, rules ...evidence.AzureFault) error {
+	e.RepairLater("have azuresim behave again", func(ctx context.Context) error {
+		return e.Azure.Admin(ctx, http.MethodDelete, "/admin/faults", nil)
 	})
 	var what []string
 	for _, rule := range rules {
-		if err := e.azure.admin(ctx, http.MethodPost, "/admin/faults", rule); err != nil {
+		if err := e.Azure.Admin(ctx, http.MethodPost, "/admin/faults", rule); err != nil {
 			return err
 		}
 		what = append(what, fmt.Sprintf("%s %s: %d %s", rule.Method, rule.Kind, rule.Status, rule.Code))
 	}
-	e.say(timeline.Azure, "", "Azure refuses for "+rules[0].For, strings.Join(what, "; "))
+	e.Say(timeline.Azure, "", "Azure refuses for "+rules[0].For, strings.Join(what, "; "))
 	return nil
 }

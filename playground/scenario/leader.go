@@ -14,25 +14,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 )
 
-// controllerLease is the lease of the leading controller.
-const controllerLease = "azuredisk-controller"
+// ControllerLease is the lease of the leading controller.
+const ControllerLease = "azuredisk-controller"
 
-// spareController is the label and the taint of the nodes that are kept for
+// SpareController is the label and the taint of the nodes that are kept for
 // controllers, because no node with one is to be lost.
-const spareController = "playground.azuredisk/controllers"
+const SpareController = "playground.azuredisk/controllers"
 
 // leaderCheck is how often the lease is read while nobody leads.
 const leaderCheck = 500 * time.Millisecond
 
-// leader is where the leading controller runs.
-type leader struct{ Pod, Node string }
+// Leader is where the leading controller runs.
+type Leader struct{ Pod, Node string }
 
-// leader returns the leading controller, and waits for one if there is none.
-func (e *Environment) leader(ctx context.Context) (leader, error) {
-	var leads leader
-	err := e.poll(ctx, setUpTimeout, leaderCheck, "a controller leads", func(ctx context.Context) (err error) {
+// Leader returns the leading controller, and waits for one if there is none.
+func (e *Environment) Leader(ctx context.Context) (Leader, error) {
+	var leads Leader
+	err := e.Poll(ctx, SetUpTimeout, leaderCheck, "a controller leads", func(ctx context.Context) (err error) {
 		leads, err = e.leaderNow(ctx)
 		return err
 	})
@@ -41,29 +44,29 @@ func (e *Environment) leader(ctx context.Context) (leader, error) {
 
 // leaderNow returns the leading controller. It fails while there is none, or while the
 // one that is recorded is no more.
-func (e *Environment) leaderNow(ctx context.Context) (leader, error) {
-	lease, err := e.kube.CoordinationV1().Leases(driverNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
+func (e *Environment) leaderNow(ctx context.Context) (Leader, error) {
+	lease, err := e.Kube.CoordinationV1().Leases(observer.DriverNamespace).Get(ctx, ControllerLease, metav1.GetOptions{})
 	if err != nil {
-		return leader{}, fmt.Errorf("find the controller's leader: %w", err)
+		return Leader{}, fmt.Errorf("find the controller's leader: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return leader{}, errors.New("no controller leads")
+		return Leader{}, errors.New("no controller leads")
 	}
 	// controller-runtime appends an underscore and a UUID to the host's name.
 	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-	pod, err := e.kube.CoreV1().Pods(driverNamespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := e.Kube.CoreV1().Pods(observer.DriverNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return leader{}, fmt.Errorf("find the leading controller: %w", err)
+		return Leader{}, fmt.Errorf("find the leading controller: %w", err)
 	}
 	if pod.DeletionTimestamp != nil {
-		return leader{}, fmt.Errorf("the leading controller %s is about to end", name)
+		return Leader{}, fmt.Errorf("the leading controller %s is about to end", name)
 	}
-	return leader{pod.Name, pod.Spec.NodeName}, nil
+	return Leader{pod.Name, pod.Spec.NodeName}, nil
 }
 
-// controllerNodes are the nodes on which controllers run, by name.
-func (e *Environment) controllerNodes(ctx context.Context) ([]string, error) {
-	pods, err := e.kube.CoreV1().Pods(driverNamespace).List(ctx, metav1.ListOptions{LabelSelector: driverSelector + "," + componentLabel + "=" + controllerPlugin})
+// ControllerNodes are the nodes on which controllers run, by name.
+func (e *Environment) ControllerNodes(ctx context.Context) ([]string, error) {
+	pods, err := e.Kube.CoreV1().Pods(observer.DriverNamespace).List(ctx, metav1.ListOptions{LabelSelector: evidence.DriverSelector + "," + evidence.ComponentLabel + "=" + evidence.ControllerPlugin})
 	if err != nil {
 		return nil, fmt.Errorf("list the controllers: %w", err)
 	}
@@ -76,40 +79,40 @@ func (e *Environment) controllerNodes(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(nodes)), nil
 }
 
-// startAway is start, but the pods go to nodes without a controller; if every node has
+// StartAway is start, but the pods go to nodes without a controller; if every node has
 // one, to nodes without the leader. What is lost with such a node is no part of the
 // driver, and the report says where the leader was.
-func (e *Environment) startAway(ctx context.Context, workloads ...Workload) ([]volume, error) {
-	avoid, err := e.controllerNodes(ctx)
+func (e *Environment) StartAway(ctx context.Context, workloads ...Workload) ([]observer.Volume, error) {
+	avoid, err := e.ControllerNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	leads, err := e.leader(ctx)
+	leads, err := e.Leader(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(avoid) >= len(e.view.nodes("")) {
+	if len(avoid) >= len(e.View.Nodes("")) {
 		avoid = []string{leads.Node}
 	}
-	e.metric("controller_leader_node", leads.Node)
+	e.Metric("controller_leader_node", leads.Node)
 	// Replicas may go to the nodes that the pods had to avoid.
 	if err := e.createAvoiding(ctx, avoid, workloads...); err != nil {
 		return nil, err
 	}
-	return e.awaitAllReady(ctx, workloads...)
+	return e.AwaitAllReady(ctx, workloads...)
 }
 
-// createOn is createAvoiding for every node but one.
-func (e *Environment) createOn(ctx context.Context, node string, workloads ...Workload) error {
-	return e.createAvoiding(ctx, slices.DeleteFunc(e.view.nodes(""), func(name string) bool { return name == node }), workloads...)
+// CreateOn is createAvoiding for every node but one.
+func (e *Environment) CreateOn(ctx context.Context, node string, workloads ...Workload) error {
+	return e.createAvoiding(ctx, slices.DeleteFunc(e.View.Nodes(""), func(name string) bool { return name == node }), workloads...)
 }
 
-// startOn is start, with all pods on that node.
-func (e *Environment) startOn(ctx context.Context, node string, workloads ...Workload) ([]volume, error) {
-	if err := e.createOn(ctx, node, workloads...); err != nil {
+// StartOn is start, with all pods on that node.
+func (e *Environment) StartOn(ctx context.Context, node string, workloads ...Workload) ([]observer.Volume, error) {
+	if err := e.CreateOn(ctx, node, workloads...); err != nil {
 		return nil, err
 	}
-	return e.awaitAllReady(ctx, workloads...)
+	return e.AwaitAllReady(ctx, workloads...)
 }
 
 // createAvoiding makes the workloads while nodes are cordoned, and returns when their pods have been scheduled and the nodes are free again.
@@ -117,14 +120,14 @@ func (e *Environment) createAvoiding(ctx context.Context, nodes []string, worklo
 	free := func(ctx context.Context) error {
 		var failures []error
 		for _, node := range nodes {
-			failures = append(failures, e.setCordon(ctx, node, false))
+			failures = append(failures, e.SetCordon(ctx, node, false))
 		}
 		return errors.Join(failures...)
 	}
 	cordoned := "uncordon " + strings.Join(nodes, ", ")
-	e.mendLater(cordoned, free)
+	e.RepairLater(cordoned, free)
 	for _, node := range nodes {
-		if err := e.setCordon(ctx, node, true); err != nil {
+		if err := e.SetCordon(ctx, node, true); err != nil {
 			return err
 		}
 	}
@@ -134,8 +137,8 @@ func (e *Environment) createAvoiding(ctx context.Context, nodes []string, worklo
 		}
 	}
 	for _, w := range workloads {
-		err := e.view.await(ctx, startTimeout, w.pod()+" is scheduled", func() bool {
-			pod := e.view.pod(w.pod())
+		err := e.View.Await(ctx, StartTimeout, w.Pod()+" is scheduled", func() bool {
+			pod := e.View.Pod(w.Pod())
 			return pod != nil && pod.Spec.NodeName != ""
 		})
 		if err != nil {
@@ -145,29 +148,29 @@ func (e *Environment) createAvoiding(ctx context.Context, nodes []string, worklo
 	if err := free(ctx); err != nil {
 		return err
 	}
-	e.mended(cordoned)
+	e.Repaired(cordoned)
 	return nil
 }
 
-// setSpare keeps a node for the driver's own components, or gives it back: it gets the
+// SetSpare keeps a node for the driver's own components, or gives it back: it gets the
 // label that they select, and a taint that nobody else tolerates.
-func (e *Environment) setSpare(ctx context.Context, name string, on bool) error {
-	node, err := e.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+func (e *Environment) SetSpare(ctx context.Context, name string, on bool) error {
+	node, err := e.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("keep %s for controllers: %w", name, err)
 	}
 	before := node.DeepCopy()
-	delete(node.Labels, spareController)
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == spareController })
+	delete(node.Labels, SpareController)
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == SpareController })
 	if on {
-		node.Labels[spareController] = "true"
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: spareController, Effect: corev1.TaintEffectNoSchedule})
+		node.Labels[SpareController] = "true"
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: SpareController, Effect: corev1.TaintEffectNoSchedule})
 	}
 	patch, err := nodePatch(before, node)
 	if err != nil {
 		return err
 	}
-	if _, err := e.kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := e.Kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("keep %s for controllers: %w", name, err)
 	}
 	return nil

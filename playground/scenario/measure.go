@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/history"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -31,40 +33,40 @@ type Series struct {
 
 // Calls are the calls to the driver, as its log tells, and to Azure, as azuresim recorded them, in some time.
 type Calls struct {
-	Driver []call
-	Azure  []azureCall
+	Driver []evidence.Call
+	Azure  []evidence.AzureCall
 }
 
 // gather returns what it could read, also with an error.
 func (e *Environment) gather(ctx context.Context, since time.Time) (Calls, error) {
 	calls, noCalls := e.driverCalls(ctx, since)
-	azure, noAzure := e.azure.since(ctx, since)
+	azure, noAzure := e.Azure.Since(ctx, since)
 	return Calls{calls, azure}, errors.Join(noCalls, noAzure)
 }
 
-// addEvidence adds what the driver and Azure did since then to the timeline, as far as it concerns the scenario's
+// AddEvidence adds what the driver and Azure did since then to the timeline, as far as it concerns the scenario's
 // volumes. It adds and returns what it could read, also with an error.
-func (e *Environment) addEvidence(ctx context.Context, since time.Time) (Calls, error) {
+func (e *Environment) AddEvidence(ctx context.Context, since time.Time) (Calls, error) {
 	found, err := e.gather(ctx, since)
-	e.events.Add(found.events(e.view.observer.allVolumes()...)...)
+	e.Events.Add(found.events(e.View.Observer.AllVolumes()...)...)
 	return found, err
 }
 
-// measure adds what the evidence tells to the moves, and makes the series.
-func measure(moves []Move, found Calls) Series {
+// Measure adds what the evidence tells to the moves, and makes the series.
+func Measure(moves []Move, found Calls) Series {
 	s := Series{Moves: moves}
 	for _, m := range moves {
-		s.Seconds = append(s.Seconds, milli(m.Took()))
-		s.DriverSeconds = append(s.DriverSeconds, milli(driverShare(found.Driver, m)))
-		s.PauseSeconds = append(s.PauseSeconds, milli(m.Pause()))
+		s.Seconds = append(s.Seconds, Seconds(m.Took()))
+		s.DriverSeconds = append(s.DriverSeconds, Seconds(driverShare(found.Driver, m)))
+		s.PauseSeconds = append(s.PauseSeconds, Seconds(m.Pause()))
 		s.AzureWrites = append(s.AzureWrites, len(azureWrites(found.Azure, m)))
 	}
 	return s
 }
 
-func milli(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+func Seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
-func (s Series) totalAzureWrites() int {
+func (s Series) TotalAzureWrites() int {
 	sum := 0
 	for _, n := range s.AzureWrites {
 		sum += n
@@ -72,8 +74,8 @@ func (s Series) totalAzureWrites() int {
 	return sum
 }
 
-// typical is the index of the move whose time is nearest to the median.
-func (s Series) typical() int {
+// Typical is the index of the move whose time is nearest to the median.
+func (s Series) Typical() int {
 	median, best := timeline.Median(s.Seconds), 0
 	for i, v := range s.Seconds {
 		if math.Abs(v-median) < math.Abs(s.Seconds[best]-median) {
@@ -84,24 +86,24 @@ func (s Series) typical() int {
 }
 
 // events are those of the driver and of Azure that concern the scenario's volumes.
-func (c Calls) events(volumes ...volume) []timeline.Event {
+func (c Calls) events(volumes ...observer.Volume) []timeline.Event {
 	var events []timeline.Event
 	for _, call := range c.Driver {
-		i := slices.IndexFunc(volumes, func(v volume) bool { return strings.EqualFold(v.Handle, call.Volume) })
+		i := slices.IndexFunc(volumes, func(v observer.Volume) bool { return strings.EqualFold(v.Handle, call.Volume) })
 		if i >= 0 && !strings.Contains(call.Method, "Stats") {
-			events = append(events, call.event(volumes[i].Workload))
+			events = append(events, call.Event(volumes[i].Workload))
 		}
 	}
 	for _, call := range c.Azure {
-		if call.isWrite() && changesDiskOrVM(call) {
-			events = append(events, call.event(c.Azure))
+		if call.IsWrite() && evidence.ChangesDiskOrVM(call) {
+			events = append(events, call.Event(c.Azure))
 		}
 	}
 	return events
 }
 
-// writes are the moments at which the workload's old pod wrote last and the new one first.
-func (m Move) writes() []timeline.Event {
+// Writes are the moments at which the workload's old pod wrote last and the new one first.
+func (m Move) Writes() []timeline.Event {
 	var events []timeline.Event
 	for _, w := range []struct {
 		at         time.Time
@@ -118,8 +120,8 @@ func (m Move) writes() []timeline.Event {
 	return events
 }
 
-// figure draws the move. Events of other workloads have been left out by the caller.
-func (m Move) figure(title string, events []timeline.Event, headline bool) timeline.Figure {
+// Figure draws the move. Events of other workloads have been left out by the caller.
+func (m Move) Figure(title string, events []timeline.Event, headline bool) timeline.Figure {
 	caption := fmt.Sprintf("From %s to %s, to which the disk was not attached.", m.From, m.To)
 	note := "the pod arrives"
 	if m.OntoReplica {
@@ -134,9 +136,9 @@ func (m Move) figure(title string, events []timeline.Event, headline bool) timel
 	}
 }
 
-// eventsOf are the events during the move that concern its workload, its disk or its machines.
-func (e *Environment) eventsOf(m Move) []timeline.Event {
-	return slices.DeleteFunc(e.events.Between(m.Requested, m.end()), func(ev timeline.Event) bool {
+// EventsOf are the events during the move that concern its workload, its disk or its machines.
+func (e *Environment) EventsOf(m Move) []timeline.Event {
+	return slices.DeleteFunc(e.Events.Between(m.Requested, m.end()), func(ev timeline.Event) bool {
 		return ev.Subject != m.Workload.Name && !m.involves(ev.Subject)
 	})
 }
@@ -168,21 +170,21 @@ func writePause(last, first time.Time) *timeline.Span {
 	return &timeline.Span{Start: last, End: first, Label: "no pod could write for " + timeline.Round(first.Sub(last))}
 }
 
-// wholeFigure draws everything that happened between those times, without a node in
+// WholeFigure draws everything that happened between those times, without a node in
 // particular.
-func (e *Environment) wholeFigure(title string, from, to time.Time) timeline.Figure {
+func (e *Environment) WholeFigure(title string, from, to time.Time) timeline.Figure {
 	var nodes []timeline.LaneTitle
-	for _, node := range e.view.nodes("") {
+	for _, node := range e.View.Nodes("") {
 		nodes = append(nodes, nodeLane(node, ""))
 	}
 	return timeline.Figure{
-		Title: title, Start: from, End: to.Add(to.Sub(from) / 25), Headline: true, Lanes: lanes(nodes...), Events: e.events.Between(from, to),
+		Title: title, Start: from, End: to.Add(to.Sub(from) / 25), Headline: true, Lanes: lanes(nodes...), Events: e.Events.Between(from, to),
 	}
 }
 
-// judgeHistory has the workload's pod read its disk and compares that with what was
+// JudgeHistory has the workload's pod read its disk and compares that with what was
 // acknowledged until then.
-func (e *Environment) judgeHistory(ctx context.Context, w Workload) (history.Result, error) {
+func (e *Environment) JudgeHistory(ctx context.Context, w Workload) (history.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	testimony, err := e.Collector.Audit(ctx, w.Name)
@@ -195,28 +197,28 @@ func (e *Environment) judgeHistory(ctx context.Context, w Workload) (history.Res
 	return history.Check(testimony.Acks, testimony.Content), nil
 }
 
-// judgeAll has the pods read their disks, compares that with what was acknowledged, and records the result.
-func (e *Environment) judgeAll(ctx context.Context, workloads ...Workload) error {
+// JudgeAll has the pods read their disks, compares that with what was acknowledged, and records the result.
+func (e *Environment) JudgeAll(ctx context.Context, workloads ...Workload) error {
 	e.Progress("reading the disks and comparing them with the acknowledged records")
 	var results []history.Result
 	for _, w := range workloads {
-		judged, err := e.judgeHistory(ctx, w)
+		judged, err := e.JudgeHistory(ctx, w)
 		if err != nil {
 			return err
 		}
 		results = append(results, judged)
 	}
-	e.recordHistory(results...)
+	e.RecordHistory(results...)
 	return nil
 }
 
-// recordsLost is a sentence about the records that judgeAll compared.
-func (e *Environment) recordsLost() string {
+// RecordsLost is a sentence about the records that judgeAll compared.
+func (e *Environment) RecordsLost() string {
 	return fmt.Sprintf("Of %v acknowledged records %v are lost.", e.Report.Metrics["acknowledged_records"], e.Report.Metrics["lost_records"])
 }
 
-// recordHistory makes metrics and checks of the judgements of all workloads.
-func (e *Environment) recordHistory(results ...history.Result) {
+// RecordHistory makes metrics and checks of the judgements of all workloads.
+func (e *Environment) RecordHistory(results ...history.Result) {
 	var acknowledged, onDisk, lost, foreign, writers, torn int
 	var examples []string
 	for _, r := range results {
@@ -230,23 +232,23 @@ func (e *Environment) recordHistory(results ...history.Result) {
 			examples = append(examples, fmt.Sprintf("line %d: %s, %s", f.Entry.Line, f.Kind, f.Detail))
 		}
 	}
-	e.metric("acknowledged_records", acknowledged)
-	e.metric("records_on_disk", onDisk)
-	e.metric("lost_records", lost)
-	e.metric("foreign_records", foreign)
-	e.metric("torn_records", torn)
-	e.metric("writers", writers)
-	e.check("every acknowledged record is on the disk", lost == 0 && acknowledged > 0,
+	e.Metric("acknowledged_records", acknowledged)
+	e.Metric("records_on_disk", onDisk)
+	e.Metric("lost_records", lost)
+	e.Metric("foreign_records", foreign)
+	e.Metric("torn_records", torn)
+	e.Metric("writers", writers)
+	e.Check("every acknowledged record is on the disk", lost == 0 && acknowledged > 0,
 		"%d lost of %d acknowledged; the disks hold %d", lost, acknowledged, onDisk)
-	e.check("no record of an old pod follows the first of a new one", foreign == 0,
+	e.Check("no record of an old pod follows the first of a new one", foreign == 0,
 		"%d foreign records among those of %d pods %s", foreign, writers, strings.Join(examples, "; "))
 }
 
 // driverCalls are the calls since that time in the logs of all plug-ins, those of pods
 // that are no more included.
-func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]call, error) {
-	e.logs.catchUp(ctx, since)
-	calls := e.logs.callsSince(since)
+func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]evidence.Call, error) {
+	e.logs.CatchUp(ctx, since)
+	calls := e.logs.CallsSince(since)
 	if len(calls) == 0 {
 		return nil, errors.New("the driver's logs hold no CSI call; is its log format json and its level info?")
 	}
@@ -255,7 +257,7 @@ func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]call,
 
 // driverShare is the time that the driver spent in the calls on the path of a move,
 // failed attempts included.
-func driverShare(calls []call, m Move) time.Duration {
+func driverShare(calls []evidence.Call, m Move) time.Duration {
 	var sum time.Duration
 	for _, c := range calls {
 		if slices.Contains(onThePath, c.Method) && m.concerns(c) {
@@ -266,7 +268,7 @@ func driverShare(calls []call, m Move) time.Duration {
 }
 
 // concerns reports whether the call is one for the move's volume that began during it.
-func (m Move) concerns(c call) bool {
+func (m Move) concerns(c evidence.Call) bool {
 	return strings.EqualFold(c.Volume, m.Volume.Handle) && !c.Start.Before(m.Requested) && !c.Start.After(m.Running)
 }
 
@@ -276,10 +278,10 @@ var onThePath = []string{"ControllerUnpublishVolume", "ControllerPublishVolume",
 
 // azureWrites are the calls during the move that change its disk or a VM to which
 // that may be attached.
-func azureWrites(calls []azureCall, m Move) []azureCall {
-	var writes []azureCall
+func azureWrites(calls []evidence.AzureCall, m Move) []evidence.AzureCall {
+	var writes []evidence.AzureCall
 	for _, c := range calls {
-		if c.isWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && changesDiskOrVM(c) && m.involves(c.Name) {
+		if c.IsWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && evidence.ChangesDiskOrVM(c) && m.involves(c.Name) {
 			writes = append(writes, c)
 		}
 	}

@@ -11,16 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// moveTimeout is above the longest tail of an attach at Azure.
-const moveTimeout = 4 * time.Minute
+// MoveTimeout is above the longest tail of an attach at Azure.
+const MoveTimeout = 4 * time.Minute
 
 // Move is one move of a workload's pod to another node.
 type Move struct {
 	Workload Workload
-	Volume   volume
+	Volume   observer.Volume
 	From, To string
 	// Machines are the nodes to which the disk may be attached.
 	Machines []string
@@ -53,33 +54,33 @@ func (m Move) involves(resource string) bool {
 // Took is the time from the request to the pod Running elsewhere.
 func (m Move) Took() time.Duration { return m.Running.Sub(m.Requested) }
 
-// move cordons the pod's node, deletes the pod, waits until it runs elsewhere and
+// Move cordons the pod's node, deletes the pod, waits until it runs elsewhere and
 // writes, and lifts the cordon.
-func (e *Environment) move(ctx context.Context, w Workload, v volume) (Move, error) {
-	old := e.view.pod(w.pod())
+func (e *Environment) Move(ctx context.Context, w Workload, v observer.Volume) (Move, error) {
+	old := e.View.Pod(w.Pod())
 	if old == nil {
-		return Move{}, fmt.Errorf("pod %s is not there", w.pod())
+		return Move{}, fmt.Errorf("pod %s is not there", w.Pod())
 	}
-	m := Move{Workload: w, Volume: v, From: old.Spec.NodeName, Machines: e.view.nodes(w.Zone)}
-	attached := e.view.attachments(v.Name)
-	if err := e.setCordon(ctx, m.From, true); err != nil {
+	m := Move{Workload: w, Volume: v, From: old.Spec.NodeName, Machines: e.View.Nodes(w.Zone)}
+	attached := e.View.Attachments(v.Name)
+	if err := e.SetCordon(ctx, m.From, true); err != nil {
 		return Move{}, err
 	}
-	defer func() { _ = e.setCordon(context.WithoutCancel(ctx), m.From, false) }()
+	defer func() { _ = e.SetCordon(context.WithoutCancel(ctx), m.From, false) }()
 	m.Requested = e.Clock.Now()
-	e.events.Add(timeline.Event{
+	e.Events.Add(timeline.Event{
 		At: m.Requested, Lane: timeline.Kubernetes, Kind: timeline.State, Source: "scenario", Subject: w.Name,
-		Step: "deletion of the pod is asked for", Detail: fmt.Sprintf("pod %s on %s, which is cordoned", w.pod(), m.From),
+		Step: "deletion of the pod is asked for", Detail: fmt.Sprintf("pod %s on %s, which is cordoned", w.Pod(), m.From),
 	})
 	uid := old.UID
-	err := e.kube.CoreV1().Pods(e.Namespace).Delete(ctx, w.pod(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := e.Kube.CoreV1().Pods(e.Namespace).Delete(ctx, w.Pod(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil {
-		return Move{}, fmt.Errorf("delete pod %s: %w", w.pod(), err)
+		return Move{}, fmt.Errorf("delete pod %s: %w", w.Pod(), err)
 	}
 	var next types.UID
-	err = e.view.await(ctx, moveTimeout, w.pod()+" runs on another node than "+m.From, func() bool {
-		pod := e.view.pod(w.pod())
-		if pod == nil || pod.UID == uid || !isRunning(pod) {
+	err = e.View.Await(ctx, MoveTimeout, w.Pod()+" runs on another node than "+m.From, func() bool {
+		pod := e.View.Pod(w.Pod())
+		if pod == nil || pod.UID == uid || !observer.IsRunning(pod) {
 			return false
 		}
 		m.Running, m.To, next = e.Clock.Now(), pod.Spec.NodeName, pod.UID
@@ -89,54 +90,54 @@ func (e *Environment) move(ctx context.Context, w Workload, v volume) (Move, err
 		return Move{}, err
 	}
 	if m.To == m.From {
-		return Move{}, fmt.Errorf("pod %s came back to %s, which was cordoned", w.pod(), m.From)
+		return Move{}, fmt.Errorf("pod %s came back to %s, which was cordoned", w.Pod(), m.From)
 	}
 	m.OntoReplica = attached[m.To].State == "Attached"
-	testimony, err := e.awaitWriter(ctx, w, string(next))
+	testimony, err := e.AwaitWriter(ctx, w, string(next))
 	if err != nil {
 		return Move{}, err
 	}
-	m.LastWrite, m.FirstWrite = aroundStart(testimony.Acks, string(next))
+	m.LastWrite, m.FirstWrite = AroundStart(testimony.Acks, string(next))
 	return m, nil
 }
 
-func (e *Environment) setCordon(ctx context.Context, node string, on bool) error {
+func (e *Environment) SetCordon(ctx context.Context, node string, on bool) error {
 	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%s}}`, map[bool]string{true: "true", false: "null"}[on])
-	if _, err := e.kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := e.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("cordon or uncordon %s: %w", node, err)
 	}
 	return nil
 }
 
-// awaitWriter blocks until a record of that writer has been acknowledged.
-func (e *Environment) awaitWriter(ctx context.Context, w Workload, writer string) (recorder.Testimony, error) {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+// AwaitWriter blocks until a record of that writer has been acknowledged.
+func (e *Environment) AwaitWriter(ctx context.Context, w Workload, writer string) (recorder.Testimony, error) {
+	ctx, cancel := context.WithTimeout(ctx, MoveTimeout)
 	defer cancel()
 	testimony, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool {
 		return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Writer == writer })
 	})
 	if err != nil {
-		return testimony, fmt.Errorf("wait until %s has written a record: %w", w.pod(), err)
+		return testimony, fmt.Errorf("wait until %s has written a record: %w", w.Pod(), err)
 	}
 	return testimony, nil
 }
 
-// awaitRecords blocks until that many records of each workload have been acknowledged.
-func (e *Environment) awaitRecords(ctx context.Context, count int, workloads ...Workload) error {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+// AwaitRecords blocks until that many records of each workload have been acknowledged.
+func (e *Environment) AwaitRecords(ctx context.Context, count int, workloads ...Workload) error {
+	ctx, cancel := context.WithTimeout(ctx, MoveTimeout)
 	defer cancel()
 	for _, w := range workloads {
 		_, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool { return len(t.Acks) >= count })
 		if err != nil {
-			return fmt.Errorf("wait until %s has written %d records: %w", w.pod(), count, err)
+			return fmt.Errorf("wait until %s has written %d records: %w", w.Pod(), count, err)
 		}
 	}
 	return nil
 }
 
-// aroundStart returns the times of the last acknowledged record before the writer's
+// AroundStart returns the times of the last acknowledged record before the writer's
 // first one, and of that. The former is zero if there is none.
-func aroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {
+func AroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {
 	var from *recorder.Ack
 	for i := range acks {
 		if acks[i].Writer == writer && (from == nil || acks[i].Time.Before(from.Time)) {
@@ -155,22 +156,22 @@ func aroundStart(acks []recorder.Ack, writer string) (last, first time.Time) {
 	return last, from.Time
 }
 
-// start makes the workloads and waits until each writes and has its replicas. They
+// Start makes the workloads and waits until each writes and has its replicas. They
 // come up at the same time.
-func (e *Environment) start(ctx context.Context, workloads ...Workload) ([]volume, error) {
+func (e *Environment) Start(ctx context.Context, workloads ...Workload) ([]observer.Volume, error) {
 	for _, w := range workloads {
 		if err := e.create(ctx, w); err != nil {
 			return nil, err
 		}
 	}
-	return e.awaitAllReady(ctx, workloads...)
+	return e.AwaitAllReady(ctx, workloads...)
 }
 
-// awaitAllReady waits until each of the workloads writes and has its replicas.
-func (e *Environment) awaitAllReady(ctx context.Context, workloads ...Workload) ([]volume, error) {
-	var volumes []volume
+// AwaitAllReady waits until each of the workloads writes and has its replicas.
+func (e *Environment) AwaitAllReady(ctx context.Context, workloads ...Workload) ([]observer.Volume, error) {
+	var volumes []observer.Volume
 	for _, w := range workloads {
-		v, err := e.awaitReady(ctx, w)
+		v, err := e.AwaitReady(ctx, w)
 		if err != nil {
 			return nil, err
 		}

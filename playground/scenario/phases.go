@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 )
 
 // Failover is what became of a workload whose node was lost.
 type Failover struct {
 	Workload Workload
-	Volume   volume
+	Volume   observer.Volume
 	// From is the node that was lost, To the one on which the pod ran next.
 	From, To string
 	// Machines are the nodes to which the disk may be attached.
@@ -62,27 +65,27 @@ type Phases struct {
 }
 
 // readSteps finds the steps of the failover among all milestones and calls.
-func readSteps(f Failover, marks []milestone, calls []call) Steps {
-	at := func(pattern milestone) milestone { return first(marks, f.Fault, pattern) }
-	unreachable := at(milestone{Kind: nodeUnreachable, Node: f.From})
-	proven := at(milestone{Kind: releaseProven, Node: f.From, Volume: f.Volume.Name})
+func readSteps(f Failover, marks []observer.Milestone, calls []evidence.Call) Steps {
+	at := func(pattern observer.Milestone) observer.Milestone { return observer.First(marks, f.Fault, pattern) }
+	unreachable := at(observer.Milestone{Kind: observer.NodeUnreachable, Node: f.From})
+	proven := at(observer.Milestone{Kind: observer.ReleaseProven, Node: f.From, Volume: f.Volume.Name})
 	published, _ := firstSuccess(calls, f, "ControllerPublishVolume", "")
 	staged, asked := firstSuccess(calls, f, "NodeStageVolume", f.To)
 	return Steps{
 		Unreachable: unreachable.At, UnreachableReason: unreachable.Detail,
-		Decided: at(milestone{Kind: fenceDecided, Node: f.From, Volume: f.Volume.Name}).At,
+		Decided: at(observer.Milestone{Kind: observer.FenceDecided, Node: f.From, Volume: f.Volume.Name}).At,
 		Proven:  proven.At, ProofKind: proven.Detail,
-		PodDeleted: at(milestone{Kind: podGone, Pod: f.Old}).At,
-		NotInUse:   at(milestone{Kind: notInUse, Node: f.From, Volume: f.Volume.Name}).At,
-		Unattached: at(milestone{Kind: notAttached, Node: f.From, Volume: f.Volume.Name}).At,
+		PodDeleted: at(observer.Milestone{Kind: observer.PodGone, Pod: f.Old}).At,
+		NotInUse:   at(observer.Milestone{Kind: observer.NotInUse, Node: f.From, Volume: f.Volume.Name}).At,
+		Unattached: at(observer.Milestone{Kind: observer.NotAttached, Node: f.From, Volume: f.Volume.Name}).At,
 		Published:  published, StageAsked: asked, Staged: staged,
-		Running: at(milestone{Kind: podRunning, Pod: f.New}).At,
+		Running: at(observer.Milestone{Kind: observer.PodRunning, Pod: f.New}).At,
 	}
 }
 
 // firstSuccess is the end and the beginning of the first such call for the volume after
 // the fault that succeeded, on the node if one is given.
-func firstSuccess(calls []call, f Failover, method, node string) (ended, began time.Time) {
+func firstSuccess(calls []evidence.Call, f Failover, method, node string) (ended, began time.Time) {
 	for _, c := range calls {
 		if c.Method != method || c.Code != "OK" || !strings.EqualFold(c.Volume, f.Volume.Handle) ||
 			c.Start.Before(f.Fault) || node != "" && c.Node != node {
@@ -103,23 +106,23 @@ func (s Steps) Known() time.Time {
 	return s.Unreachable
 }
 
-func (s Steps) phases(fault time.Time) Phases {
+func (s Steps) Phases(fault time.Time) Phases {
 	decided := s.Decided
 	if decided.IsZero() {
 		decided = s.Known() // a volume without a claim
 	}
 	return Phases{
-		Detect: between(fault, s.Known()), Fence: between(decided, s.Proven),
-		Unblock: between(s.Proven, s.Staged), Total: between(fault, s.Running),
+		Detect: Between(fault, s.Known()), Fence: Between(decided, s.Proven),
+		Unblock: Between(s.Proven, s.Staged), Total: Between(fault, s.Running),
 	}
 }
 
-// kubeletWait is how long the volume was published to the new node before its kubelet asked
+// KubeletWait is how long the volume was published to the new node before its kubelet asked
 // for it; 0 where it had asked before, as it does without VolumeAttachments.
-func (s Steps) kubeletWait() time.Duration { return max(between(s.Published, s.StageAsked), 0) }
+func (s Steps) KubeletWait() time.Duration { return max(Between(s.Published, s.StageAsked), 0) }
 
-// between is the time from a to b, 0 unless both are known.
-func between(a, b time.Time) time.Duration {
+// Between is the time from a to b, 0 unless both are known.
+func Between(a, b time.Time) time.Duration {
 	if a.IsZero() || b.IsZero() {
 		return 0
 	}
@@ -132,4 +135,4 @@ func (f Failover) involves(resource string) bool {
 }
 
 // Took is the time from the fault to the new pod Running and Ready.
-func (f Failover) Took() time.Duration { return between(f.Fault, f.Running) }
+func (f Failover) Took() time.Duration { return Between(f.Fault, f.Running) }

@@ -43,7 +43,7 @@ func play(ctx context.Context, s Scenario, o Options, report *timeline.Report) (
 		return fmt.Errorf("prepare the scenario: %w", err)
 	}
 	defer func() {
-		report.Events = env.events.All()
+		report.Events = env.Events.All()
 		// What was made is given back also if the scenario was interrupted.
 		err = errors.Join(err, env.close(context.WithoutCancel(ctx)))
 	}()

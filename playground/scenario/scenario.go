@@ -1,11 +1,10 @@
-// Package scenario holds what can be played through on a playground: a workload
-// runs, something happens to it, and the outcome is judged by numbers and by what
-// is on the disk. `playground run` and `make demo` call it.
+// Package scenario runs scenarios on a playground: a workload runs, something happens to it, and the outcome is judged by
+// numbers and by what is on the disk. The scenarios are in ../scenarios; `playground run` and `make demo` call them.
 //
-// A scenario gets an Environment: clients, a namespace of its own, the Collector of
-// the recorders, and the Report that it fills with checks, metrics and figures.
-// Everything is observed from outside, by watches, the driver's log, azuresim's record
-// of calls and the Collector; the driver knows of no scenario.
+// A scenario gets an Environment, which starts workloads, breaks and repairs parts of the cluster, waits for conditions,
+// measures moves and failovers, and fills the report with checks, metrics and figures. Everything is observed from
+// outside, by watches (observer), by the driver's log and azuresim's record of calls (evidence) and by the collector of
+// the recorders; the driver does not know of scenarios.
 package scenario
 
 import (

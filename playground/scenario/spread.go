@@ -13,12 +13,12 @@ const (
 	arrivalDelay = 1200 * time.Millisecond
 )
 
-// spreadStart says when the i-th of some moves is to begin, so that the next report of the
+// SpreadStart says when the i-th of some moves is to begin, so that the next report of the
 // new node's kubelet comes once early, once late, and evenly in between, after the pod
 // has come there. How long a move waits for that report is otherwise luck, and so would
 // be the median of a few moves. reported is when that kubelet last reported; from
 // is the earliest time.
-func spreadStart(i, moves int, reported, from time.Time) time.Time {
+func SpreadStart(i, moves int, reported, from time.Time) time.Time {
 	if reported.IsZero() {
 		return from
 	}
@@ -32,10 +32,10 @@ func spreadStart(i, moves int, reported, from time.Time) time.Time {
 	return start
 }
 
-// middleStart says when something is to begin after which a kubelet waits for its own
+// MiddleStart says when something is to begin after which a kubelet waits for its own
 // next report from that delay on, so that it waits for half a period: as long as it does
 // on average. reported is when that kubelet last reported; from is the earliest time.
-func middleStart(reported time.Time, delay time.Duration, from time.Time) time.Time {
+func MiddleStart(reported time.Time, delay time.Duration, from time.Time) time.Time {
 	start := reported.Add(-delay - kubeletPeriod/2)
 	if behind := from.Sub(start); behind > 0 {
 		start = start.Add((behind + kubeletPeriod - 1) / kubeletPeriod * kubeletPeriod)

@@ -14,7 +14,7 @@ func TestMovesWaitForTheKubeletOnceForEachPartOfItsPeriod(t *testing.T) {
 		now, parts := noon, map[int]bool{}
 		for i := range moves {
 			reported := now.Add(-time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "reported before")))
-			start := spreadStart(i, moves, reported, now)
+			start := SpreadStart(i, moves, reported, now)
 			if start.Before(now) || start.Sub(now) > kubeletPeriod {
 				t.Fatalf("at %s the next move is to begin at %s", now, start)
 			}
@@ -31,7 +31,7 @@ func TestMovesWaitForTheKubeletOnceForEachPartOfItsPeriod(t *testing.T) {
 
 func TestAMoveBeginsAtOnceIfTheKubeletIsNotKnown(t *testing.T) {
 	t.Parallel()
-	if got := spreadStart(2, 5, time.Time{}, noon); !got.Equal(noon) {
+	if got := SpreadStart(2, 5, time.Time{}, noon); !got.Equal(noon) {
 		t.Errorf("begins at %s", got)
 	}
 }
@@ -41,7 +41,7 @@ func TestAStartInTheMiddleHasTheKubeletWaitForHalfAPeriod(t *testing.T) {
 	for _, delay := range []time.Duration{0, 3 * time.Second, 19 * time.Second} {
 		for _, later := range []time.Duration{0, time.Second, time.Minute} {
 			from := noon.Add(later)
-			start := middleStart(noon, delay, from)
+			start := MiddleStart(noon, delay, from)
 			if start.Before(from) || start.Sub(from) >= kubeletPeriod {
 				t.Errorf("%s after the earliest time", start.Sub(from))
 			}

@@ -9,44 +9,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
 // steady is a workload that must not be disturbed, as it was before.
 type steady struct {
 	Workload Workload
-	Volume   volume
+	Volume   observer.Volume
 	Pod      types.UID
 	Node     string
 	// Claim is who held the volume, under which epoch.
 	Claim string
 }
 
-// steadyOf describes the workloads as they are now.
-func (e *Environment) steadyOf(workloads []Workload, volumes []volume) ([]steady, error) {
+// SteadyOf describes the workloads as they are now.
+func (e *Environment) SteadyOf(workloads []Workload, volumes []observer.Volume) ([]steady, error) {
 	var all []steady
 	for i, w := range workloads {
-		pod := e.view.pod(w.pod())
-		if pod == nil || !isRunning(pod) {
-			return nil, fmt.Errorf("pod %s does not run", w.pod())
+		pod := e.View.Pod(w.Pod())
+		if pod == nil || !observer.IsRunning(pod) {
+			return nil, fmt.Errorf("pod %s does not run", w.Pod())
 		}
-		all = append(all, steady{w, volumes[i], pod.UID, pod.Spec.NodeName, e.view.claimOf(volumes[i].Name)})
+		all = append(all, steady{w, volumes[i], pod.UID, pod.Spec.NodeName, e.View.PrimaryOf(volumes[i].Name)})
 	}
 	return all, nil
 }
 
-// judgeSteady checks that the workloads were left alone from that time on: the same pods
+// JudgeSteady checks that the workloads were left alone from that time on: the same pods
 // hold the same volumes, and none of them had to wait long for a write.
-func (e *Environment) judgeSteady(ctx context.Context, all []steady, from time.Time, patience time.Duration) error {
+func (e *Environment) JudgeSteady(ctx context.Context, all []steady, from time.Time, patience time.Duration) error {
 	for _, s := range all {
 		name := s.Workload.Name
-		pod := e.view.pod(s.Workload.pod())
-		same := pod != nil && pod.UID == s.Pod && isRunning(pod)
-		e.check("the pod of "+name+" is left alone", same && e.view.claimOf(s.Volume.Name) == s.Claim,
-			"on %s; the volume was %s, and is %s", s.Node, s.Claim, e.view.claimOf(s.Volume.Name))
+		pod := e.View.Pod(s.Workload.Pod())
+		same := pod != nil && pod.UID == s.Pod && observer.IsRunning(pod)
+		e.Check("the pod of "+name+" is left alone", same && e.View.PrimaryOf(s.Volume.Name) == s.Claim,
+			"on %s; the volume was %s, and is %s", s.Node, s.Claim, e.View.PrimaryOf(s.Volume.Name))
 		until := e.Clock.Now()
 		// What a pod that is cut off has written arrives later.
-		waiting, cancel := context.WithTimeout(ctx, moveTimeout)
+		waiting, cancel := context.WithTimeout(ctx, MoveTimeout)
 		testimony, err := e.Collector.Await(waiting, name, func(t recorder.Testimony) bool {
 			return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Time.After(until) })
 		})
@@ -55,8 +57,8 @@ func (e *Environment) judgeSteady(ctx context.Context, all []steady, from time.T
 			return fmt.Errorf("wait until %s tells of its records: %w", name, err)
 		}
 		pause := longestPause(testimony.Acks, from, until)
-		e.metric("longest_write_pause_seconds_"+name, milli(pause))
-		e.check("it goes on writing all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
+		e.Metric("longest_write_pause_seconds_"+name, Seconds(pause))
+		e.Check("it goes on writing all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
 	}
 	return nil
 }
@@ -77,33 +79,33 @@ func longestPause(acks []recorder.Ack, from, until time.Time) time.Duration {
 	return longest
 }
 
-// fences is a sentence about what nothingFenced counted.
-func (e *Environment) fences() string {
+// Fences is a sentence about what nothingFenced counted.
+func (e *Environment) Fences() string {
 	return fmt.Sprintf("Decisions and proofs that took a volume from its node: %v; changes at Azure: %v.", e.Report.Metrics["fences"], e.Report.Metrics["azure_writes"])
 }
 
-// nothingFenced checks that since then no volume was taken from its node and nothing was
+// NothingFenced checks that since then no volume was taken from its node and nothing was
 // asked of Azure that changes a VM or a disk.
-func (e *Environment) nothingFenced(ctx context.Context, since time.Time) error {
+func (e *Environment) NothingFenced(ctx context.Context, since time.Time) error {
 	fenced := 0
-	for _, m := range e.view.observer.marks() {
-		if !m.At.Before(since) && (m.Kind == fenceDecided || m.Kind == releaseProven) {
+	for _, m := range e.View.Observer.Marks() {
+		if !m.At.Before(since) && (m.Kind == observer.FenceDecided || m.Kind == observer.ReleaseProven) {
 			fenced++
 		}
 	}
-	e.metric("fences", fenced)
-	e.check("no volume is taken from its node", fenced == 0, "%d decisions and proofs", fenced)
-	calls, err := e.azure.since(ctx, since)
+	e.Metric("fences", fenced)
+	e.Check("no volume is taken from its node", fenced == 0, "%d decisions and proofs", fenced)
+	calls, err := e.Azure.Since(ctx, since)
 	if err != nil {
 		return err
 	}
 	writes := 0
 	for _, c := range calls {
-		if c.isWrite() && changesDiskOrVM(c) {
+		if c.IsWrite() && evidence.ChangesDiskOrVM(c) {
 			writes++
 		}
 	}
-	e.metric("azure_writes", writes)
-	e.check("nothing is written to Azure, no forced detach above all", writes == 0, "%d writes among %d calls", writes, len(calls))
+	e.Metric("azure_writes", writes)
+	e.Check("nothing is written to Azure, no forced detach above all", writes == 0, "%d writes among %d calls", writes, len(calls))
 	return nil
 }

@@ -13,14 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 )
 
 const (
 	provisioner = "disk.csi.azure.com"
 	// diskSize is the smallest that mkfs makes quickly and that Azure lets be shared.
 	diskSize = "8Gi"
-	// startTimeout covers a disk's creation and a slow attach.
-	startTimeout = 4 * time.Minute
+	// StartTimeout covers a disk's creation and a slow attach.
+	StartTimeout = 4 * time.Minute
 )
 
 // Workload is a StatefulSet of one pod that writes records to a volume of its own.
@@ -38,8 +40,8 @@ type Workload struct {
 	Interval time.Duration
 }
 
-func (w Workload) pod() string   { return w.Name + "-0" }
-func (w Workload) claim() string { return "data-" + w.pod() }
+func (w Workload) Pod() string   { return w.Name + "-0" }
+func (w Workload) Claim() string { return "data-" + w.Pod() }
 
 // storageClass is made once and shared by all runs: its name says all that is in it.
 func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
@@ -59,7 +61,7 @@ func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
 }
 
 func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet {
-	labels := map[string]string{appLabel: w.Name}
+	labels := map[string]string{observer.AppLabel: w.Name}
 	meta := metav1.ObjectMeta{Name: w.Name, Labels: maps.Clone(labels)}
 	meta.Labels[scenarioLabel] = e.Report.Scenario
 	container := corev1.Container{
@@ -111,44 +113,44 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 // create makes the workload and does not wait.
 func (e *Environment) create(ctx context.Context, w Workload) error {
 	class := w.storageClass(e.Report.Scenario)
-	if _, err := e.kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := e.Kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make storage class %s: %w", class.Name, err)
 	}
 	set := w.statefulSet(e, class.Name)
-	if _, err := e.kube.AppsV1().StatefulSets(e.Namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+	if _, err := e.Kube.AppsV1().StatefulSets(e.Namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make stateful set %s: %w", w.Name, err)
 	}
 	return nil
 }
 
-// awaitReady blocks until the workload's pod runs and writes, and its volume has all
+// AwaitReady blocks until the workload's pod runs and writes, and its volume has all
 // its replicas attached.
-func (e *Environment) awaitReady(ctx context.Context, w Workload) (volume, error) {
-	err := e.view.await(ctx, startTimeout, w.pod()+" runs", func() bool {
-		pod := e.view.pod(w.pod())
-		return pod != nil && isRunning(pod) && e.view.volumeOfClaim(w.claim()) != nil
+func (e *Environment) AwaitReady(ctx context.Context, w Workload) (observer.Volume, error) {
+	err := e.View.Await(ctx, StartTimeout, w.Pod()+" runs", func() bool {
+		pod := e.View.Pod(w.Pod())
+		return pod != nil && observer.IsRunning(pod) && e.View.VolumeOfClaim(w.Claim()) != nil
 	})
 	if err != nil {
-		return volume{}, err
+		return observer.Volume{}, err
 	}
-	pod := e.view.pod(w.pod())
-	v := newVolume(e.view.volumeOfClaim(w.claim()))
-	e.Progress("%s runs on %s with disk %s", w.pod(), pod.Spec.NodeName, v.Name)
-	if _, err := e.awaitWriter(ctx, w, string(pod.UID)); err != nil {
-		return volume{}, err
+	pod := e.View.Pod(w.Pod())
+	v := observer.NewVolume(e.View.VolumeOfClaim(w.Claim()))
+	e.Progress("%s runs on %s with disk %s", w.Pod(), pod.Spec.NodeName, v.Name)
+	if _, err := e.AwaitWriter(ctx, w, string(pod.UID)); err != nil {
+		return observer.Volume{}, err
 	}
-	if err := e.awaitReplicas(ctx, w, v); err != nil {
-		return volume{}, err
+	if err := e.AwaitReplicas(ctx, w, v); err != nil {
+		return observer.Volume{}, err
 	}
 	return v, nil
 }
 
-// awaitReplicas blocks until the volume has its primary and all its replicas
+// AwaitReplicas blocks until the volume has its primary and all its replicas
 // attached, and nothing else.
-func (e *Environment) awaitReplicas(ctx context.Context, w Workload, v volume) error {
-	what := fmt.Sprintf("the disk of %s is attached to its node and to %d more", w.pod(), w.Replicas)
-	return e.view.await(ctx, startTimeout, what, func() bool {
-		attachments := e.view.attachments(v.Name)
+func (e *Environment) AwaitReplicas(ctx context.Context, w Workload, v observer.Volume) error {
+	what := fmt.Sprintf("the disk of %s is attached to its node and to %d more", w.Pod(), w.Replicas)
+	return e.View.Await(ctx, StartTimeout, what, func() bool {
+		attachments := e.View.Attachments(v.Name)
 		if len(attachments) != w.Replicas+1 {
 			return false
 		}

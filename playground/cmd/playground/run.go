@@ -12,6 +12,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
+	"github.com/azuredisk-csi/azuredisk/playground/scenarios"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
@@ -22,7 +23,7 @@ func newRunCommand(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Play a scenario on the playground that is up, print its timeline and write a report",
-		Long:  "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" + scenario.List(),
+		Long:  "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" + scenarios.List(),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if list {
 				return cobra.NoArgs(cmd, args)
@@ -31,7 +32,7 @@ func newRunCommand(dir *string) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if list {
-				_, err := io.WriteString(cmd.OutOrStdout(), scenario.List())
+				_, err := io.WriteString(cmd.OutOrStdout(), scenarios.List())
 				return err
 			}
 			return runScenario(cmd.Context(), cmd.OutOrStdout(), state.Dir(*dir), args[0], out, keep)
@@ -44,7 +45,7 @@ func newRunCommand(dir *string) *cobra.Command {
 }
 
 func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out string, keep bool) error {
-	s, err := scenario.Find(name)
+	s, err := scenarios.Find(name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,65 @@
+package evidence
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+const (
+	vmPath    = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/node-1"
+	diskPath  = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/pvc-1"
+	operation = "op-7"
+)
+
+func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
+	t.Parallel()
+	var since string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/admin/requests" {
+			http.NotFound(w, r)
+			return
+		}
+		since = r.URL.Query().Get("since")
+		_ = json.NewEncoder(w).Encode(map[string]any{"last": 2, "writes": 1, "records": []AzureCall{
+			{Time: noon, Millis: 90, Method: "POST", Path: vmPath + "/attachDetachDataDisks", API: "VirtualMachines.AttachDetachDataDisks", Name: "node-1", Status: 202, Operation: operation},
+		}})
+	}))
+	defer server.Close()
+	calls, err := (&AzureLog{URL: server.URL, Client: server.Client()}).Since(t.Context(), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(calls) != 1 || !calls[0].IsWrite() || calls[0].Operation != operation {
+		t.Errorf("read %+v", calls)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, since); err != nil || !at.Equal(noon) {
+		t.Errorf("asked for the time since %q", since)
+	}
+	if _, err := (&AzureLog{URL: server.URL + "/elsewhere", Client: server.Client()}).Since(t.Context(), noon); err == nil {
+		t.Error("an answer of 404 passed for a record without calls")
+	}
+}
+
+func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
+	t.Parallel()
+	attach := AzureCall{Time: noon, Millis: 90, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Operation: operation}
+	poll := AzureCall{Time: noon.Add(11 * time.Second), Method: "GET", Path: "/subscriptions/s/providers/Microsoft.Compute/locations/eastus/operations/" + operation}
+	stranger := AzureCall{Time: noon.Add(20 * time.Second), Method: "GET", Path: vmPath}
+	if got := attach.ended([]AzureCall{attach, poll, stranger}).Sub(noon); got != 11*time.Second {
+		t.Errorf("ended after %s", got)
+	}
+	if got := attach.ended([]AzureCall{attach}).Sub(noon); got != 90*time.Millisecond {
+		t.Errorf("without a poll it ended after %s", got)
+	}
+}
+
+func TestRefusalsAreCountedByStatus(t *testing.T) {
+	t.Parallel()
+	calls := []AzureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError}, {Status: http.StatusServiceUnavailable}}
+	if throttled, broken := Refused(calls, http.StatusTooManyRequests), Refused(calls, http.StatusInternalServerError); throttled != 1 || broken != 2 {
+		t.Errorf("%d with 429 and %d with 5xx", throttled, broken)
+	}
+}

@@ -1,0 +1,204 @@
+package outages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/scenario"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
+	"github.com/azuredisk-csi/azuredisk/playground/timeline"
+)
+
+// attacherLease is the lease of the sidecar attacher, which passes Kubernetes' wishes on to
+// the controller beside it. A driver without VolumeAttachments has none.
+const attacher = "csi-attacher"
+
+const attacherLease = "external-attacher-leader-disk-csi-azure-com"
+
+// controllers are the driver's controllers, watched, and told where to die.
+type controllers struct {
+	env    *scenario.Environment
+	pods   corelisters.PodNamespaceLister
+	leases coordinationlisters.LeaseNamespaceLister
+}
+
+// watchControllers watches the controllers and their leases until the context ends.
+func watchControllers(ctx context.Context, e *scenario.Environment) (*controllers, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(e.Kube, 0, informers.WithNamespace(observer.DriverNamespace))
+	pods, leases := factory.Core().V1().Pods(), factory.Coordination().V1().Leases()
+	var synced []cache.InformerSynced
+	for _, informer := range []cache.SharedIndexInformer{pods.Informer(), leases.Informer()} {
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { e.View.Notify() }, UpdateFunc: func(_, _ any) { e.View.Notify() }, DeleteFunc: func(any) { e.View.Notify() },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch the controllers: %w", err)
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	factory.Start(ctx.Done())
+	ready, cancel := context.WithTimeout(ctx, scenario.SetUpTimeout)
+	defer cancel()
+	if !cache.WaitForCacheSync(ready.Done(), synced...) {
+		return nil, errors.New("watch the controllers: nothing was seen")
+	}
+	return &controllers{e, pods.Lister().Pods(observer.DriverNamespace), leases.Lister().Leases(observer.DriverNamespace)}, nil
+}
+
+// all are the controllers' pods that are not about to end, by name.
+func (c *controllers) all() []*corev1.Pod {
+	selector := labels.SelectorFromSet(labels.Set{evidence.ComponentLabel: evidence.ControllerPlugin})
+	// A lister's List fails never: it reads memory.
+	pods, _ := c.pods.List(selector)
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return pods
+}
+
+// attach says whether the controllers have an attacher beside them.
+func (c *controllers) attach() bool {
+	return slices.ContainsFunc(c.all(), func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == attacher })
+	})
+}
+
+// holder is the pod that has the lease, and when it took it.
+func (c *controllers) holder(lease string) (pod string, acquired time.Time) {
+	found, err := c.leases.Get(lease)
+	if err != nil || found.Spec.AcquireTime == nil {
+		return "", time.Time{}
+	}
+	// controller-runtime appends an underscore and a UUID to the host's name.
+	pod, _, _ = strings.Cut(ptr.Deref(found.Spec.HolderIdentity, ""), "_")
+	return pod, found.Spec.AcquireTime.Time
+}
+
+// settle blocks until two controllers are Ready and one of them has both leases, and
+// returns that one. A crash of the leader then is one of the attacher's driver as well.
+func (c *controllers) settle(ctx context.Context) (string, error) {
+	var leads string
+	settled := func() bool {
+		pods := c.all()
+		leads, _ = c.holder(scenario.ControllerLease)
+		attaches, _ := c.holder(attacherLease)
+		return len(pods) == 2 && observer.IsReady(pods[0]) && observer.IsReady(pods[1]) && (leads == attaches || !c.attach()) &&
+			slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == leads })
+	}
+	for range 5 {
+		err := c.env.View.Await(ctx, 25*time.Second, "two controllers are ready and one of them leads in everything", settled)
+		if err == nil || ctx.Err() != nil {
+			return leads, err
+		}
+		// Whoever attaches without leading makes way for the leader.
+		attaches, _ := c.holder(attacherLease)
+		if attaches == "" || attaches == leads {
+			continue
+		}
+		if err := c.remove(ctx, attaches); err != nil {
+			return "", err
+		}
+		if err := c.give(ctx, attacherLease, leads); err != nil {
+			return "", err
+		}
+	}
+	return "", errors.New("no controller leads in everything")
+}
+
+// remove deletes a controller's pod at once, if it is there; another takes its place.
+func (c *controllers) remove(ctx context.Context, pod string) error {
+	err := c.env.Kube.CoreV1().Pods(observer.DriverNamespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	if err != nil {
+		return fmt.Errorf("delete the controller %s: %w", pod, err)
+	}
+	return nil
+}
+
+// give hands a lease whose holder is gone to a sidecar of that pod, which goes by the
+// pod's name. It would have got it or not by chance.
+func (c *controllers) give(ctx context.Context, lease, pod string) error {
+	now := metav1.NewMicroTime(c.env.Clock.Now()).UTC().Format(metav1.RFC3339Micro)
+	patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, pod, now)
+	if _, err := c.env.Kube.CoordinationV1().Leases(observer.DriverNamespace).Patch(ctx, lease, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("hand over the lease %s: %w", lease, err)
+	}
+	return nil
+}
+
+// incarnation tells one run of a controller's program from the next.
+func incarnation(pod *corev1.Pod) string {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == evidence.ControllerPlugin {
+			return fmt.Sprint(pod.UID, " ", status.RestartCount, " ", status.State.Terminated != nil)
+		}
+	}
+	return string(pod.UID)
+}
+
+// passedPoint is a crash point that a controller came to.
+type passedPoint struct {
+	Point string `json:"point"`
+	Times int    `json:"times"`
+}
+
+// passed are the points that the pod's controller has come to since it started.
+func (c *controllers) passed(ctx context.Context, pod string) ([]passedPoint, error) {
+	raw, err := c.crash(ctx, "GET", pod, "")
+	if err != nil {
+		return nil, err
+	}
+	var state struct {
+		Passed []passedPoint `json:"passed"`
+	}
+	if err := json.Unmarshal(raw, &state); err != nil {
+		return nil, fmt.Errorf("read the crash points of %s: %w", pod, err)
+	}
+	return state.Passed, nil
+}
+
+// arm has the pod's controller die at that point.
+func (c *controllers) arm(ctx context.Context, pod, point string) error {
+	_, err := c.crash(ctx, "POST", pod, point)
+	if err == nil {
+		c.env.Say(timeline.Controller, "", "the leader is to die at "+point, pod)
+	}
+	return err
+}
+
+// disarm lets the pod's controller live.
+func (c *controllers) disarm(ctx context.Context, pod string) error {
+	_, err := c.crash(ctx, "DELETE", pod, "")
+	return err
+}
+
+func (c *controllers) crash(ctx context.Context, verb, pod, point string) ([]byte, error) {
+	port, err := controllerPort(ctx, c.env, pod, metricsPort)
+	if err != nil {
+		return nil, err
+	}
+	request := c.env.Kube.CoreV1().RESTClient().Verb(verb).Namespace(observer.DriverNamespace).Resource("pods").
+		Name(pod + ":" + port).SubResource("proxy").Suffix("crash")
+	if point != "" {
+		request = request.Param("point", point)
+	}
+	raw, err := request.DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s crash points of %s: %w", verb, pod, err)
+	}
+	return raw, nil
+}

@@ -1,0 +1,15 @@
+package scenarios
+
+import "testing"
+
+func TestScenariosAreFoundByName(t *testing.T) {
+	t.Parallel()
+	for _, s := range All {
+		if got, err := Find(s.Name); err != nil || got.Title != s.Title || s.Summary == "" || s.Title == "" {
+			t.Errorf("%s: %+v, %v", s.Name, got, err)
+		}
+	}
+	if _, err := Find("nonsense"); err == nil {
+		t.Error("an unknown scenario was found")
+	}
+}
