@@ -28,21 +28,24 @@ const (
 	scenarioLabel = "playground.azuredisk/scenario"
 )
 
-// Environment is what a scenario plays in.
+// Environment is what a scenario runs in.
 type Environment struct {
 	Options
 	// Report is to be filled by the scenario.
 	Report *timeline.Report
 	// Namespace holds the scenario's workloads.
 	Namespace string
-	// Collector is the witness to which the recorders report.
+	// Collector receives the reports of the recorders.
 	Collector *recorder.Collector
 
-	Kube          kubernetes.Interface
-	View          *observer.View
+	// Kube is a client with the administrator's rights, View what the watches show.
+	Kube kubernetes.Interface
+	View *observer.View
+	// Events is the timeline, Azure the record of calls to azuresim.
+	Events *timeline.Log
+	Azure  *evidence.AzureLog
+
 	logs          *evidence.LogBook
-	Events        *timeline.Log
-	Azure         *evidence.AzureLog
 	collectorURL  string
 	stopCollector func() error
 	stopView      context.CancelFunc
@@ -127,11 +130,11 @@ func (e *Environment) serveCollector(ctx context.Context) error {
 	return nil
 }
 
-// close puts right what is still broken, ends the watches and, unless the user keeps
+// close repairs what is still broken, ends the watches and, unless the user keeps
 // them, has the scenario's objects deleted. It does not wait for Azure to be done with
 // the disks.
 func (e *Environment) close(ctx context.Context) error {
-	err := e.mend(ctx)
+	err := e.repairAll(ctx)
 	ctx, cancel := context.WithTimeout(ctx, SetUpTimeout)
 	defer cancel()
 	e.stopView()
@@ -154,7 +157,7 @@ func (e *Environment) Check(name string, passed bool, format string, args ...any
 func (e *Environment) Metric(name string, value any) { e.Report.Metrics[name] = value }
 
 // explain says how the scenario's pods are and adds what the driver and Azure did to
-// the timeline, for somebody whose scenario broke off.
+// the timeline, for a scenario that could not be completed.
 func (e *Environment) explain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, SetUpTimeout)
 	defer cancel()
@@ -163,7 +166,7 @@ func (e *Environment) explain(ctx context.Context) error {
 		reasons = append(reasons, fmt.Errorf("pod %s is %s", pod.Name, observer.DescribePod(pod)))
 	}
 	// What cannot be gathered is missing in the timeline; the reason why the scenario
-	// broke off matters more.
+	// was not completed matters more.
 	_, _ = e.AddEvidence(ctx, e.Report.Started)
 	return errors.Join(reasons...)
 }

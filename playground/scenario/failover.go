@@ -16,7 +16,7 @@ import (
 
 const (
 	// FailoverTimeout is how long a failover may take before the scenario breaks off: far
-	// above every bound, so that what is too slow is measured all the same.
+	// above every bound, so that a failover that is too slow is measured too.
 	FailoverTimeout = 4 * time.Minute
 	// BackTimeout bounds how long a node may take to be used again.
 	BackTimeout = 5 * time.Minute
@@ -124,7 +124,7 @@ func lastStart(acks []recorder.Ack, before time.Time) int64 {
 }
 
 // aroundNextStart returns the times of the last acknowledged record of the starts up
-// to that one and of the first record after, and who wrote the latter.
+// to that one and of the first record after, and the writer of the latter.
 func aroundNextStart(acks []recorder.Ack, start int64) (last, next time.Time, writer string) {
 	for _, a := range acks {
 		switch {
@@ -156,7 +156,7 @@ func (e *Environment) whyNot(f *Failover) error {
 }
 
 // AwaitBack blocks until a node that was lost at that time is used again without
-// anybody's help: it is Ready, the driver sees it, it is not marked out of service, and
+// manual help: it is Ready, the driver sees it, it is not marked out of service, and
 // the workload's volume has its replica again on any node. It returns when that was.
 func (e *Environment) AwaitBack(ctx context.Context, node string, since time.Time, f Failover) (time.Time, error) {
 	err := e.View.Await(ctx, BackTimeout, node+" is back", func() bool { return e.View.IsBack(node, since) })

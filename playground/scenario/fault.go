@@ -17,25 +17,25 @@ const (
 	// powerTimeout covers the slowest start or deallocation of a VM at Azure, its tail
 	// included.
 	powerTimeout = 3 * time.Minute
-	// mendTimeout bounds each thing that is put right at the end of a scenario.
-	mendTimeout = 5 * time.Minute
+	// repairTimeout bounds each repair at the end of a scenario.
+	repairTimeout = 5 * time.Minute
 )
 
-// repair puts something right that a scenario has broken. Do is idempotent.
+// repair undoes what a scenario has broken. do is idempotent.
 type repair struct {
 	name string
 	do   func(context.Context) error
 }
 
-// RepairLater has something put right when the scenario ends, however it ends. What was
-// broken last is mended first.
+// RepairLater registers a repair for the end of the scenario, however it ends. What was
+// broken last is repaired first.
 func (e *Environment) RepairLater(name string, do func(context.Context) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.repairs = append(e.repairs, repair{name, do})
 }
 
-// Repaired says that the scenario itself has put that right.
+// Repaired removes a registered repair: the scenario itself has done it.
 func (e *Environment) Repaired(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,15 +47,15 @@ func repairPower(node string) string   { return "give " + node + " its power bac
 func repairNetwork(node string) string { return "connect " + node + " again" }
 func repairVM(node string) string      { return "start the VM " + node }
 
-// mend puts everything right that is still broken.
-func (e *Environment) mend(ctx context.Context) error {
+// repairAll does all repairs that are still registered.
+func (e *Environment) repairAll(ctx context.Context) error {
 	e.mu.Lock()
 	repairs := slices.Clone(e.repairs)
 	e.repairs = nil
 	e.mu.Unlock()
 	var failures []error
 	for _, r := range slices.Backward(repairs) {
-		ctx, cancel := context.WithTimeout(ctx, mendTimeout)
+		ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 		if err := r.do(ctx); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", r.name, err))
 		}
@@ -97,7 +97,7 @@ func (e *Environment) PowerOn(ctx context.Context, node string) (time.Time, erro
 // Partition cuts a node off from the network and returns when that began.
 func (e *Environment) Partition(ctx context.Context, node string) (time.Time, error) {
 	e.RepairLater(repairNetwork(node), func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
-	at := e.Say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods run on and reach their disks")
+	at := e.Say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods continue to run and reach their disks")
 	if err := e.Cluster.Partition(ctx, node); err != nil {
 		return at, fmt.Errorf("cut %s off: %w", node, err)
 	}
@@ -163,10 +163,9 @@ func (e *Environment) StartVM(ctx context.Context, node string) (time.Time, erro
 	return at, nil
 }
 
-// BreakAzure has azuresim misbehave by those rules, until each runs out or the scenario
-// ends.
+// BreakAzure gives azuresim those rules for faults, until each expires or the scenario ends.
 func (e *Environment) BreakAzure(ctx context.Context, rules ...evidence.AzureFault) error {
-	e.RepairLater("have azuresim behave again", func(ctx context.Context) error {
+	e.RepairLater("remove azuresim's faults", func(ctx context.Context) error {
 		return e.Azure.Admin(ctx, http.MethodDelete, "/admin/faults", nil)
 	})
 	var what []string

@@ -26,7 +26,7 @@ const ControllerLease = "azuredisk-controller"
 // controllers, because no node with one is to be lost.
 const SpareController = "playground.azuredisk/controllers"
 
-// leaderCheck is how often the lease is read while nobody leads.
+// leaderCheck is how often the lease is read while no controller leads.
 const leaderCheck = 500 * time.Millisecond
 
 // Leader is where the leading controller runs.
@@ -43,7 +43,7 @@ func (e *Environment) Leader(ctx context.Context) (Leader, error) {
 }
 
 // leaderNow returns the leading controller. It fails while there is none, or while the
-// one that is recorded is no more.
+// recorded one does not exist any more.
 func (e *Environment) leaderNow(ctx context.Context) (Leader, error) {
 	lease, err := e.Kube.CoordinationV1().Leases(observer.DriverNamespace).Get(ctx, ControllerLease, metav1.GetOptions{})
 	if err != nil {
@@ -153,7 +153,7 @@ func (e *Environment) createAvoiding(ctx context.Context, nodes []string, worklo
 }
 
 // SetSpare keeps a node for the driver's own components, or gives it back: it gets the
-// label that they select, and a taint that nobody else tolerates.
+// label that they select, and a taint that only those components tolerate.
 func (e *Environment) SetSpare(ctx context.Context, name string, on bool) error {
 	node, err := e.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

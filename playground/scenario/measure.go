@@ -245,7 +245,7 @@ func (e *Environment) RecordHistory(results ...history.Result) {
 }
 
 // driverCalls are the calls since that time in the logs of all plug-ins, those of pods
-// that are no more included.
+// of pods that do not exist any more included.
 func (e *Environment) driverCalls(ctx context.Context, since time.Time) ([]evidence.Call, error) {
 	e.logs.CatchUp(ctx, since)
 	calls := e.logs.CallsSince(since)

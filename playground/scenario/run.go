@@ -24,20 +24,20 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-// Run plays a scenario and returns its report, also if it failed. A scenario that
-// could not be played to its end has a failed check that says why.
+// Run runs a scenario and returns its report, also if it failed. The report of a scenario that could not be completed has
+// a failed check that says why.
 func Run(ctx context.Context, s Scenario, o Options) *timeline.Report {
 	report := &timeline.Report{Scenario: s.Name, Title: s.Title, Started: o.Clock.Now(), Metrics: map[string]any{}}
-	err := play(ctx, s, o, report)
+	err := run(ctx, s, o, report)
 	if err != nil {
-		report.Checks = append(report.Checks, timeline.Check{Name: "the scenario was played to its end", Detail: err.Error()})
-		report.Summary = fmt.Sprintf("The scenario broke off: %v. %s", err, report.Summary)
+		report.Checks = append(report.Checks, timeline.Check{Name: "the scenario was completed", Detail: err.Error()})
+		report.Summary = fmt.Sprintf("The scenario could not be completed: %v. %s", err, report.Summary)
 	}
 	report.Ended = o.Clock.Now()
 	return report
 }
 
-func play(ctx context.Context, s Scenario, o Options, report *timeline.Report) (err error) {
+func run(ctx context.Context, s Scenario, o Options, report *timeline.Report) (err error) {
 	env, err := newEnvironment(ctx, s.Name, o, report)
 	if err != nil {
 		return fmt.Errorf("prepare the scenario: %w", err)

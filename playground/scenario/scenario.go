@@ -26,16 +26,16 @@ type Cluster interface {
 	AzureAdmin(ctx context.Context) (string, error)
 
 	// PowerOff cuts the power of a node: its disks fail first, then its processes are
-	// gone. Azure goes on to say that its VM runs. PowerOn boots it again. Both are
+	// gone. Azure still says that its VM runs. PowerOn boots it again. Both are
 	// idempotent.
 	PowerOff(ctx context.Context, node string) error
 	PowerOn(ctx context.Context, node string) error
-	// Partition pulls the network cable of a node, whose pods run on, and Heal plugs it
+	// Partition pulls the network cable of a node, whose pods continue to run, and Heal plugs it
 	// in again. Both are idempotent.
 	Partition(ctx context.Context, node string) error
 	Heal(ctx context.Context, node string) error
-	// StopKubelet halts a node's kubelet: its pods run on, and no one there mounts or unmounts. What it returns
-	// lets the kubelet go on.
+	// StopKubelet halts a node's kubelet: its pods continue to run, and no volume is mounted or unmounted there. resume
+	// lets the kubelet continue.
 	StopKubelet(ctx context.Context, node string) (resume func() error, err error)
 	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it
 	// is done.
@@ -51,12 +51,12 @@ type Cluster interface {
 	// CrashpointDriver makes a driver that can be told where to die, gives its image to all
 	// nodes, and returns the Helm values with which the chart takes it.
 	CrashpointDriver(ctx context.Context, progress func(format string, args ...any)) (map[string]any, error)
-	// StopAPIServer halts the API server: connections stay open and nobody answers. What
-	// it returns lets the server go on.
+	// StopAPIServer halts the API server: connections stay open and no request is answered.
+	// resume lets the server continue.
 	StopAPIServer(ctx context.Context) (resume func() error, err error)
 }
 
-// Scenario is one of the things that can be played through.
+// Scenario is something that happens to workloads on a playground, and how its outcome is judged.
 type Scenario struct {
 	// Name is that of the command line and of the files that are written.
 	Name string
@@ -66,7 +66,6 @@ type Scenario struct {
 	Title string
 	// Latency is the profile of azuresim that the measures are meant for; empty if any does.
 	Latency string
-	// Run plays it. It returns an error only if it could not be played to its end; a
-	// check that did not hold is no error.
+	// Run runs it. It returns an error only if the scenario could not be completed; a failed check is not an error.
 	Run func(ctx context.Context, env *Environment) error
 }

@@ -14,38 +14,38 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// steady is a workload that must not be disturbed, as it was before.
-type steady struct {
+// Steady is a workload that must not be disturbed, as it was before.
+type Steady struct {
 	Workload Workload
 	Volume   observer.Volume
 	Pod      types.UID
 	Node     string
-	// Claim is who held the volume, under which epoch.
-	Claim string
+	// Primary is the volume's primary and its epoch.
+	Primary string
 }
 
 // SteadyOf describes the workloads as they are now.
-func (e *Environment) SteadyOf(workloads []Workload, volumes []observer.Volume) ([]steady, error) {
-	var all []steady
+func (e *Environment) SteadyOf(workloads []Workload, volumes []observer.Volume) ([]Steady, error) {
+	var all []Steady
 	for i, w := range workloads {
 		pod := e.View.Pod(w.Pod())
 		if pod == nil || !observer.IsRunning(pod) {
 			return nil, fmt.Errorf("pod %s does not run", w.Pod())
 		}
-		all = append(all, steady{w, volumes[i], pod.UID, pod.Spec.NodeName, e.View.PrimaryOf(volumes[i].Name)})
+		all = append(all, Steady{w, volumes[i], pod.UID, pod.Spec.NodeName, e.View.PrimaryOf(volumes[i].Name)})
 	}
 	return all, nil
 }
 
 // JudgeSteady checks that the workloads were left alone from that time on: the same pods
 // hold the same volumes, and none of them had to wait long for a write.
-func (e *Environment) JudgeSteady(ctx context.Context, all []steady, from time.Time, patience time.Duration) error {
+func (e *Environment) JudgeSteady(ctx context.Context, all []Steady, from time.Time, patience time.Duration) error {
 	for _, s := range all {
 		name := s.Workload.Name
 		pod := e.View.Pod(s.Workload.Pod())
 		same := pod != nil && pod.UID == s.Pod && observer.IsRunning(pod)
-		e.Check("the pod of "+name+" is left alone", same && e.View.PrimaryOf(s.Volume.Name) == s.Claim,
-			"on %s; the volume was %s, and is %s", s.Node, s.Claim, e.View.PrimaryOf(s.Volume.Name))
+		e.Check("the pod of "+name+" is left alone", same && e.View.PrimaryOf(s.Volume.Name) == s.Primary,
+			"on %s; the volume was %s, and is %s", s.Node, s.Primary, e.View.PrimaryOf(s.Volume.Name))
 		until := e.Clock.Now()
 		// What a pod that is cut off has written arrives later.
 		waiting, cancel := context.WithTimeout(ctx, MoveTimeout)
@@ -58,7 +58,7 @@ func (e *Environment) JudgeSteady(ctx context.Context, all []steady, from time.T
 		}
 		pause := longestPause(testimony.Acks, from, until)
 		e.Metric("longest_write_pause_seconds_"+name, Seconds(pause))
-		e.Check("it goes on writing all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
+		e.Check("it writes all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type Workload struct {
 	MaxShares, Replicas int
 	// Zone keeps the pod in one zone; empty for any.
 	Zone string
-	// KeepTrying makes the pod go on when its disk fails, instead of ending.
+	// KeepTrying makes the pod continue when its disk fails, instead of ending.
 	KeepTrying bool
 	// Interval is the time from one record to the next; the recorder's own if it is zero.
 	Interval time.Duration

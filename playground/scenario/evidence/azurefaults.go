@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// AzureFault is a rule by which azuresim misbehaves, as its admin API takes it: what is
+// AzureFault is a rule for azuresim's faults, as its admin API takes it: a field that is
 // not set matches everything.
 type AzureFault struct {
 	Method     string `json:"method,omitempty"`
@@ -21,7 +21,7 @@ type AzureFault struct {
 	RetryAfter string `json:"retryAfter,omitempty"`
 }
 
-// Admin asks azuresim's admin API for something that has no answer of interest.
+// Admin sends a request to azuresim's admin API and ignores the body of the answer.
 func (l *AzureLog) Admin(ctx context.Context, method, path string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -33,12 +33,12 @@ func (l *AzureLog) Admin(ctx context.Context, method, path string, body any) err
 	}
 	response, err := l.Client.Do(request)
 	if err != nil {
-		return fmt.Errorf("tell azuresim %s %s: %w", method, path, err)
+		return fmt.Errorf("ask azuresim %s %s: %w", method, path, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(response.Body)
-		return fmt.Errorf("tell azuresim %s %s: %s %s", method, path, response.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("ask azuresim %s %s: %s %s", method, path, response.Status, strings.TrimSpace(string(text)))
 	}
 	return nil
 }

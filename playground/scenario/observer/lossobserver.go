@@ -21,7 +21,7 @@ const (
 )
 
 const (
-	// eventSource is how the names of those begin who write the driver's events.
+	// eventSource is how the names of the driver's event sources begin.
 	eventSource = "azuredisk-"
 	// sameTelling is the time within which events of one reason tell of the same.
 	sameTelling = 500 * time.Millisecond

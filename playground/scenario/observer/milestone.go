@@ -19,19 +19,19 @@ const (
 	FenceDecided milestoneKind = "fence decided"
 	// ReleaseProven: it is recorded that the node cannot write any more; Detail is the kind of proof.
 	ReleaseProven milestoneKind = "proven"
-	// PodGone: the pod is no more.
+	// PodGone: the pod's object was deleted.
 	PodGone milestoneKind = "pod gone"
 	// PodRunning: the pod runs and is Ready.
 	PodRunning milestoneKind = "pod running"
-	// NotInUse: the Node's status says no more that it uses the volume.
+	// NotInUse: the Node's status does not say any more that it uses the volume.
 	NotInUse milestoneKind = "not in use"
-	// NotAttached: Kubernetes' attachment of the volume to the node is no more.
+	// NotAttached: Kubernetes' attachment of the volume to the node was deleted.
 	NotAttached milestoneKind = "not attached"
 	// AttachedTo: Kubernetes' attachment of the volume to the node is attached.
 	AttachedTo milestoneKind = "attached"
 	// TaintedOut: the Node has the out-of-service taint.
 	TaintedOut milestoneKind = "tainted"
-	// Untainted: it has it no more.
+	// Untainted: the Node does not have that taint any more.
 	Untainted milestoneKind = "untainted"
 )
 

@@ -73,7 +73,7 @@ const hashSuffix = 1 + 10
 // diskOf returns the name of the disk of an AzVolume. It holds for disks whose names Kubernetes can hold, as those of all scenarios.
 func diskOf(azVolume string) string { return azVolume[:max(0, len(azVolume)-hashSuffix)] }
 
-// volume returns the scenario's volume of which one name is given.
+// volume returns the scenario's volume that has the name, of whatever kind.
 func (o *observer) volume(name string) (Volume, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,9 +175,9 @@ func orNowhere(node string) string {
 	return node
 }
 
-// sawNode reports when a Node's status says no more that a volume is used there:
-// Kubernetes lets nobody detach it before. A kubelet says so, or the driver for a
-// node that is lost.
+// sawNode reports when a Node's status does not say any more that a volume is used there:
+// Kubernetes does not detach it before. A kubelet writes that, or the driver for a
+// lost node.
 func (o *observer) sawNode(old, node *corev1.Node) {
 	if old == nil || node == nil {
 		return

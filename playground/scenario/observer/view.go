@@ -273,7 +273,7 @@ func (v *View) AzVolume(disk string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
-// PrimaryOf says who has the volume, as in "Held by node-1, epoch 2".
+// PrimaryOf says which node is the volume's primary, as in "Held by node-1, epoch 2".
 func (v *View) PrimaryOf(volume string) string {
 	u := v.AzVolume(volume)
 	epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")

@@ -15,7 +15,7 @@ import (
 const (
 	// brownout is how long Azure refuses.
 	brownout = time.Minute
-	// maxAfterBrownoutSeconds covers the back-off that has grown meanwhile, the slowest
+	// maxAfterBrownoutSeconds covers the back-off that has grown by then, the slowest
 	// usual forced detach and Kubernetes' part.
 	maxAfterBrownoutSeconds = 45
 )
@@ -43,8 +43,8 @@ var AzureBrownout = scenario.Scenario{
 }
 
 // azureBrownout lets Azure refuse everything for a minute in the middle of a failover.
-// The failover cannot end before that; it must end soon after, and must not have done
-// without its proof meanwhile.
+// The failover cannot end before that; it must end soon after, and must not have skipped
+// its proof.
 func azureBrownout(ctx context.Context, e *scenario.Environment) error {
 	f, err := beginLoss(ctx, e, single)
 	if err != nil {
@@ -98,6 +98,6 @@ func recordBrownout(e *scenario.Environment, f scenario.Failover, began time.Tim
 		}
 	}
 	e.Check("no other node is fenced", len(strangers) == 0, "%d others %q", len(strangers), strangers)
-	e.Check("nothing goes on without the proof", !f.Proven.IsZero() && f.Published.After(f.Proven) && f.PodDeleted.After(f.Proven),
+	e.Check("nothing continues without the proof", !f.Proven.IsZero() && f.Published.After(f.Proven) && f.PodDeleted.After(f.Proven),
 		"the old pod is deleted %s and the volume published %s after the proof", timeline.Round(scenario.Between(f.Proven, f.PodDeleted)), timeline.Round(scenario.Between(f.Proven, f.Published)))
 }

@@ -31,7 +31,7 @@ const (
 var KubeletDead = scenario.Scenario{
 	Name:    "kubelet-dead",
 	Summary: "the kubelet of a node dies while its pod and the node plug-in live, and the pod is deleted by force",
-	Title:   "A kubelet dies and its pod goes on writing",
+	Title:   "A kubelet dies and its pod continues to write",
 	Latency: "realistic",
 	Run:     kubeletDead,
 }
@@ -70,17 +70,18 @@ func kubeletDead(ctx context.Context, e *scenario.Environment) error {
 	return nil
 }
 
-func repairKubelet(node string) string { return "let the kubelet of " + node + " go on" }
+func repairKubelet(node string) string { return "let the kubelet of " + node + " continue" }
 
-// loseKubelet halts the kubelet, waits until the Node is not Ready, and checks that the driver leaves the volume to the pod that is there. resume lets the kubelet go on.
+// loseKubelet halts the kubelet, waits until the Node is not Ready, and checks that the driver leaves the volume to the pod that is there. resume
+// lets the kubelet continue.
 func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failover) (resume func() error, err error) {
-	e.Progress("halting the kubelet of %s; its pods and the node plug-in run on", f.From)
+	e.Progress("halting the kubelet of %s; its pods and the node plug-in continue to run", f.From)
 	resume, err = e.Cluster.StopKubelet(ctx, f.From)
 	if err != nil {
 		return nil, err
 	}
 	e.RepairLater(repairKubelet(f.From), func(context.Context) error { return resume() })
-	stopped := e.Say(timeline.Node(f.From), f.From, "the kubelet is halted", "containerd, the pods and the driver's node plug-in run on")
+	stopped := e.Say(timeline.Node(f.From), f.From, "the kubelet is halted", "containerd, the pods and the driver's node plug-in continue to run")
 	err = e.View.Await(ctx, notReadyTimeout, f.From+" is not Ready", func() bool {
 		node, err := e.View.Typed.Core().V1().Nodes().Lister().Get(f.From)
 		return err == nil && observer.NodeReady(node) != corev1.ConditionTrue
@@ -106,7 +107,7 @@ func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failov
 // deleteByForce deletes the pod's object alone, and returns when that was asked for.
 func deleteByForce(ctx context.Context, e *scenario.Environment, f scenario.Failover) (time.Time, error) {
 	e.Progress("deleting %s by force", f.Workload.Pod())
-	at := e.Say(timeline.Kubernetes, f.Workload.Name, "the pod is deleted by force", "its object is gone; its process on "+f.From+" goes on writing")
+	at := e.Say(timeline.Kubernetes, f.Workload.Name, "the pod is deleted by force", "its object is gone; its process on "+f.From+" continues to write")
 	err := e.Kube.CoreV1().Pods(e.Namespace).Delete(ctx, f.Workload.Pod(), metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &f.Old},
 	})

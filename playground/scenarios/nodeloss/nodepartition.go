@@ -20,7 +20,7 @@ import (
 const (
 	maxPartitionSeconds = 35
 	// cutOffAfterwards is how long the node stays cut off after the new pod has begun, in
-	// which the old one goes on trying.
+	// which the old one keeps trying.
 	cutOffAfterwards = 15 * time.Second
 	// cleanUpCheck is how often it is looked whether a node has cleaned up: what is mounted
 	// there is not to be watched.
@@ -30,13 +30,13 @@ const (
 // Partition is the scenario node-partition.
 var Partition = scenario.Scenario{
 	Name:    "node-partition",
-	Summary: "a node is cut off from the network while its pod goes on writing",
-	Title:   "A node is cut off and goes on writing",
+	Summary: "a node is cut off from the network while its pod continues to write",
+	Title:   "A node is cut off and continues to write",
 	Latency: "realistic",
 	Run:     nodePartition,
 }
 
-// nodePartition cuts a node off from the network. Its pod goes on writing to its disk,
+// nodePartition cuts a node off from the network. Its pod continues to write to its disk,
 // until the disk is taken from the node.
 func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	w := single
@@ -45,7 +45,7 @@ func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	if err != nil {
 		return err
 	}
-	e.Progress("cutting %s off; its pod goes on writing", f.From)
+	e.Progress("cutting %s off; its pod continues to write", f.From)
 	if f.Fault, err = e.Partition(ctx, f.From); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func recordOldWriter(e *scenario.Environment, f scenario.Failover, outcomes []re
 	e.Metric("old_writer_margin_seconds", scenario.Seconds(scenario.Between(old.Failed, f.FirstWrite)))
 	e.Metric("old_writer_records_while_cut_off", old.WhileCut)
 	e.Metric("old_writer_failed_attempts", old.Attempts)
-	e.Check("the old pod went on writing while it was cut off", old.WhileCut > 0 && old.LastDurable.After(f.Fault),
+	e.Check("the old pod continued to write while it was cut off", old.WhileCut > 0 && old.LastDurable.After(f.Fault),
 		"%d records, the last one %s after the cut", old.WhileCut, timeline.Round(scenario.Between(f.Fault, old.LastDurable)))
 	e.Check("its writes fail before the new pod's first record", stopped,
 		"%s before; %d attempts failed: %s", timeline.Round(scenario.Between(old.Failed, f.FirstWrite)), old.Attempts, old.Error)
@@ -178,7 +178,7 @@ func recordOldWriter(e *scenario.Environment, f scenario.Failover, outcomes []re
 	}
 }
 
-// cleanedUp waits until a node whose fault was over at the time on has let go of the volume by itself, and is used again.
+// cleanedUp waits until a node whose fault was over at the time on has unmounted the volume by itself and is used again.
 func cleanedUp(ctx context.Context, e *scenario.Environment, f scenario.Failover, on time.Time) error {
 	const name = "the node has cleaned up"
 	if err := awaitCleanUp(ctx, e, f); err != nil {

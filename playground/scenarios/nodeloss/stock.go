@@ -17,7 +17,7 @@ const stockPatience = 10 * time.Minute
 var PowerCutStock = scenario.Scenario{
 	Name:    "node-power-cut-stock",
 	Summary: "node-power-cut with the driver's failover switched off: how long Kubernetes itself takes",
-	Title:   "A node loses its power, and nobody but Kubernetes does anything about it",
+	Title:   "A node loses its power, and only Kubernetes reacts",
 	Latency: "realistic",
 	Run:     nodePowerCutStock,
 }

@@ -13,7 +13,7 @@ import (
 
 const (
 	outage = 30 * time.Second
-	// outageAftermath is how long is watched for somebody who draws the wrong conclusion
+	// outageAftermath is how long the scenario watches for a wrong decision
 	// afterwards: longer than it takes to find a node lost.
 	outageAftermath = 45 * time.Second
 	// WritePatience is how long a pod that is left alone may wait for a write, on a
@@ -24,14 +24,14 @@ const (
 // APIServerOutage is the scenario api-server-outage.
 var APIServerOutage = scenario.Scenario{
 	Name:    "api-server-outage",
-	Summary: "nobody can reach the API server for 30 seconds, and nothing must be fenced",
+	Summary: "the API server does not answer for 30 seconds, and nothing must be fenced",
 	Title:   "The API server does not answer",
 	Latency: "realistic",
 	Run:     apiServerOutage,
 }
 
-// apiServerOutage halts the API server: connections stay open, and nobody answers. To
-// the driver's controller all nodes fall silent at once.
+// apiServerOutage halts the API server: connections stay open, and no request is answered. To
+// the driver's controller all nodes stop reporting at once.
 func apiServerOutage(ctx context.Context, e *scenario.Environment) error {
 	zones := e.View.Zones()
 	if len(zones) < 2 {
@@ -62,7 +62,7 @@ func apiServerOutage(ctx context.Context, e *scenario.Environment) error {
 	}
 	answered := e.Clock.Now()
 	e.Metric("answering_again_after_seconds", scenario.Seconds(answered.Sub(began.Add(outage))))
-	e.Progress("it answers again; watching for %s whether anybody draws the wrong conclusion", outageAftermath)
+	e.Progress("it answers again; watching for %s for wrong decisions", outageAftermath)
 	if err := e.AwaitTime(ctx, answered.Add(outageAftermath)); err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func haltAPIServer(ctx context.Context, e *scenario.Environment) (time.Time, err
 	if err != nil {
 		return time.Time{}, err
 	}
-	began := e.Say(timeline.Kubernetes, "", "the API server is halted", "its connections stay open, and nobody answers")
-	e.RepairLater("let the API server go on", func(context.Context) error { return resume() })
+	began := e.Say(timeline.Kubernetes, "", "the API server is halted", "its connections stay open, and no request is answered")
+	e.RepairLater("let the API server continue", func(context.Context) error { return resume() })
 	if err := e.AwaitTime(ctx, began.Add(outage)); err != nil {
 		return began, err
 	}
-	e.Say(timeline.Kubernetes, "", "the API server goes on", "")
+	e.Say(timeline.Kubernetes, "", "the API server continues", "")
 	return began, resume()
 }
 

@@ -18,8 +18,8 @@ import (
 const (
 	maxAfterTakeoverSeconds = 20
 	leastCrashPoints        = 12
-	// crashPointsVariable holds the names of the only points to be played, with commas, for
-	// somebody who looks into one of them.
+	// crashPointsVariable holds the names of the only points to be tried, with commas, for
+	// debugging one of them.
 	crashPointsVariable = "CRASH_POINTS"
 )
 
@@ -236,7 +236,7 @@ func awaitSeat(ctx context.Context, e *scenario.Environment, s *seat) error {
 	return err
 }
 
-// crashAt plays one round.
+// crashAt runs one round.
 func crashAt(ctx context.Context, e *scenario.Environment, c *controllers, s *seat, point string) (crashRound, error) {
 	r := crashRound{Point: point}
 	if err := awaitSeat(ctx, e, s); err != nil {
@@ -361,7 +361,7 @@ func endCrashes(ctx context.Context, e *scenario.Environment, seats []seat, roun
 	}
 	e.Report.Notes = []string{
 		"A point is one line of the controller's code, in a build with the tag crashpoints. The process that leads, and whose sidecar asks it to attach, dies there as by SIGKILL.",
-		"With VolumeAttachments a kubelet mounts a new volume only after its own next report of the volumes that it uses, every ten seconds. How long it waits for that is luck and nobody else's doing; it is in every number here but the ones that say so, and counts where a bound is checked.",
+		"With VolumeAttachments a kubelet mounts a new volume only after its own next report of the volumes that it uses, every ten seconds. How long it waits for that is chance; it is in every number here except those that say so, and counts where a bound is checked.",
 	}
 	e.Report.Summary = fmt.Sprintf("The controller's leader was killed at %d points of a failover, once each. The pod ran again at most %v s after the next leader had its lease. %s",
 		len(rounds), e.Report.Metrics["after_new_leader_seconds_slowest"], e.RecordsLost())

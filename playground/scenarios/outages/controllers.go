@@ -105,7 +105,7 @@ func (c *controllers) settle(ctx context.Context) (string, error) {
 		if err == nil || ctx.Err() != nil {
 			return leads, err
 		}
-		// Whoever attaches without leading makes way for the leader.
+		// The attacher that is not beside the leader is removed.
 		attaches, _ := c.holder(attacherLease)
 		if attaches == "" || attaches == leads {
 			continue

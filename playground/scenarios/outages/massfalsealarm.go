@@ -32,7 +32,7 @@ const (
 var MassFalseAlarm = scenario.Scenario{
 	Name:    "mass-false-alarm",
 	Summary: "many nodes lose their network at once, and nothing must be fenced",
-	Title:   "Many nodes fall silent at once",
+	Title:   "Many nodes stop reporting at once",
 	Latency: "realistic",
 	Run:     massFalseAlarm,
 }
@@ -201,7 +201,7 @@ func endAlarm(ctx context.Context, e *scenario.Environment, workloads []scenario
 	if err := e.JudgeAll(ctx, workloads...); err != nil {
 		return err
 	}
-	e.Report.Figures = []timeline.Figure{e.WholeFigure("Many nodes fall silent at once", began, e.Clock.Now())}
+	e.Report.Figures = []timeline.Figure{e.WholeFigure("Many nodes stop reporting at once", began, e.Clock.Now())}
 	e.Report.Summary = fmt.Sprintf("%s lost their network at once for %s. %s %s",
 		strings.Join(cut, " and "), timeline.Round(cutOff), e.Fences(), e.RecordsLost())
 	return nil

@@ -35,8 +35,8 @@ var CleanUp = scenario.Scenario{
 }
 
 // cleanUp releases a volume and measures how long its replicas stay attached, while the
-// controller's leader goes away in the middle; then it releases the PersistentVolume,
-// upon which they must go at once.
+// controller's leader ends in between. Then it releases the PersistentVolume, and the replicas must be
+// detached at once.
 func cleanUp(ctx context.Context, e *scenario.Environment) error {
 	e.Progress("setting the driver's clean-up delay to %s", cleanUpDelay)
 	restore, err := e.Cluster.ChangeDriver(ctx, map[string]any{"controller": map[string]any{"cleanUpDelay": cleanUpDelay.String()}})
@@ -77,7 +77,7 @@ func cleanUp(ctx context.Context, e *scenario.Environment) error {
 		return err
 	}
 	metric := func(name string) any { return e.Report.Metrics[name] }
-	e.Report.Summary = fmt.Sprintf("With a clean-up delay of %s the replicas of a released volume were detached %v s after the release, though the controller's leader went away meanwhile; and %v s after their PersistentVolume was released. %s",
+	e.Report.Summary = fmt.Sprintf("With a clean-up delay of %s the replicas of a released volume were detached %v s after the release, although the controller's leader ended in between; and %v s after their PersistentVolume was released. %s",
 		timeline.Round(cleanUpDelay), metric("clean_up_after_seconds"), metric("clean_up_after_pv_release_seconds"), e.RecordsLost())
 	return nil
 }
@@ -116,7 +116,7 @@ func measureDelay(ctx context.Context, e *scenario.Environment, w scenario.Workl
 	return nil
 }
 
-// awaitReleased blocks until nobody holds the volume and returns the recorded time of
+// awaitReleased blocks until the volume has no primary and returns the recorded time of
 // the release.
 func awaitReleased(ctx context.Context, e *scenario.Environment, v observer.Volume) (time.Time, error) {
 	var released time.Time

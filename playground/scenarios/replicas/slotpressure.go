@@ -40,8 +40,8 @@ var SlotPressure = scenario.Scenario{
 }
 
 // slotPressure fills a node with replicas to the last slot that they may have, and then
-// has pods with disks of their own start there. Replicas must give way, and nobody who
-// runs may notice.
+// has pods with disks of their own start there. Replicas must give way, and the running
+// pods must not notice.
 func slotPressure(ctx context.Context, e *scenario.Environment) error {
 	full, beside, zone, err := pressureNodes(ctx, e)
 	if err != nil {
@@ -94,7 +94,7 @@ func slotPressure(ctx context.Context, e *scenario.Environment) error {
 }
 
 // pressureNodes are two nodes of one zone: the replicas of the pods on one go to the
-// other, because further nodes of the zone are kept for nobody meanwhile.
+// other, because the other nodes of the zone are kept free.
 func pressureNodes(ctx context.Context, e *scenario.Environment) (full, beside, zone string, err error) {
 	zones := e.View.Zones()
 	if len(zones) == 0 {
@@ -168,6 +168,6 @@ func recordLanding(e *scenario.Environment, node string, slots, replicas int, l 
 	}
 	e.Metric("azure_refusals", refusals)
 	e.Check("Azure is not asked for more than the node takes", refusals == 0, "%d attaches were refused", refusals)
-	e.Report.Summary = fmt.Sprintf("%s had %d of its %d slots taken by replicas. %d pods with disks of their own started there all the same, the slowest after %s; %d replicas gave way.",
+	e.Report.Summary = fmt.Sprintf("%s had %d of its %d slots taken by replicas. %d pods with disks of their own started there nevertheless, the slowest after %s; %d replicas gave way.",
 		node, replicas, slots, newcomers, timeline.Round(slowest), replicas-left)
 }
