@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -65,7 +63,7 @@ func (a *Azure) VMs(ctx context.Context) ([]VM, error) {
 func (a *Azure) Watch(ctx context.Context, changed func([]VM)) {
 	for ctx.Err() == nil {
 		if err := a.watchOnce(ctx, changed); err != nil && ctx.Err() == nil {
-			a.opts.Log.Warn("azuresim does not tell of changes, trying again", "error", err)
+			a.opts.Log.Warn("azuresim's events ended, listening again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -75,13 +73,13 @@ func (a *Azure) Watch(ctx context.Context, changed func([]VM)) {
 }
 
 func (a *Azure) watchOnce(ctx context.Context, changed func([]VM)) error {
-	response, err := a.request(ctx, http.MethodGet, "/admin/events")
+	events, err := a.api().Open(ctx, http.MethodGet, "/admin/events", nil)
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	defer events.Close()
 	// The list is read after the stream has begun, so no change falls between the two.
-	for decoder := json.NewDecoder(response.Body); ; {
+	for decoder := json.NewDecoder(events); ; {
 		vms, err := a.VMs(ctx)
 		if err != nil {
 			return err
@@ -111,37 +109,15 @@ func (a *Azure) waitHealthy(ctx context.Context) error {
 }
 
 func (a *Azure) admin(ctx context.Context, method, path string, answer any) error {
-	response, err := a.request(ctx, method, path)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if answer == nil {
-		return nil
-	}
-	return json.NewDecoder(response.Body).Decode(answer)
+	return a.api().Call(ctx, method, path, nil, answer)
 }
 
-// request returns the response if its status is one of success.
-func (a *Azure) request(ctx context.Context, method, path string) (*http.Response, error) {
-	client := &http.Client{Transport: &http.Transport{
+// api is a client of the admin API by its socket.
+func (a *Azure) api() Admin {
+	return Admin{URL: "http://azuresim", Client: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", AdminSocket(a.opts.Dir))
 		},
 		DisableKeepAlives: true,
-	}}
-	request, err := http.NewRequestWithContext(ctx, method, "http://azuresim"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("ask azuresim: %w", err)
-	}
-	if response.StatusCode/100 != 2 {
-		defer response.Body.Close()
-		text, _ := io.ReadAll(response.Body)
-		return nil, fmt.Errorf("azuresim refuses %s: %s", path, strings.TrimSpace(string(text)))
-	}
-	return response, nil
+	}}}
 }

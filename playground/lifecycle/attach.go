@@ -1,12 +1,9 @@
 package lifecycle
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 
@@ -21,7 +18,6 @@ type attachment = storagev1.VolumeAttachment
 var attachTests = []Test{
 	{Topic: attaching, Name: "a pod waits until its volume is attached", Disturbs: true, run: waitsForTheAttach},
 	{Topic: attaching, Name: "the volume is attached through a VolumeAttachment of this driver", run: attachesByObject},
-	{Topic: attaching, Name: "the volume is detached when the pod is deleted", run: detachesAfterDeletion},
 	{Topic: attaching, Name: "the volume is detached when the pod has ended", run: detachesAfterTheEnd},
 	{Topic: attaching, Name: "a volume of one node does not go to a second one while the first has it", run: refusesSecondNode},
 }
@@ -48,42 +44,15 @@ func (t *bench) fault(ctx context.Context, rule map[string]any) (lift func(conte
 
 // admin calls azuresim's admin API.
 func (t *bench) admin(ctx context.Context, method, path string, in, out any) error {
-	base, err := t.AzureAdmin(ctx)
+	admin, err := t.AzureAdmin(ctx)
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s", response.Status, answer)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(answer, out)
+	return admin.Call(ctx, method, path, in, out)
 }
 
 func waitsForTheAttach(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "slow")
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
+	if err := t.data(ctx, "4Gi"); err != nil {
 		return err
 	}
 	lift, err := t.fault(ctx, map[string]any{
@@ -193,23 +162,8 @@ func (t *bench) awaitDetached(ctx context.Context, pv *corev1.PersistentVolume, 
 	})
 }
 
-func detachesAfterDeletion(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "4Gi")
-	if err != nil {
-		return err
-	}
-	if err := t.deletePod(ctx, pod.Name); err != nil {
-		return err
-	}
-	return t.awaitDetached(ctx, pv, pod.Spec.NodeName)
-}
-
 func detachesAfterTheEnd(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "short")
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
+	if err := t.data(ctx, "4Gi"); err != nil {
 		return err
 	}
 	if err := t.pod(ctx, "short", []string{"data"}, ending); err != nil {
@@ -229,11 +183,7 @@ func detachesAfterTheEnd(ctx context.Context, t *bench) error {
 }
 
 func refusesSecondNode(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "single")
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
+	if err := t.data(ctx, "4Gi"); err != nil {
 		return err
 	}
 	a, b := t.pair()

@@ -20,7 +20,6 @@ const capacity = "capacity"
 
 var capacityTests = []Test{
 	{Topic: capacity, Name: "the objects follow the quota, and the scheduler them", run: followsTheQuota},
-	{Topic: capacity, Name: "each zone has an object for a delayed class, and none for an immediate one", run: publishesCapacity},
 	{Topic: capacity, Name: "a pod goes to the zone that has the class's disks, and waits if it may not", run: steersByCapacity},
 }
 
@@ -60,41 +59,6 @@ var (
 	zone1 = topology.Region + "-1"
 	zone2 = topology.Region + "-2"
 )
-
-func publishesCapacity(ctx context.Context, t *bench) error {
-	now, err := t.class(ctx, "immediate", immediate)
-	if err != nil {
-		return err
-	}
-	class, err := t.class(ctx, "delayed")
-	if err != nil {
-		return err
-	}
-	found, err := t.awaitCapacities(ctx, class, map[string]bool{zone1: true, zone2: true})
-	if err != nil {
-		return err
-	}
-	for zone, c := range found {
-		owner := metav1.GetControllerOf(&c)
-		err = errors.Join(err,
-			check(c.Labels["csi.storage.k8s.io/drivername"] == driverName, "the labels in %s are %v", zone, c.Labels),
-			check(c.Labels["csi.storage.k8s.io/managed-by"] != "", "the labels in %s are %v", zone, c.Labels),
-			check(owner != nil && owner.Kind == "Deployment", "the owner in %s is %+v", zone, owner),
-			check(c.MaximumVolumeSize != nil && c.MaximumVolumeSize.Value() > 1<<40, "the largest volume in %s is %v", zone, c.MaximumVolumeSize),
-		)
-	}
-	if err != nil {
-		return err
-	}
-	if unwanted, err := t.capacities(ctx, now); err != nil || len(unwanted) != 0 {
-		return errors.Join(err, fmt.Errorf("the immediate class has %d objects", len(unwanted)))
-	}
-	if err := t.kube.StorageV1().StorageClasses().Delete(ctx, class, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	_, err = t.awaitCapacities(ctx, class, map[string]bool{})
-	return err
-}
 
 // awaitNoRoom waits until the scheduler says that a pod has to wait for room.
 func (t *bench) awaitNoRoom(ctx context.Context, pod string) error {

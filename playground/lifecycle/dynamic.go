@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -29,17 +28,12 @@ var dynamicTests = []Test{
 	{Topic: provisioning, Name: "a raw block claim becomes a device in the pod", run: makesADevice},
 	{Topic: provisioning, Name: "a claim that cannot be had says why", run: saysWhy},
 	{Topic: reclaiming, Name: "Delete deletes the disk and then the volume", run: deletes},
-	{Topic: reclaiming, Name: "Retain releases the volume and keeps the disk", run: retains},
 	{Topic: reclaiming, Name: "a retained disk outlives its volume, and is bound again with its data", run: outlives},
 	{Topic: reclaiming, Name: "a claim that a pod uses is deleted when the pod has gone", run: protects},
 }
 
 func marksForTheProvisioner(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "dynamic", immediate)
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
+	if err := t.data(ctx, "4Gi", immediate); err != nil {
 		return err
 	}
 	claim, pv, err := t.awaitBound(ctx, "data")
@@ -50,7 +44,7 @@ func marksForTheProvisioner(ctx context.Context, t *bench) error {
 		check(pv.Annotations["pv.kubernetes.io/provisioned-by"] == driverName, "the volume's annotations are %v", pv.Annotations),
 		check(pv.Name == "pvc-"+string(claim.UID), "the volume is called %s", pv.Name),
 		check(pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID, "the volume's claimRef is %+v", pv.Spec.ClaimRef),
-		check(pv.Spec.StorageClassName == class, "the volume's class is %s", pv.Spec.StorageClassName),
+		check(pv.Spec.StorageClassName == t.namespace+"-data", "the volume's class is %s", pv.Spec.StorageClassName),
 		check(pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, "the volume's reclaim policy is %s", pv.Spec.PersistentVolumeReclaimPolicy),
 		check(pv.Status.Phase == corev1.VolumeBound, "the volume is %s", pv.Status.Phase),
 		check(claim.Annotations[bindCompleted] == "yes", "the claim's annotations are %v", claim.Annotations),
@@ -62,21 +56,8 @@ func marksForTheProvisioner(ctx context.Context, t *bench) error {
 	return errors.Join(errs...)
 }
 
-// provisioned makes a StorageClass and the claim data of it, and returns the volume that the claim is bound to.
-func provisioned(ctx context.Context, t *bench, size, className string, changes ...func(*storagev1.StorageClass)) (*corev1.PersistentVolume, error) {
-	class, err := t.class(ctx, className, changes...)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.claim(ctx, "data", class, size); err != nil {
-		return nil, err
-	}
-	_, pv, err := t.awaitBound(ctx, "data")
-	return pv, err
-}
-
 func makesTheDisk(ctx context.Context, t *bench) error {
-	pv, err := provisioned(ctx, t, "5Gi", "dynamic", immediate, parameters("skuName", "StandardSSD_LRS", "tags", "team=storage"))
+	pv, err := t.bound(ctx, "5Gi", parameters("skuName", "StandardSSD_LRS", "tags", "team=storage"))
 	if err != nil {
 		return err
 	}
@@ -171,11 +152,7 @@ func makesADevice(ctx context.Context, t *bench) error {
 }
 
 func saysWhy(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "wrong", immediate, parameters("skuName", "Premium_XYZ"))
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
+	if err := t.data(ctx, "4Gi", immediate, parameters("skuName", "Premium_XYZ")); err != nil {
 		return err
 	}
 	message, err := t.awaitEvent(ctx, "data", "ProvisioningFailed")
@@ -186,7 +163,7 @@ func saysWhy(ctx context.Context, t *bench) error {
 }
 
 func deletes(ctx context.Context, t *bench) error {
-	pv, err := provisioned(ctx, t, "4Gi", "dynamic", immediate)
+	pv, err := t.bound(ctx, "4Gi")
 	if err != nil {
 		return err
 	}
@@ -205,28 +182,6 @@ func deletes(ctx context.Context, t *bench) error {
 		return fmt.Errorf("the volume has gone, and the disk has not: %w", err)
 	}
 	return nil
-}
-
-func retains(ctx context.Context, t *bench) error {
-	pv, err := provisioned(ctx, t, "4Gi", "retained", immediate, retain)
-	if err != nil {
-		return err
-	}
-	if err := t.deleteClaim(ctx, "data"); err != nil {
-		return err
-	}
-	if err := t.awaitPhase(ctx, pv.Name, corev1.VolumeReleased); err != nil {
-		return err
-	}
-	if _, err := t.disk(ctx, pv); err != nil {
-		return fmt.Errorf("look for the disk: %w", err)
-	}
-	// Now it may go.
-	patch := []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
-	if _, err := t.kube.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return err
-	}
-	return t.awaitDiskGone(ctx, pv)
 }
 
 func outlives(ctx context.Context, t *bench) error {

@@ -23,7 +23,6 @@ const (
 var mountTests = []Test{
 	{Topic: mounting, Name: "a volume is mounted once on a node and bound into each of its pods", run: mountsOnce},
 	{Topic: mounting, Name: "unmount, unstage and detach come in this order", run: unmountsInOrder},
-	{Topic: mounting, Name: "what a pod wrote, the next pod on another node reads", run: carriesData},
 	{Topic: mounting, Name: "a read-only mount refuses to be written to", run: readsOnly},
 	{Topic: mounting, Name: "fsGroup, subPath and mount options reach the pod", run: mountsAsAsked},
 }
@@ -189,30 +188,6 @@ func (t *bench) release(ctx context.Context, node topology.Node, pod *corev1.Pod
 	return s, nil
 }
 
-func carriesData(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "moved")
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
-		return err
-	}
-	a, b := t.pair()
-	if _, err := t.run(ctx, "before", []string{"data"}, on(a)); err != nil {
-		return err
-	}
-	if _, err := t.probe(ctx, "before", "put", filePath("data", "file"), "carried over"); err != nil {
-		return err
-	}
-	if err := t.deletePod(ctx, "before"); err != nil {
-		return err
-	}
-	if _, err := t.run(ctx, "after", []string{"data"}, on(b)); err != nil {
-		return err
-	}
-	return t.expect(ctx, "carried over", "after", "cat", filePath("data", "file"))
-}
-
 // pair are two nodes of one zone that nobody disturbs.
 func (t *bench) pair() (a, b string) { return t.Plan.Nodes[0].Name, t.Plan.Nodes[2].Name }
 
@@ -238,11 +213,7 @@ func readsOnly(ctx context.Context, t *bench) error {
 }
 
 func mountsAsAsked(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "options", mountOptions("noatime"))
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
+	if err := t.data(ctx, "4Gi", mountOptions("noatime")); err != nil {
 		return err
 	}
 	const group = int64(4242)

@@ -210,13 +210,27 @@ func (t *bench) run(ctx context.Context, name string, claims []string, change ..
 	return t.awaitRunning(ctx, name)
 }
 
-// volume makes a class, the claim data and a pod that runs with it, and returns pod and volume.
-func (t *bench) volume(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.Pod, *corev1.PersistentVolume, error) {
+// data makes a class and the claim data of it.
+func (t *bench) data(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) error {
 	class, err := t.class(ctx, "data", change...)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if err := t.claim(ctx, "data", class, size); err != nil {
+	return t.claim(ctx, "data", class, size)
+}
+
+// bound is data for an immediate class, and returns the volume to which the claim is bound.
+func (t *bench) bound(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.PersistentVolume, error) {
+	if err := t.data(ctx, size, append(change, immediate)...); err != nil {
+		return nil, err
+	}
+	_, pv, err := t.awaitBound(ctx, "data")
+	return pv, err
+}
+
+// volume makes a class, the claim data and a pod that runs with it, and returns pod and volume.
+func (t *bench) volume(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.Pod, *corev1.PersistentVolume, error) {
+	if err := t.data(ctx, size, change...); err != nil {
 		return nil, nil, err
 	}
 	pod, err := t.run(ctx, "user", []string{"data"})

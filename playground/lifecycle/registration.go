@@ -34,7 +34,6 @@ var registrationTests = []Test{
 	{Topic: registration, Name: "the sockets of registrar and driver are where the kubelet looks", run: hasSockets},
 	{Topic: registration, Name: "every CSINode has the driver with node ID, topology keys and the number of disks", run: fillsCSINode},
 	{Topic: registration, Name: "the registrar's socket goes with the plug-in, and the next plug-in registers again", Disturbs: true, run: registersAgain},
-	{Topic: registration, Name: "a CSINode that is deleted comes back", Disturbs: true, run: bringsCSINodeBack},
 	{Topic: registration, Name: "a pod that comes while the plug-in is away runs when it is back", Disturbs: true, run: waitsForThePlugIn},
 	{Topic: registration, Name: "the start-up taint is taken from a node whose plug-in is ready", Disturbs: true, run: removesTaint},
 }
@@ -201,36 +200,12 @@ func sameFile(a, b os.FileInfo) bool {
 	return x.Ino == y.Ino && x.Ctim == y.Ctim
 }
 
-func bringsCSINodeBack(ctx context.Context, t *bench) error {
-	_, n, err := t.driverOf(ctx, t.node)
-	if err != nil {
-		return err
-	}
-	if err := t.kube.StorageV1().CSINodes().Delete(ctx, t.node, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	return await(ctx, "the CSINode is back with the driver", func(ctx context.Context) error {
-		_, now, err := t.driverOf(ctx, t.node)
-		if err != nil {
-			return err
-		}
-		return errors.Join(check(now.UID != n.UID, "it has not gone"), t.checkCSINode(ctx, t.node))
-	})
-}
-
 func waitsForThePlugIn(ctx context.Context, t *bench) error {
 	old, err := t.plugIn(ctx)
 	if err != nil {
 		return err
 	}
-	class, err := t.class(ctx, "early", immediate, parameters("skuName", "Premium_ZRS"))
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
-		return err
-	}
-	if _, _, err := t.awaitBound(ctx, "data"); err != nil {
+	if _, err := t.bound(ctx, "4Gi", parameters("skuName", "Premium_ZRS")); err != nil {
 		return err
 	}
 	if err := t.kube.CoreV1().Pods(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {

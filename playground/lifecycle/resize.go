@@ -20,9 +20,6 @@ const (
 
 var resizeTests = []Test{
 	{Topic: growing, Name: "a volume grows while its pod uses it, and the filesystem with it", run: growsOnline},
-	{Topic: growing, Name: "a volume grows while no pod uses it, and the filesystem when one does", run: growsOffline},
-	{Topic: growing, Name: "a raw block volume grows while its pod uses it", run: growsRaw},
-	{Topic: growing, Name: "a class that does not allow it refuses", run: refusesToGrow},
 	{Topic: modifying, Name: "a claim's new VolumeAttributesClass changes the disk", run: modifies},
 	{Topic: modifying, Name: "a claim that names a VolumeAttributesClass begins with it", run: beginsModified},
 }
@@ -98,73 +95,6 @@ func growsOnline(ctx context.Context, t *bench) error {
 		t.checkDiskSize(ctx, pv, 7),
 		t.expect(ctx, "from before", pod.Name, "cat", filePath("data", "file")),
 	)
-}
-
-func growsOffline(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "4Gi")
-	if err != nil {
-		return err
-	}
-	if _, err := t.probe(ctx, pod.Name, "put", filePath("data", "file"), "from before"); err != nil {
-		return err
-	}
-	if err := t.deletePod(ctx, pod.Name); err != nil {
-		return err
-	}
-	if err := t.awaitDetached(ctx, pv, pod.Spec.NodeName); err != nil {
-		return err
-	}
-	if err := t.grow(ctx, "data", "9Gi"); err != nil {
-		return err
-	}
-	err = await(ctx, "the disk has grown", func(ctx context.Context) error { return t.checkDiskSize(ctx, pv, 9) })
-	if err != nil {
-		return err
-	}
-	if _, err := t.run(ctx, "after", []string{"data"}); err != nil {
-		return err
-	}
-	if err := t.awaitCapacity(ctx, "data", "9Gi"); err != nil {
-		return err
-	}
-	return errors.Join(
-		t.awaitSize(ctx, "after", dataDir+"/data", 9, true),
-		t.expect(ctx, "from before", "after", "cat", filePath("data", "file")),
-	)
-}
-
-func growsRaw(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "raw")
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "raw", class, "4Gi", block); err != nil {
-		return err
-	}
-	if _, err := t.run(ctx, "user", []string{"raw"}); err != nil {
-		return err
-	}
-	if err := t.grow(ctx, "raw", "6Gi"); err != nil {
-		return err
-	}
-	if err := t.awaitCapacity(ctx, "raw", "6Gi"); err != nil {
-		return err
-	}
-	return t.awaitSize(ctx, "user", devicePath("raw"), 6, false)
-}
-
-func refusesToGrow(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "fixed", immediate, func(c *storagev1.StorageClass) { *c.AllowVolumeExpansion = false })
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
-		return err
-	}
-	if _, _, err := t.awaitBound(ctx, "data"); err != nil {
-		return err
-	}
-	return check(t.grow(ctx, "data", "5Gi") != nil, "the claim may grow")
 }
 
 // attributes makes a VolumeAttributesClass of the driver.

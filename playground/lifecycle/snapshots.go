@@ -105,14 +105,7 @@ func restores(ctx context.Context, t *bench) error {
 }
 
 func deletesSnapshot(ctx context.Context, t *bench) error {
-	class, err := t.class(ctx, "source", immediate)
-	if err != nil {
-		return err
-	}
-	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
-		return err
-	}
-	if _, _, err := t.awaitBound(ctx, "data"); err != nil {
+	if _, err := t.bound(ctx, "4Gi"); err != nil {
 		return err
 	}
 	handle, err := t.snapshot(ctx, "short-lived", "data")

@@ -171,13 +171,6 @@ func (c *Child) Restarts() int {
 // Done is closed when the child has ended and will not be started again.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err is how the last run of the child ended. It is meaningful after Done.
-func (c *Child) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.exit
-}
-
 // Stop ends the child for good and returns when it is gone.
 func (c *Child) Stop(ctx context.Context) {
 	c.once.Do(func() { close(c.stop) })

@@ -77,7 +77,7 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	env := &Environment{
 		Options: o, Report: report, Kube: kube, Events: &timeline.Log{},
 		Collector: recorder.NewCollector(o.Clock),
-		Azure:     &evidence.AzureLog{URL: admin, Client: &http.Client{Timeout: 10 * time.Second}},
+		Azure:     &evidence.AzureLog{Admin: admin},
 	}
 	if err := env.serveCollector(ctx); err != nil {
 		return nil, err

@@ -166,11 +166,11 @@ func (e *Environment) StartVM(ctx context.Context, node string) (time.Time, erro
 // BreakAzure gives azuresim those rules for faults, until each expires or the scenario ends.
 func (e *Environment) BreakAzure(ctx context.Context, rules ...evidence.AzureFault) error {
 	e.RepairLater("remove azuresim's faults", func(ctx context.Context) error {
-		return e.Azure.Admin(ctx, http.MethodDelete, "/admin/faults", nil)
+		return e.Azure.Call(ctx, http.MethodDelete, "/admin/faults", nil, nil)
 	})
 	var what []string
 	for _, rule := range rules {
-		if err := e.Azure.Admin(ctx, http.MethodPost, "/admin/faults", rule); err != nil {
+		if err := e.Azure.Call(ctx, http.MethodPost, "/admin/faults", rule, nil); err != nil {
 			return err
 		}
 		what = append(what, fmt.Sprintf("%s %s: %d %s", rule.Method, rule.Kind, rule.Status, rule.Code))

@@ -11,6 +11,8 @@ import (
 	"context"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 )
 
 // Cluster is what a scenario needs of a playground; *cluster.Cluster is one.
@@ -22,8 +24,8 @@ type Cluster interface {
 	// Expose makes a loopback address of the host reachable for pods, at the address
 	// that it returns.
 	Expose(ctx context.Context, hostAddress string) (string, error)
-	// AzureAdmin is the URL of azuresim's admin API on the host, without a path.
-	AzureAdmin(ctx context.Context) (string, error)
+	// AzureAdmin is a client of azuresim's admin API on the host.
+	AzureAdmin(ctx context.Context) (azure.Admin, error)
 
 	// PowerOff cuts the power of a node: its disks fail first, then its processes are
 	// gone. Azure still says that its VM runs. PowerOn boots it again. Both are

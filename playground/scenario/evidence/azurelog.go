@@ -9,14 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
 // AzureLog reads azuresim's record of calls from its admin API.
-type AzureLog struct {
-	URL    string
-	Client *http.Client
-}
+type AzureLog struct{ azure.Admin }
 
 // AzureCall is a call that azuresim answered.
 type AzureCall struct {
@@ -32,46 +30,38 @@ type AzureCall struct {
 	Operation string    `json:"operation"`
 }
 
+// AzureFault is a rule for azuresim's faults, as its admin API takes it: a field that is
+// not set matches everything.
+type AzureFault struct {
+	Method     string `json:"method,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Status     int    `json:"status"`
+	Code       string `json:"code"`
+	For        string `json:"for"`
+	RetryAfter string `json:"retryAfter,omitempty"`
+}
+
 // Since returns the calls from that time on, in their order.
 func (l *AzureLog) Since(ctx context.Context, from time.Time) ([]AzureCall, error) {
-	query := url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.URL+"/admin/requests?"+query.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := l.Client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("ask azuresim for its record of calls: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("ask azuresim for its record of calls: %s", response.Status)
-	}
 	var answer struct {
 		Records []AzureCall `json:"records"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("read azuresim's record of calls: %w", err)
-	}
-	return answer.Records, nil
+	query := url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}}
+	err := l.Call(ctx, http.MethodGet, "/admin/requests?"+query.Encode(), nil, &answer)
+	return answer.Records, err
 }
 
-// AwaitPower blocks until azuresim tells that the VM has come to that state of power,
-// and returns the time that it tells. listening is called when no change can be missed
+// AwaitPower blocks until azuresim reports that the VM has come to that state of power,
+// and returns the time that it reports. listening is called when no change can be missed
 // any more.
 func (l *AzureLog) AwaitPower(ctx context.Context, vm, state string, listening func()) (time.Time, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.URL+"/admin/events", nil)
+	events, err := l.Open(ctx, http.MethodGet, "/admin/events", nil)
 	if err != nil {
 		return time.Time{}, err
 	}
-	// The stream has no end: only the context bounds it.
-	response, err := (&http.Client{Transport: l.Client.Transport}).Do(request)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("listen to azuresim: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
+	defer func() { _ = events.Close() }()
 	listening()
-	for decoder := json.NewDecoder(response.Body); ; {
+	for decoder := json.NewDecoder(events); ; {
 		var event struct {
 			Time            time.Time
 			VM, Kind, State string
@@ -117,4 +107,16 @@ func (c AzureCall) Event(all []AzureCall) timeline.Event {
 // ChangesDiskOrVM leaves out what no resource is changed by, such as the issue of a token.
 func ChangesDiskOrVM(c AzureCall) bool {
 	return strings.Contains(strings.ToLower(c.Path), "/providers/microsoft.compute/")
+}
+
+// Refused counts the calls that were answered with that status, and those with 5xx if
+// it is 500.
+func Refused(calls []AzureCall, status int) int {
+	n := 0
+	for _, c := range calls {
+		if c.Status == status || status == http.StatusInternalServerError && c.Status > status {
+			n++
+		}
+	}
+	return n
 }

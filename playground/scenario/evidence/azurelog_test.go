@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 )
 
 const (
@@ -28,7 +30,7 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 		}})
 	}))
 	defer server.Close()
-	calls, err := (&AzureLog{URL: server.URL, Client: server.Client()}).Since(t.Context(), noon)
+	calls, err := (&AzureLog{azure.Admin{URL: server.URL, Client: server.Client()}}).Since(t.Context(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,7 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 	if at, err := time.Parse(time.RFC3339Nano, since); err != nil || !at.Equal(noon) {
 		t.Errorf("asked for the time since %q", since)
 	}
-	if _, err := (&AzureLog{URL: server.URL + "/elsewhere", Client: server.Client()}).Since(t.Context(), noon); err == nil {
+	if _, err := (&AzureLog{azure.Admin{URL: server.URL + "/elsewhere", Client: server.Client()}}).Since(t.Context(), noon); err == nil {
 		t.Error("an answer of 404 passed for a record without calls")
 	}
 }
