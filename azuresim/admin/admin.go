@@ -1,4 +1,4 @@
-// Package admin is the API for whoever runs the simulator: faults, latencies, power and network of VMs, the record of calls, quotas, and reset. It is served on a listener of its own and never
+// Package admin is the API for the operator of the simulator: faults, latencies, power and network of VMs, the record of calls, quotas, and reset. It is served on a listener of its own and never
 // on the one that clients of Azure see.
 package admin
 
@@ -67,7 +67,7 @@ func write(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(body) // the client went away: nobody to tell
+	_ = enc.Encode(body) // it fails only if the client is gone
 }
 
 func refuse(w http.ResponseWriter, err error) {
@@ -252,7 +252,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	write(w, map[string]bool{"consistent": true, "idle": idle})
 }
 
-// token issues a token for whoever stands in for a managed identity.
+// token issues a token for a program that simulates a managed identity.
 func (a *api) token(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Client   string `json:"client_id"`

@@ -10,7 +10,7 @@ import (
 
 const eventBuffer = 256
 
-// Events passes power and network changes of VMs on to whoever listens. The zero value is ready. A listener that does not keep up is
+// Events passes power and network changes of VMs on to its listeners. The zero value is ready. A listener that does not keep up is
 // disconnected, so that it knows to look at the present state.
 type Events struct {
 	mu        sync.Mutex

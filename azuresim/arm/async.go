@@ -74,7 +74,7 @@ func (s *Server) getOperation(c *call) (reply, error) {
 	return reply{status: http.StatusOK, body: st, header: header}, nil
 }
 
-// monitor is what the Location URL answers: 202 while the operation goes on, then its result.
+// monitor is what the Location URL answers: 202 while the operation is in flight, then its result.
 func (s *Server) monitor(op *operations.Operation) (reply, error) {
 	if !op.Done() {
 		return reply{status: http.StatusAccepted}, nil

@@ -10,7 +10,7 @@ import (
 
 const skipToken = "$skiptoken"
 
-// after reads where a list goes on.
+// after reads where a list continues.
 func (c *call) after() (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(c.URL.Query().Get(skipToken))
 	if err != nil {

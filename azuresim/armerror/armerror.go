@@ -70,7 +70,7 @@ func NotAllowed(format string, args ...any) *Error {
 	return New(http.StatusConflict, "OperationNotAllowed", format, args...)
 }
 
-// Conflict makes the 409 that tells of another request at work on the same resource.
+// Conflict makes the 409 for another request in flight on the same resource.
 func Conflict() *Error {
 	return New(http.StatusConflict, "Conflict", "The request failed due to conflict with a concurrent request. To resolve it, please retry after the other request has completed.")
 }

@@ -70,7 +70,7 @@ func (l *Log) Add(r Record) {
 
 // Snapshot is a part of the log.
 type Snapshot struct {
-	Last     uint64             `json:"last"` // sequence number to go on from
+	Last     uint64             `json:"last"` // sequence number to continue from
 	Writes   int                `json:"writes"`
 	Records  []Record           `json:"records"`
 	Counters map[string]Counter `json:"counters"` // since the last reset
@@ -95,7 +95,7 @@ func (l *Log) Since(keep func(Record) bool) Snapshot {
 	return s
 }
 
-// Reset forgets records and counters; sequence numbers go on.
+// Reset forgets records and counters; sequence numbers continue.
 func (l *Log) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -49,7 +49,7 @@ func LoadKey(path string) ([]byte, error) {
 	if _, err := rand.Read(key); err != nil {
 		return nil, fmt.Errorf("make token key: %w", err)
 	}
-	// Under another name first: whoever reads the file must never see half a key.
+	// Under another name first: a reader of the file must never see half a key.
 	draft := path + ".new"
 	if err := os.WriteFile(draft, key, 0o600); err != nil {
 		return nil, fmt.Errorf("write token key: %w", err)

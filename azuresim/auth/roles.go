@@ -57,7 +57,7 @@ func anyOf(patterns []string, action string) bool {
 	return false
 }
 
-// Allows says whether a client may do an action at a resource. Everybody may do everything while nobody is assigned a role.
+// Allows says whether a client may do an action at a resource. Every client may do everything while no client is assigned a role.
 func (d *Directory) Allows(client, action, resource string) bool {
 	if !d.Enforces() {
 		return true
@@ -72,7 +72,7 @@ func (d *Directory) Allows(client, action, resource string) bool {
 	return false
 }
 
-// Enforces says whether anybody is assigned a role.
+// Enforces reports whether any client is assigned a role.
 func (d *Directory) Enforces() bool {
 	if d == nil {
 		return false

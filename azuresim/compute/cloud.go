@@ -30,11 +30,11 @@ type Options struct {
 	Subscriptions []string
 	// Intercept may delay operations or make them fail; see operations.Options.
 	Intercept func(op *operations.Operation) (time.Duration, *armerror.Error)
-	// Notify is told of power and network changes of VMs, after they are committed. It must not block.
+	// Notify is called with power and network changes of VMs, after they are committed. It must not block.
 	Notify func(Event)
 }
 
-// Event is a change of a VM that somebody who simulates the machine behind it wants to hear of.
+// Event is a change of a VM that concerns the program that simulates its machine.
 type Event struct {
 	Time  time.Time `json:"time"`
 	VM    string    `json:"vm"`   // data-plane key
@@ -50,7 +50,7 @@ type Cloud struct {
 	planeLocks sync.Map // VM key -> *sync.Mutex
 }
 
-// New returns a cloud. Run makes its operations go on.
+// New returns a cloud. Run advances its operations.
 func New(o Options) *Cloud {
 	c := &Cloud{Options: o}
 	c.engine = operations.New(operations.Options{Store: o.Store, Clock: o.Clock, Log: o.Log, Executor: c, Intercept: o.Intercept})

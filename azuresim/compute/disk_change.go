@@ -22,7 +22,7 @@ type attachment struct {
 	settled     bool // no attach or detach of it is under way
 }
 
-// diskStep is a step from one specification of a disk to another, given who holds the disk.
+// diskStep is a step from one specification of a disk to another, given the VMs that hold the disk.
 type diskStep struct {
 	disk     *Disk
 	from, to DiskSpec

@@ -42,7 +42,7 @@ type SourceInput struct {
 	Other          Properties
 }
 
-// Accepted is a write that was accepted: the resource as it is shown now, and the operation that goes on.
+// Accepted is a write that was accepted: the resource as it is shown now, and the operation in flight.
 type Accepted[T any] struct {
 	Resource *T
 	Op       *operations.Operation

@@ -72,7 +72,7 @@ func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) erro
 			d.BurstingOn = c.Clock.Now().UTC()
 		}
 		if to.SKU != d.Spec.SKU && to.SKU == skus.PremiumV2LRS {
-			d.CopyStarted, d.CopyDone = c.copyTimes() // and the disk is of use meanwhile
+			d.CopyStarted, d.CopyDone = c.copyTimes() // the disk can be used during the copy
 		}
 		d.Spec = to
 	case opDiskAccess:

@@ -33,7 +33,7 @@ func (c *Cloud) vmByPlaneKey(tx *store.Tx, key string) (*VM, error) {
 	return vmTable.Get(tx, *idKey)
 }
 
-// CutPower takes the power of a VM away at once: its devices fail and what its cache had not written is lost. Azure goes on to say that it
+// CutPower takes the power of a VM away at once: its devices fail and what its cache had not written is lost. Azure still says that it
 // runs, unless reportStopped.
 func (c *Cloud) CutPower(ctx context.Context, key string, reportStopped bool) error {
 	id, err := c.idByPlaneKey(key)
@@ -86,7 +86,7 @@ func (c *Cloud) idByPlaneKey(key string) (ID, error) {
 	return vm.ID, nil
 }
 
-// SetNetworkCut records that a VM's network is cut or whole again, and tells of it. Whoever simulates the network does the rest.
+// SetNetworkCut records that a VM's network is cut or restored, and notifies. The program that simulates the network does the rest.
 func (c *Cloud) SetNetworkCut(key string, isCut bool) error {
 	return c.changeByPlaneKey(key, func(tx *store.Tx, vm *VM) {
 		vm.NetworkCut = isCut

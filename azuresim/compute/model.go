@@ -154,7 +154,7 @@ type VM struct {
 	Provisioning string            `json:"provisioning"`
 	Power        string            `json:"power"`
 	PowerCut     bool              `json:"powerCut,omitempty"`   // fault: no power although Azure may say that it runs
-	NetworkCut   bool              `json:"networkCut,omitempty"` // fault: recorded for whoever simulates the network
+	NetworkCut   bool              `json:"networkCut,omitempty"` // fault: recorded for the program that simulates the network
 	Revision     uint64            `json:"revision"`             // grows with each accepted write; the ETag
 	Disks        []DataDisk        `json:"disks,omitempty"`
 	TopLevel     Properties        `json:"topLevel,omitempty"`   // identity, plan, ...
@@ -192,7 +192,7 @@ var (
 	vmTable       = store.Table[VM]{Name: "vms"}
 	planeTable    = store.Table[string]{Name: "planeKeys"} // data-plane key -> VM ID key
 	scaleSetTable = store.Table[ScaleSet]{Name: "scaleSets"}
-	quotaTable    = store.Table[int64]{Name: "quotas"} // by counter; only those that somebody has set
+	quotaTable    = store.Table[int64]{Name: "quotas"} // by counter; only those that were set by the admin API
 )
 
 // Tables are the tables that the model needs in its store.

@@ -166,7 +166,7 @@ func TestNothingBreaksTheModel(t *testing.T) {
 			running.Go(func() { w.work(r, steps) })
 		}
 		running.Wait()
-		w.stop() // operations are under way; they must go on
+		w.stop() // operations are in flight; they must continue
 		w.start()
 	}
 	w.awaitQuiet()

@@ -34,7 +34,7 @@ func scaleSetOf(instance ID) ID {
 	return instance
 }
 
-// PutScaleSet makes a scale set or updates it. Its operation is done when the instances that its capacity asks for are there, and no more.
+// PutScaleSet makes a scale set or updates it. Its operation is done when the instances that its capacity asks for are there, and no others.
 func (c *Cloud) PutScaleSet(id ID, in ScaleSetInput) (Accepted[ScaleSet], error) {
 	return change(c, func(tx *store.Tx) (Accepted[ScaleSet], error) {
 		var none Accepted[ScaleSet]

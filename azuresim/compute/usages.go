@@ -149,7 +149,7 @@ func disksIn(tx *store.Tx, subscription, location, except string) ([]DiskSpec, e
 	return list, nil
 }
 
-// checkQuota refuses a disk that the counters do not hold. before is what the disk was, nil for a new one: a change that asks for no more passes.
+// checkQuota refuses a disk that the counters do not hold. before is what the disk was, nil for a new one: a change that asks for nothing more is accepted.
 func checkQuota(tx *store.Tx, d *Disk, before *DiskSpec) error {
 	disks, err := disksIn(tx, d.ID.Subscription, d.Location, d.ID.Key())
 	if err != nil {

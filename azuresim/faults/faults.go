@@ -41,7 +41,7 @@ type Rule struct {
 	Stage     Stage  `json:"stage,omitempty"`     // default before
 
 	Times int              `json:"times,omitempty"` // how often it strikes; 0: no limit
-	For   latency.Duration `json:"for,omitempty"`   // how long it is in force; 0: no limit
+	For   latency.Duration `json:"for,omitempty"`   // how long it is active; 0: no limit
 
 	Delay      latency.Duration `json:"delay,omitempty"`
 	Status     int              `json:"status,omitempty"`
@@ -64,7 +64,7 @@ type Effect struct {
 	Disconnect bool
 }
 
-// Set is the rules in force. It is safe for concurrent use.
+// Set is the active rules. It is safe for concurrent use.
 type Set struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -75,7 +75,7 @@ type Set struct {
 // New returns an empty set.
 func New(c clock.PassiveClock) *Set { return &Set{clock: c} }
 
-// Add checks the rule and puts it in force. Rules are tried in the order in which they were added.
+// Add checks the rule and activates it. Rules are tried in the order in which they were added.
 func (s *Set) Add(r Rule) (Rule, error) {
 	if r.Stage == "" {
 		r.Stage = Before
@@ -133,7 +133,7 @@ func (s *Set) Reset() {
 	s.rules = nil
 }
 
-// List returns copies of the rules that are in force.
+// List returns copies of the active rules.
 func (s *Set) List() []Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()

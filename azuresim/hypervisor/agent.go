@@ -18,9 +18,9 @@ import (
 // clearing loop devices.
 //
 // The process that serves a FUSE file system must never wait for it. A thread that waits for an answer cannot be killed, and while it
-// lives the process's descriptors stay open, /dev/fuse among them; so when such a process is killed nobody answers, nobody
-// gets an error either, and the loop driver's locks are held for ever. With the waiting in another process that has no
-// /dev/fuse, the death of the hypervisor ends the FUSE connection, and everybody's waiting with it.
+// lives the process's descriptors stay open, /dev/fuse among them; so when such a process is killed, requests get neither an
+// answer nor an error, and the loop driver's locks are held for ever. With the waiting in another process that has no
+// /dev/fuse, the death of the hypervisor ends the FUSE connection, and every wait for it.
 
 const (
 	// agentName is the agent's argv[0], by which the program finds out that it is to be the agent.
@@ -71,7 +71,7 @@ func runAgent(in io.Reader, out io.Writer) {
 			}
 			answering.Lock()
 			defer answering.Unlock()
-			// Without a hypervisor nobody misses the answer; the next one sweeps up.
+			// Without a hypervisor the answer is not needed; the next hypervisor cleans up.
 			_ = encoder.Encode(answer)
 		})
 	}
@@ -128,7 +128,7 @@ type agent struct {
 	process *agentProcess
 }
 
-// call has the request done. An agent that somebody killed is replaced.
+// call has the request done. An agent that was killed is replaced.
 func (a *agent) call(request loopRequest) (string, error) {
 	device, err := a.try(request)
 	if !errors.Is(err, errAgentGone) {
@@ -215,7 +215,7 @@ func startAgent(inherited []*os.File) (*agentProcess, error) {
 	return p, nil
 }
 
-// receive hands out answers until there are no more.
+// receive hands out all answers.
 func (p *agentProcess) receive(decoder *json.Decoder) {
 	for {
 		var answer loopAnswer

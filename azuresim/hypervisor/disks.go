@@ -24,7 +24,7 @@ func (h *Hypervisor) image(uid string) string {
 }
 
 // CreateDisk makes the backing file of a disk; it is durable on return. source is "" for a blank disk, or the UID of a disk whose content at one moment is
-// copied; its writers wait meanwhile. An existing disk is left as it is.
+// copied; its writers wait for that. An existing disk is left as it is.
 // Errors: ErrInvalid (size, names, source bigger than the disk), ErrNotFound (source), ErrNoSpace.
 func (h *Hypervisor) CreateDisk(ctx context.Context, uid string, sizeBytes int64, source string) error {
 	if err := checkDisk(uid); err != nil {

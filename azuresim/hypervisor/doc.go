@@ -14,7 +14,7 @@
 //	                                  disks/<uid>.img     one per disk
 //
 // Two VMs that share a disk have two devices with caches of their own over one file, as on Azure: what one has written and not flushed the other
-// does not see, and what one has read it goes on seeing. A flush of the device (fsync in the VM) is an fdatasync of the disk's file.
+// does not see, and a VM keeps seeing what it has read. A flush of the device (fsync in the VM) is an fdatasync of the disk's file.
 // A discard gives the space back.
 //
 // The device is shown to the VM by the names that Azure's udev rules give it, as symlinks under DeviceDir: data/by-lun/<lun> and scsi1/lun<lun>.

@@ -17,7 +17,7 @@ type Faults struct {
 	lifted chan struct{} // closed when other faults take the place of these
 }
 
-// SetFaults replaces the VM's faults; the zero Faults lift them, and let held-back writes go on.
+// SetFaults replaces the VM's faults; the zero Faults lift them, and let held-back writes continue.
 func (h *Hypervisor) SetFaults(_ context.Context, vm string, faults Faults) error {
 	if err := checkVM(vm); err != nil {
 		return err

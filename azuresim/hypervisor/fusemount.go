@@ -13,7 +13,7 @@ import (
 // fuseMount is a FUSE file system that is mounted nowhere: a detached mount, reached through a file descriptor only.
 //
 // It is not in any mount table, so no other mount namespace copies it (a VM's namespace that held a copy would show every VM's disks and keep the
-// file system alive), nobody can unmount it by mistake, and a hypervisor that is killed leaves no mount behind: the
+// file system alive), it cannot be unmounted by mistake, and a hypervisor that is killed leaves no mount behind: the
 // kernel drops it with the process's descriptors.
 type fuseMount struct {
 	fs     *fuseFS

@@ -36,7 +36,7 @@ func bindLoop(file *os.File) (string, error) {
 		if err == nil {
 			return device, nil
 		}
-		// Between the two calls anybody may have taken or removed the device.
+		// Between the two calls another process may have taken or removed the device.
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 			return "", fmt.Errorf("configure %s: %w", device, err)
 		}
@@ -45,7 +45,7 @@ func bindLoop(file *os.File) (string, error) {
 }
 
 func configureLoop(device string, number int, file *os.File) error {
-	// Where /dev is no devtmpfs nobody makes the node.
+	// Where /dev is not a devtmpfs the kernel does not make the node.
 	err := unix.Mknod(device, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number))))
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make device node: %w", err)
@@ -63,8 +63,8 @@ func configureLoop(device string, number int, file *os.File) error {
 	return unprotect(fd)
 }
 
-// unprotect takes the write protection away that whoever used the device last gave it. The kernel keeps it with the device's number, also when
-// another file comes under it, while a disk that is attached to a VM anew can be written to.
+// unprotect removes the write protection that the last user of the device set. The kernel keeps it with the device's number, also when
+// another file backs it, but a newly attached disk must be writable.
 func unprotect(fd int) error {
 	if err := unix.IoctlSetPointerInt(fd, unix.BLKROSET, 0); err != nil {
 		return fmt.Errorf("take write protection away: %w", err)
@@ -98,7 +98,7 @@ func openLoop(device string, do func(fd int) error) error {
 // releaseLoop says whether it was the device's to clear. The kernel does it when the last descriptor is closed.
 func releaseLoop(device, prefix string) (cleared bool, err error) {
 	err = openLoop(device, func(fd int) error {
-		// The open descriptor keeps others from binding the device anew between the look at the name and the clearing.
+		// The open descriptor keeps others from binding the device again between the look at the name and the clearing.
 		if cleared = strings.HasPrefix(backingName(device), prefix); !cleared {
 			return nil
 		}

@@ -46,12 +46,12 @@ func TestWriteProtectionStaysWithNoLoopDevice(t *testing.T) {
 	protect()
 	check(t, clearLoop(device, "image"))
 	if protected() {
-		t.Error("whoever gets the device next cannot write to it")
+		t.Error("the next user of the device cannot write to it")
 	}
-	protect() // as somebody else leaves it
+	protect() // as another program leaves it
 	check(t, configureLoop(device, number, file))
 	if protected() {
-		t.Error("a disk that was attached anew cannot be written to")
+		t.Error("a newly attached disk cannot be written to")
 	}
 	check(t, clearLoop(device, "image"))
 }

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// playFrontEnd does what an ARM front end does, says so, and goes on attaching and detaching until it is killed.
+// playFrontEnd does what an ARM front end does, says so, and attaches and detaches until it is killed.
 func playFrontEnd(socket string) error {
 	ctx := context.Background()
 	c := hypervisor.NewClient(socket)
@@ -161,7 +161,7 @@ func TestKilledHypervisorComesBackWithTheSameAttachmentsAndLeaksNothing(t *testi
 		t.Errorf("loop devices after the stale mount went are %v, want 2", loops)
 	}
 	if _, err := os.Stat(filepath.Join("/sys/block", filepath.Base(foreign), "loop")); err != nil {
-		t.Errorf("a loop device of somebody else is gone: %v", err)
+		t.Errorf("a loop device of another program is gone: %v", err)
 	}
 }
 

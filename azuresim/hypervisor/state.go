@@ -109,7 +109,7 @@ func (s *store) view(look func(*record)) {
 }
 
 // update changes the record and returns when the change is durable. After an error the change may or may not survive a crash;
-// it is in force until then.
+// it applies until then.
 func (s *store) update(change func(*record)) error {
 	s.mu.Lock()
 	change(&s.record)
@@ -178,7 +178,7 @@ func syncDir(path string) error {
 }
 
 // lockDir takes the state directory for this process, so that two hypervisors cannot serve the same disks. A process that was just killed
-// may need a moment to let go of it.
+// may need a moment to release it.
 func lockDir(ctx context.Context, c clock.Clock, path string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -58,7 +58,7 @@ front end from where it was started.`,
 	flags := command.Flags()
 	flags.StringVar(&o.armEndpoint, "arm-endpoint", "", "the ARM front end: http://HOST:PORT, https://HOST:PORT or unix:///PATH (required)")
 	flags.StringVar(&o.armCA, "arm-ca", "", "file of PEM certificates that the front end's is checked against (default: the system's)")
-	flags.StringVar(&o.tokenKey, "token-key-file", "", "file with the front end's token key, so that it accepts the tokens made here (default: a key that nobody knows)")
+	flags.StringVar(&o.tokenKey, "token-key-file", "", "file with the front end's token key, so that it accepts the tokens made here (default: a random key)")
 	flags.StringVar(&o.resourceID, "resource-id", "", "ARM ID of the VM or scale-set instance; instead of --subscription, --resource-group and --vm")
 	flags.StringVar(&o.subscription, "subscription", "", "subscription ID of the VM")
 	flags.StringVar(&o.resourceGroup, "resource-group", "", "resource group of the VM")

@@ -28,7 +28,7 @@ const newestShown = 3
 type Server struct {
 	Source Source
 	Signer *Signer
-	// Logger is told of failures of the source. Nil is slog's default.
+	// Logger receives failures of the source. Nil is slog's default.
 	Logger *slog.Logger
 }
 

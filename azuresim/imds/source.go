@@ -59,7 +59,7 @@ type Cached struct {
 	Clock  clock.PassiveClock
 	// Keep is how long an answer is fresh.
 	Keep time.Duration
-	// Failed is told of each failure that old news covered up. Nil ignores them.
+	// Failed is called with each failure for which an older answer was served. Nil ignores them.
 	Failed func(error)
 
 	mu      sync.Mutex

@@ -17,7 +17,7 @@ const tokenLife = 24 * time.Hour
 // keyBytes is the least that a signing key must have.
 const keyBytes = 32
 
-// Signer makes tokens as Entra ID makes them. With the front end's key (HMAC, SHA-256) they are good there; who believes in real tokens does not believe in these.
+// Signer makes tokens as Entra ID makes them. With the front end's key (HMAC, SHA-256) the front end accepts them; a verifier of real tokens does not.
 type Signer struct {
 	// Life of the tokens. NewSigner sets Azure's; it is not changed while the signer is in use.
 	Life time.Duration
@@ -26,7 +26,7 @@ type Signer struct {
 	clock clock.PassiveClock
 }
 
-// NewSigner returns a signer with the front end's key, or, if key is empty, with one that nobody knows.
+// NewSigner returns a signer with the front end's key, or, if key is empty, with a random one.
 func NewSigner(key []byte, c clock.PassiveClock) (*Signer, error) {
 	if len(key) == 0 {
 		key = make([]byte, keyBytes)

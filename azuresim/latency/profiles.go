@@ -14,8 +14,8 @@ func ByName(name string) (p *Profile, known bool) {
 }
 
 // Realistic is what users of Azure report: attach and detach around 10 to 13 s with a tail of up to a minute, disks in a few seconds.
-// A forced detach, which waits for nobody, has no tail.
-// There is no RetryAfter: Azure Compute sends none while an operation goes on.
+// A forced detach does not wait for the VM, so it has no tail.
+// There is no RetryAfter: Azure Compute sends none while an operation is in flight.
 func Realistic() *Profile {
 	return &Profile{Steps: map[Step]Range{
 		Request:        {Min: ms(40), Max: ms(120), TailChance: 0.01, TailMax: ms(1500)},

@@ -9,7 +9,7 @@
 //	 Queued ────────────────────┘
 //	   └───────── a newer operation takes over (either state) ─▶ Canceled
 //
-// Everything is in the store: after a kill the engine finds the same lanes and due times and goes on. Effects may therefore be made twice
+// Everything is in the store: after a kill the engine finds the same lanes and due times and continues. Effects may therefore be made twice
 // and must be idempotent.
 package operations
 

@@ -75,7 +75,7 @@ func TestAnswerCanBeLostAfterTheWriteWasDone(t *testing.T) {
 	if _, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "a", diskParams(), nil); err == nil {
 		t.Error("the answer arrived")
 	}
-	s.eventually("the disk is there all the same", func() bool {
+	s.eventually("the disk is there nevertheless", func() bool {
 		d, err := s.disks.Get(t.Context(), group, "a", nil)
 		return err == nil && *d.Properties.ProvisioningState == "Succeeded"
 	})

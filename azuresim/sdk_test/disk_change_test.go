@@ -53,7 +53,7 @@ func TestNetworkAccessOfADisk(t *testing.T) {
 	s.disk("a")
 	private := to.Ptr(armcompute.NetworkAccessPolicyAllowPrivate)
 	for name, change := range map[string]func(*armcompute.DiskUpdateProperties){
-		"private access to nobody's endpoint": func(p *armcompute.DiskUpdateProperties) { p.NetworkAccessPolicy = private },
+		"private access without an endpoint": func(p *armcompute.DiskUpdateProperties) { p.NetworkAccessPolicy = private },
 		"a disk access that is not used":      func(p *armcompute.DiskUpdateProperties) { p.DiskAccessID = to.Ptr("/x") },
 		"a policy that does not exist": func(p *armcompute.DiskUpdateProperties) {
 			p.NetworkAccessPolicy = to.Ptr(armcompute.NetworkAccessPolicy("Friends"))

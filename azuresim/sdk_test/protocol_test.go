@@ -90,10 +90,10 @@ func TestOperationHeadersAndDocuments(t *testing.T) {
 		return r.StatusCode, doc
 	}
 	if code, doc := get(status); code != 200 || doc["status"] != "InProgress" || doc["startTime"] == nil || doc["endTime"] != nil {
-		t.Errorf("status while it goes on: %d %v", code, doc)
+		t.Errorf("status while it is in flight: got %d %v", code, doc)
 	}
 	if code, _ := get(location); code != 202 {
-		t.Errorf("location while it goes on: %d", code)
+		t.Errorf("location while it is in flight: got %d", code)
 	}
 	s.eventually("the operation is done", func() bool {
 		_, doc := get(status)
@@ -119,7 +119,7 @@ func TestRequestsAreCheckedBeforeResources(t *testing.T) {
 		"no api-version":         {"GET", diskID("a"), "", 400, "MissingApiVersionParameter"},
 		"an odd api-version":     {"GET", diskID("a") + "?api-version=latest", "", 400, "InvalidApiVersionParameter"},
 		"a body that is no JSON": {"PUT", diskID("a") + "?api-version=2025-01-02", "{", 400, "InvalidRequestContent"},
-		"an action nobody knows": {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
+		"an unknown action": {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
 		"an odd skip token":      {"GET", "/subscriptions/" + subscription + "/providers/Microsoft.Compute/disks?api-version=2025-01-02&$skiptoken=%21", "", 400, "InvalidSkipToken"},
 		"case does not matter":   {"GET", strings.ToUpper(diskID("a")) + "?api-version=2025-01-02", "", 404, "ResourceNotFound"},
 	} {
@@ -211,7 +211,7 @@ func TestClientSecretCredentialGetsGoodTokens(t *testing.T) {
 	_, err = disks.Get(t.Context(), group, "a", nil)
 	expectCode(t, responseError(t, err), 401, "InvalidAuthenticationToken")
 
-	// Whoever stands in for a managed identity gets its tokens from the admin API.
+	// A program that simulates a managed identity gets its tokens from the admin API.
 	var doc struct {
 		Token string `json:"access_token"`
 	}

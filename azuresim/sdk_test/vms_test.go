@@ -43,7 +43,7 @@ func TestPowerStatesShowOnVMAndDisks(t *testing.T) {
 	expect("deallocated", armcompute.DiskStateReserved)
 	restart, err := s.vms.BeginRestart(t.Context(), group, "node", nil)
 	expectCode(t, failure(t, restart, err), 409, "OperationNotAllowed")
-	s.attach("node", "b") // a VM without power takes a disk all the same
+	s.attach("node", "b") // a VM without power takes a disk too
 	on, err := s.vms.BeginStart(t.Context(), group, "node", nil)
 	finish(t, on, err)
 	expect("running", armcompute.DiskStateAttached)

@@ -20,7 +20,7 @@ type Store struct{ db *bolt.DB }
 // Tx is a transaction. It must not leave the function that it was given to.
 type Tx struct{ tx *bolt.Tx }
 
-// Open opens or makes the file at path with the given tables. It waits up to lockWait for another process to let go of the file.
+// Open opens or makes the file at path with the given tables. It waits up to lockWait for another process to release the file.
 func Open(path string, lockWait time.Duration, tables ...string) (*Store, error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
 	if errors.Is(err, bolterrors.ErrTimeout) {

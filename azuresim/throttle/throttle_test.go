@@ -73,7 +73,7 @@ func TestSubscriptionLimitOfResourceManager(t *testing.T) {
 	}
 }
 
-// Whatever the order and pace of calls, no more go through than the burst and what has flowed in since, and after Retry-After one does.
+// Whatever the order and pace of calls, at most the burst and what has been refilled since is let through, and after Retry-After one call is.
 func TestNeverMoreThanTheBucketGives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// VM is a VM as azuresim's admin API tells of it.
+// VM is a VM as azuresim's admin API shows it.
 type VM struct {
 	Name       string `json:"vm"`
 	Power      string `json:"power"`
@@ -19,8 +19,8 @@ type VM struct {
 	NetworkCut bool   `json:"networkCut"`
 }
 
-// On tells whether the VM should run. settled is false while it is between states,
-// when it is to be left as it is.
+// On reports whether the VM should run. settled is false while it is between states;
+// then its machine is left as it is.
 func (v VM) On() (on, settled bool) {
 	switch {
 	case v.PowerCut:
@@ -43,7 +43,7 @@ func (a *Azure) RestorePower(ctx context.Context, vm string) error {
 	return a.admin(ctx, http.MethodPost, "/admin/vms/"+url.PathEscape(vm)+"/power-restore", nil)
 }
 
-// SetNetworkCut tells azuresim that a VM's network is cut, or is not any more.
+// SetNetworkCut records at azuresim whether a VM's network is cut.
 func (a *Azure) SetNetworkCut(ctx context.Context, vm string, cut bool) error {
 	action := "network-restore"
 	if cut {

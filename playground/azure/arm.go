@@ -50,9 +50,9 @@ type armClient struct {
 	client *http.Client
 }
 
-func (c *armClient) logIn(ctx context.Context, who Credentials) error {
+func (c *armClient) logIn(ctx context.Context, credentials Credentials) error {
 	form := url.Values{
-		"grant_type": {"client_credentials"}, "client_id": {who.ClientID}, "client_secret": {who.Secret},
+		"grant_type": {"client_credentials"}, "client_id": {credentials.ClientID}, "client_secret": {credentials.Secret},
 		"scope": {"https://management.azure.com/.default"},
 	}
 	var answer struct {

@@ -1,6 +1,6 @@
 // Package azure runs azuresim, the stand-in for Azure, for a playground: its
 // hypervisor, its ARM front end and the instance metadata service of each VM. The
-// front end is authoritative for whether a VM has power; Watch tells of changes.
+// front end is authoritative for whether a VM has power; Watch reports changes.
 package azure
 
 import (

@@ -11,9 +11,9 @@ import (
 type Client struct{ arm *armClient }
 
 // NewClient logs in at an ARM endpoint, a URL without a path.
-func NewClient(ctx context.Context, endpoint string, who Credentials) (*Client, error) {
+func NewClient(ctx context.Context, endpoint string, credentials Credentials) (*Client, error) {
 	arm := &armClient{base: endpoint, client: &http.Client{Timeout: time.Minute}}
-	return &Client{arm}, arm.logIn(ctx, who)
+	return &Client{arm}, arm.logIn(ctx, credentials)
 }
 
 // Get reads a resource, or a page of a list, into answer. The path may be a whole URL with

@@ -16,7 +16,7 @@ func TestALockHasOneHolderAtATime(t *testing.T) {
 	released := false
 	second, err := Lock(t.Context(), path, func() {
 		if released {
-			t.Error("who waits is told more than once")
+			t.Error("the waiting caller is told more than once")
 		}
 		released = true
 		first()

@@ -70,7 +70,7 @@ func (c *Cluster) Processes() ([]process.Identity, error) {
 	}
 	var list []process.Identity
 	for _, pid := range all {
-		if id, err := process.Identify(pid); err == nil { // it may have ended meanwhile
+		if id, err := process.Identify(pid); err == nil { // it may have ended by now
 			list = append(list, id)
 		}
 	}

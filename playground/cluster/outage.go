@@ -9,7 +9,7 @@ import (
 const apiServer = "kube-apiserver"
 
 // StopAPIServer halts the API server in the middle of whatever it does: connections stay
-// open and nobody answers. What it returns lets the server go on, and is idempotent.
+// open and no request is answered. resume lets the server continue, and is idempotent.
 func (c *Cluster) StopAPIServer(ctx context.Context) (resume func() error, err error) {
 	status, err := c.Status(ctx)
 	if err != nil {

@@ -89,7 +89,7 @@ func adopt(dir state.Dir, programs map[string]string, name string) error {
 
 // startSupervisor starts the supervisor as the only child of the first process of
 // new PID and mount namespaces. That process waits until it has been recorded, so
-// that there is never one which nobody knows of.
+// that no playground runs without a record.
 func startSupervisor(dir state.Dir) error {
 	if err := os.MkdirAll(dir.Logs(), 0o755); err != nil {
 		return err

@@ -133,7 +133,7 @@ func schedulerConfig(kubeconfig string, extender *Extender) ([]byte, error) {
 
 // proxyConfig configures the kube-proxy beside the control plane. It goes by the name
 // of the first node, since it would wait long for a Node that does not exist; it takes
-// no more than the zone from it.
+// only the zone from it.
 func (c *ControlPlane) proxyConfig() string {
 	name := c.opts.Plan.Nodes[0].Name
 	return ProxyConfig(c.opts.Credentials.Kubeconfig("kube-proxy"), name, c.opts.Plan, c.opts.Plan.ControlPlane().String())

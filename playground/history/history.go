@@ -1,5 +1,5 @@
 // Package history judges what a workload left on its disk: it compares the records
-// that were acknowledged to a witness outside the nodes with the records that are
+// that were acknowledged to a collector outside the nodes with the records that are
 // on the disk. It is pure. Package scenario calls it after every scenario.
 //
 // Two laws are judged. Nothing that was acknowledged may be lost. And no writer may
@@ -116,7 +116,7 @@ func walk(disk []recorder.Entry) (foreign []Finding, torn, writers int) {
 			if cutOff(disk, i, start) {
 				torn++
 			} else {
-				foreign = append(foreign, Finding{KindDamaged, e, "no whole record, and the writer went on after it"})
+				foreign = append(foreign, Finding{KindDamaged, e, "not a whole record, and the writer continued after it"})
 			}
 			continue
 		}

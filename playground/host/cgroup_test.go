@@ -64,7 +64,7 @@ func TestOnlyLoopDevicesOverThePlaygroundsFilesAreItsOwn(t *testing.T) {
 		"/state/azuresim/disk (deleted)": true,
 		"/azuresim-0123-7.node-1.lun0":   true,
 		"/azuresim-4567-7.node-1.lun0":   false,
-		"/state-of-somebody-else/disk":   false,
+		"/another-state/disk":   false,
 		"/home/disk.img":                 false,
 	}
 	for backing, want := range cases {

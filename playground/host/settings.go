@@ -37,7 +37,7 @@ type settings struct {
 // Shared is what all playgrounds of a machine have in common: the settings of its kernel. The first of them to come up writes down how they were, and who
 // cleans up after the last one puts them back.
 type Shared struct {
-	// dir holds the record, and the files whose locks say who uses the machine. Like the settings, it does not survive the machine's next boot.
+	// dir holds the record, and the files whose locks show which playgrounds use the machine. Like the settings, it does not survive the machine's next boot.
 	dir string
 	// sysctl and devDisk are /proc/sys and /dev/disk.
 	sysctl, devDisk string
@@ -65,7 +65,7 @@ func (m Shared) Use() (release func(), notes []string, err error) {
 		case err != nil:
 			return err
 		case first:
-			// There is a record where the last playground was killed and nobody has cleaned up.
+			// The last playground was killed, and its settings have not been put back.
 			if err := m.putBack(); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (m Shared) Use() (release func(), notes []string, err error) {
 				return err
 			}
 		}
-		// This gives the lock of the first user up, and nobody takes it meanwhile.
+		// This releases the lock of the first user. No other process can take it now.
 		if err := lock(users, unix.LOCK_SH); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (m Shared) raiseInotify() []string {
 	return []string{fmt.Sprintf("raised the limit of inotify instances from %d to %d until `playground down`", instances, inotifyInstances)}
 }
 
-// oneAtATime runs f while nobody else begins or ceases to use the machine.
+// oneAtATime runs f while no other playground begins or ceases to use the machine.
 func (m Shared) oneAtATime(f func() error) error {
 	gate, err := m.open("gate")
 	if err != nil {

@@ -92,7 +92,7 @@ func TestAPlaygroundThatWasKilledIsNotTakenForTheMachine(t *testing.T) {
 	next := l.use()
 	next()
 	l.restore()
-	l.expect("after one that nobody cleaned up, and the next", "128", "0", false)
+	l.expect("after a playground that was killed, and the next", "128", "0", false)
 }
 
 func TestAFolderThatWasThereStays(t *testing.T) {

@@ -22,13 +22,13 @@ var attachTests = []Test{
 	{Topic: attaching, Name: "a volume of one node does not go to a second one while the first has it", run: refusesSecondNode},
 }
 
-// fault puts a rule in force at azuresim and returns what takes it out.
+// fault adds a rule to azuresim's faults. lift removes it.
 func (t *bench) fault(ctx context.Context, rule map[string]any) (lift func(context.Context) error, err error) {
 	var added struct {
 		ID string `json:"id"`
 	}
 	if err := t.admin(ctx, http.MethodPost, "/admin/faults", rule, &added); err != nil {
-		return nil, fmt.Errorf("put a fault in force: %w", err)
+		return nil, fmt.Errorf("add a fault to azuresim: %w", err)
 	}
 	lifted := false
 	lift = func(ctx context.Context) error {

@@ -68,7 +68,7 @@ func (t *bench) cleanUp(ctx context.Context) error {
 	return errors.Join(err, t.kube.CoreV1().Namespaces().Delete(ctx, t.namespace, metav1.DeleteOptions{}))
 }
 
-// describe says how the test's objects are, for somebody whose test failed.
+// describe describes the test's objects after a failure.
 func (t *bench) describe(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -38,7 +38,7 @@ var bindingTests = []Test{
 		pv.Labels["tier"] = "bronze"
 	})},
 	{Topic: staticBinding, Name: "a claim takes no volume that is another claim's", run: refuses(func(pv *corev1.PersistentVolume) {
-		pv.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "default", Name: "of-somebody-else"}
+		pv.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "default", Name: "another"}
 	})},
 	{Topic: staticBinding, Name: "a claim takes only a volume whose phase is Available", run: refusesReleased},
 	{Topic: staticBinding, Name: "the binding is written to both sides", run: writesBothSides},
@@ -48,7 +48,7 @@ var bindingTests = []Test{
 	{Topic: delayedBinding, Name: "a volume that exists already waits for the pod, too", run: existingWaits},
 }
 
-// static makes a PersistentVolume for a disk that nobody will look for, in a class of the test's own.
+// static makes a PersistentVolume for a disk that does not exist, in a class of the test's own.
 func (t *bench) static(ctx context.Context, name, size string, change ...func(*corev1.PersistentVolume)) error {
 	full := t.namespace + "-" + name
 	pv := &corev1.PersistentVolume{

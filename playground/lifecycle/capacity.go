@@ -120,7 +120,7 @@ func steersByCapacity(ctx context.Context, t *bench) error {
 	)
 }
 
-// followsTheQuota uses a SKU of which no other test makes disks. The driver asks Azure for the quota once a minute.
+// followsTheQuota uses a SKU that no other test uses. The driver asks Azure for the quota once a minute.
 func followsTheQuota(ctx context.Context, t *bench) error {
 	class, err := t.class(ctx, "hdd", parameters("skuName", "Standard_LRS"))
 	if err != nil {

@@ -177,7 +177,7 @@ func deletes(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	// The disk goes first: when the volume has gone, nobody would know of it any more.
+	// The disk is deleted first: without the volume nothing refers to the disk any more.
 	if _, err := t.disk(ctx, pv); err == nil || !strings.HasPrefix(err.Error(), "404") {
 		return fmt.Errorf("the volume has gone, and the disk has not: %w", err)
 	}

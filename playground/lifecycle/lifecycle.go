@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Test is a sentence about Kubernetes' volumes, and how it is found out whether it is true.
+// Test is a sentence about Kubernetes' volumes, and how to check it.
 type Test struct {
 	// Topic is what the sentence is about, Name the sentence.
 	Topic, Name string

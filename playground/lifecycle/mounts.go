@@ -153,9 +153,9 @@ func unmountsInOrder(ctx context.Context, t *bench) error {
 		// something before it is not.
 		switch {
 		case s.unstaged && !s.unpublished:
-			return never("the node let go of the volume before the pod did: %s", strings.Join(seen, "; "))
+			return never("the node unmounted the volume before the pod did: %s", strings.Join(seen, "; "))
 		case s.detached && !s.unstaged:
-			return never("the disk was detached before the node let go of it: %s", strings.Join(seen, "; "))
+			return never("the disk was detached before the node unmounted it: %s", strings.Join(seen, "; "))
 		case !s.detached:
 			return errors.New(state)
 		}
@@ -188,7 +188,7 @@ func (t *bench) release(ctx context.Context, node topology.Node, pod *corev1.Pod
 	return s, nil
 }
 
-// pair are two nodes of one zone that nobody disturbs.
+// pair are two nodes of one zone that are not disturbed.
 func (t *bench) pair() (a, b string) { return t.Plan.Nodes[0].Name, t.Plan.Nodes[2].Name }
 
 func readsOnly(ctx context.Context, t *bench) error {

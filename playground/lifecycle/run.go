@@ -141,7 +141,7 @@ func (r *runner) all(ctx context.Context, tests []Test) {
 }
 
 // one runs a test in a namespace of its own. node is where its pods go, or "" for any
-// node that nobody disturbs.
+// node that is not disturbed.
 func (r *runner) one(ctx context.Context, test Test, node string) {
 	r.judge(ctx, test, func(ctx context.Context) (err error) {
 		t, err := r.world.newBench(ctx, node)

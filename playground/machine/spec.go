@@ -112,7 +112,7 @@ func ReadSpec(disk string) (Spec, error) {
 	return s, json.Unmarshal(data, &s)
 }
 
-// hostEtc is what a machine needs of the host's /etc: who users are, how libraries
+// hostEtc is what a machine needs of the host's /etc: the users, how libraries
 // are found, which of several variants of a program is meant, certificates.
 var hostEtc = []string{"passwd", "group", "nsswitch.conf", "protocols", "services", "ld.so.cache", "ld.so.conf",
 	"ld.so.conf.d", "alternatives", "mke2fs.conf", "ssl/certs/ca-certificates.crt", "modprobe.d", "os-release", "debian_version"}

@@ -227,7 +227,7 @@ func (j *journey) checkBack(ctx context.Context) error {
 	return nil
 }
 
-// movePods starts the pods anew on another node: their volumes were attached and mounted before this driver was there.
+// movePods starts the pods on another node: their volumes were attached and mounted before this driver was there.
 func (j *journey) movePods(ctx context.Context) error {
 	_, second := j.where()
 	if _, err := j.kubectl(ctx, "delete", "--namespace", namespace, "pods", "--all"); err != nil {
@@ -277,7 +277,7 @@ func (j *journey) deleteClaims(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, and the disks, which are nobody's but Azure's then.
+// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, and the disks, which no Kubernetes object refers to then.
 func (j *journey) cleanUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"delete", "namespace", namespace},

@@ -199,7 +199,7 @@ func (l *Lab) Unplug(name string) error {
 	delete(l.ports, name)
 	l.mu.Unlock()
 	if err := unix.Unmount(ns.Path, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of network namespace %s: %w", ns.Path, err)
+		return fmt.Errorf("close network namespace %s: %w", ns.Path, err)
 	}
 	return os.Remove(ns.Path)
 }

@@ -49,7 +49,6 @@ type Child struct {
 	mu       sync.Mutex
 	cmd      *exec.Cmd
 	restarts int
-	exit     error
 }
 
 // Start starts the child. The error is that of its first start.
@@ -105,7 +104,6 @@ func (c *Child) keep() {
 		started := time.Now()
 		err := c.current().Wait()
 		c.mu.Lock()
-		c.exit = err
 		c.mu.Unlock()
 		if c.stopping() || c.spec.Once {
 			return
@@ -117,7 +115,7 @@ func (c *Child) keep() {
 				return
 			case <-time.After(time.Second):
 			}
-			// Counted first, so that who sees what the new process does also sees it counted.
+			// Counted first, so that a caller that sees the new process at work also sees it counted.
 			c.count(1)
 			if err = c.start(); err == nil {
 				break

@@ -1,8 +1,8 @@
 // Package process runs and identifies operating system processes.
 //
 // A process is identified by its PID together with its start time and the
-// machine's boot, so that a recorded PID that the kernel has since given to
-// somebody else is never signalled.
+// machine's boot, so that no signal goes to another process to which the kernel has
+// given a recorded PID since.
 package process
 
 import (

@@ -66,7 +66,7 @@ func (b *Builder) Path(ctx context.Context, name string) (string, error) {
 
 // Ensure builds those of the named programs that the cache does not hold, all of
 // them if none is named, and returns the path of each by its name. The programs of a tool module are
-// built together; the sources of the next one are fetched meanwhile.
+// built together, while the sources of the next one are fetched.
 func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]string, error) {
 	if len(names) == 0 {
 		for _, p := range Catalogue {

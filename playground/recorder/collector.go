@@ -59,7 +59,7 @@ type eventKey struct {
 	event  EventKind
 }
 
-// Collector is the witness outside the nodes. It serves any number of workloads,
+// Collector receives reports outside the nodes. It serves any number of workloads,
 // each under a path of its own: http://address/<workload>. Reports may be repeated;
 // the first one counts.
 type Collector struct {

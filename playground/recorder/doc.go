@@ -1,5 +1,5 @@
 // Package recorder is the workload by which the playground's scenarios judge a
-// driver, and the witness that it reports to.
+// driver, and the Collector that it reports to.
 //
 // The writer appends numbered, checksummed records to one file, makes each durable
 // with fsync, and only then reports its number to a Collector outside the node. The
@@ -9,7 +9,7 @@
 //
 // Invariants: the file is only ever appended to, also after damage; a number is
 // reported after its fsync returned and never before; a writer that cannot reach
-// the Collector goes on writing and reports later, so that a node that is cut off
+// the Collector continues to write and reports later, so that a node that is cut off
 // is still watched by what it left on the disk.
 //
 // cmd/recorder runs the writer inside a pod, package scenario runs the Collector.

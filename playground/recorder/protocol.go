@@ -27,7 +27,7 @@ type Reply struct {
 type EventKind string
 
 const (
-	// EventResumed: the writer has read the file and goes on after Sequence.
+	// EventResumed: the writer has read the file and continues after Sequence.
 	EventResumed EventKind = "resumed"
 	// EventFailed: a write or fsync failed for the first time; Detail is the error. The writer
 	// ends, unless it was told to keep trying.

@@ -23,7 +23,7 @@ const (
 )
 
 // reporter brings acknowledgements and events to the Collector, in order, while
-// the writer goes on. What cannot be delivered is kept and tried again.
+// the writer continues. A report that cannot be delivered is kept and sent again.
 type reporter struct {
 	url    string
 	writer string

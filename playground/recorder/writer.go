@@ -53,7 +53,7 @@ func Write(ctx context.Context, o Options) error {
 	return journal.close()
 }
 
-// reportFailure tells of a failure that came before the writer knew its own number.
+// reportFailure reports a failure that came before the writer knew its own number.
 func reportFailure(ctx context.Context, o Options, err error) error {
 	w := &writer{Options: o}
 	stop := w.connect(ctx)

@@ -54,7 +54,7 @@ func (e *Environment) JudgeSteady(ctx context.Context, all []Steady, from time.T
 		})
 		cancel()
 		if err != nil {
-			return fmt.Errorf("wait until %s tells of its records: %w", name, err)
+			return fmt.Errorf("wait until %s reports its records: %w", name, err)
 		}
 		pause := longestPause(testimony.Acks, from, until)
 		e.Metric("longest_write_pause_seconds_"+name, Seconds(pause))

@@ -167,7 +167,7 @@ func (t *test) expectNoDisk(ctx context.Context, node string) error {
 	return err
 }
 
-// kill kills the supervisor as nobody should.
+// kill kills the supervisor with SIGKILL.
 func (t *test) kill(ctx context.Context) error {
 	id, alive, err := t.Dir.Supervisor()
 	if err != nil || !alive {

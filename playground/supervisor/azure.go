@@ -56,7 +56,7 @@ func (s *Supervisor) openToHost(ctx context.Context, dial dialer) (string, error
 	return listener.Addr().String(), nil
 }
 
-// followAzure keeps the machines as azuresim says that they are: whoever stops or
+// followAzure keeps the machines as azuresim reports them: a client that stops or
 // deallocates a VM through ARM, or cuts its power by the admin API, switches the
 // machine off.
 func (s *Supervisor) followAzure(ctx context.Context) {
@@ -64,7 +64,7 @@ func (s *Supervisor) followAzure(ctx context.Context) {
 		for _, vm := range vms {
 			node, err := s.plan.Node(vm.Name)
 			if err != nil {
-				continue // somebody's own VM, without a machine
+				continue // a VM that a user made: it has no machine
 			}
 			if err := s.follow(ctx, node, vm); err != nil && ctx.Err() == nil {
 				s.log.Error("a machine is not as its VM", "node", node.Name, "error", err)

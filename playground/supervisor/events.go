@@ -7,7 +7,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
-// eventLog keeps all events, so that a reader who comes late misses none.
+// eventLog keeps all events, so that a late reader misses none.
 type eventLog struct {
 	mu     sync.Mutex
 	events []state.Event
@@ -37,7 +37,7 @@ func (l *eventLog) close() {
 	}
 }
 
-// follow calls f with each event from the first one on, until there will be no more.
+// follow calls f with each event from the first one on, until the log is closed.
 func (l *eventLog) follow(ctx context.Context, f func(state.Event) error) error {
 	for next := 0; ; {
 		l.mu.Lock()

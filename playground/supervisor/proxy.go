@@ -22,7 +22,7 @@ type proxies struct {
 
 func newProxies(log *slog.Logger) *proxies { return &proxies{log: log} }
 
-// serve connects everyone who connects to the listener with what dial dials.
+// serve connects each connection to the listener with one that dial makes.
 func (p *proxies) serve(listener net.Listener, dial dialer) {
 	p.mu.Lock()
 	p.listeners = append(p.listeners, listener)

@@ -15,7 +15,7 @@ type Report struct {
 	Scenario string
 	// Title is the page's heading.
 	Title string
-	// Summary is a sentence or two for somebody who knows nothing of it.
+	// Summary is a sentence or two for a reader who does not know the scenario.
 	Summary string
 	Started time.Time
 	Ended   time.Time

@@ -12,7 +12,7 @@ func newSelftestCommand(dir *string) *cobra.Command {
 		Use:   "selftest",
 		Short: "Bring a playground up without the driver, test it from inside and outside, and take it down",
 		Long: "Bring a playground up without the driver, test it from inside and outside, and take it down.\n\n" +
-			"Whatever is different on the machine afterwards is an error, so no other playground may come up or go down meanwhile.",
+			"Every difference on the machine afterwards is an error, so no other playground may come up or go down while it runs.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return selftest.Run(cmd.Context(), state.Dir(*dir), newProgress())

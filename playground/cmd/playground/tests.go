@@ -36,7 +36,7 @@ func newLifecycleCommand(dir *string) *cobra.Command {
 		Use:   "lifecycle",
 		Short: "Test the life cycle of Kubernetes' volumes on the playground that is up, and write a report",
 		Long: "Test the life cycle of Kubernetes' volumes on the playground that is up, and write a report.\n\n" +
-			"azuresim's latencies are switched to fast meanwhile. The exit code is not 0 if a test fails.",
+			"azuresim's latencies are fast while it runs. The exit code is not 0 if a test fails.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tests, err := lifecycle.Select(expression)
@@ -96,9 +96,9 @@ func newMigrationCommand(dir *string) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "migration",
-		Short: "Follow the guide from the V1 driver and back on the playground that is up, word by word",
-		Long: "Follow the guide from the V1 driver and back on the playground that is up, word by word.\n\n" +
-			"The driver is uninstalled first, and volumes are laid out as V1 leaves them. azuresim's latencies are switched to fast meanwhile.\n" +
+		Short: "Follow the guide from the V1 driver and back, step by step, on the playground that is up",
+		Long: "Follow the guide from the V1 driver and back, step by step, on the playground that is up.\n\n" +
+			"The driver is uninstalled first, and volumes are laid out as V1 leaves them. azuresim's latencies are fast while it runs.\n" +
 			"The exit code is not 0 if a step fails.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

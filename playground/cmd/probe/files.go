@@ -17,7 +17,7 @@ func hold(ctx context.Context) error {
 	return nil
 }
 
-// put makes a file anew and returns when it is on the disk.
+// put replaces a file and returns when it is on the disk.
 func put(path, text string) error {
 	file, err := os.Create(path)
 	if err != nil {

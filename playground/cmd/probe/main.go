@@ -63,7 +63,7 @@ func serve(address string) error {
 // get tries for a while: Services and names need a moment to be known everywhere.
 func get(ctx context.Context, url string, header []string) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		// What is asked for is whether there is a way, not who is at its end.
+		// The question is whether the address can be reached, so the certificate is not checked.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	var last error

@@ -54,7 +54,7 @@ func write(args []string) error {
 	collector := flags.String("collector", "", "address of the workload at the collector, as in http://10.230.0.4:8080/my-workload")
 	id := flags.String("writer", os.Getenv("POD_UID"), "identity of this writer; default is $POD_UID")
 	interval := flags.Duration("interval", 12*time.Millisecond, "time from one write to the next")
-	keepTrying := flags.Bool("keep-trying", false, "go on after a write has failed")
+	keepTrying := flags.Bool("keep-trying", false, "continue after a write has failed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ const (
 const (
 	// eventSource is how the names of the driver's event sources begin.
 	eventSource = "azuredisk-"
-	// sameTelling is the time within which events of one reason tell of the same.
+	// sameTelling is the time within which events of one reason are about the same thing.
 	sameTelling = 500 * time.Millisecond
 )
 

@@ -36,7 +36,7 @@ type observer struct {
 	milestones []Milestone
 	// told is when an event of the driver with that reason was last seen.
 	told map[string]time.Time
-	// started is when the observer began: what it is told of an earlier time is old.
+	// started is when the observer began: events of an earlier time are ignored.
 	started time.Time
 }
 

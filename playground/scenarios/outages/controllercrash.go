@@ -281,7 +281,7 @@ func crashAt(ctx context.Context, e *scenario.Environment, c *controllers, s *se
 // one that died, so that the kubelet's back-off does not add up.
 func endRound(ctx context.Context, e *scenario.Environment, c *controllers, s *seat, r *crashRound, leads string, died bool) error {
 	if died {
-		// The kubelet tells of the death in its own time; the lease tells when it ended.
+		// The kubelet reports the death later; the lease shows when the leader ended.
 		err := e.View.Await(ctx, scenario.SetUpTimeout, "another leader takes the lease", func() bool {
 			var holder string
 			holder, r.TookOver = c.holder(scenario.ControllerLease)
