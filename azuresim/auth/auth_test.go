@@ -118,7 +118,7 @@ func TestGrants(t *testing.T) {
 		"a wrong secret":                         {form: url.Values{"client_secret": {"wrong"}}, refused: 7000215},
 		"nothing":                                {form: url.Values{}, refused: 7000218},
 		"another grant":                          {form: url.Values{"grant_type": {"password"}}, refused: 70003},
-		"an unknown client":              {form: url.Values{"client_secret": {"old"}}, client: "nobody", refused: 700016},
+		"an unknown client":                      {form: url.Values{"client_secret": {"old"}}, client: "nobody", refused: 700016},
 		"a certificate":                          {form: byCertificate(registered, own(nil))},
 		"a certificate, by RS256":                {form: assertion(sign(t, jwt.SigningMethodRS256, registered.key, registered.thumbprint(), own(nil)))},
 		"a certificate that is not registered":   {form: byCertificate(stranger, own(nil)), refused: 700027},
@@ -127,8 +127,8 @@ func TestGrants(t *testing.T) {
 		"an assertion that is no longer good":    {form: byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})), refused: 700024},
 		"an assertion without an end":            {form: byCertificate(registered, own(jwt.MapClaims{"exp": nil})), refused: 700024},
 		"an assertion for another":               {form: byCertificate(registered, own(jwt.MapClaims{"aud": "https://else"})), refused: 700023},
-		"an assertion of another client":          {form: byCertificate(registered, own(jwt.MapClaims{"sub": "else"})), refused: 700021},
-		"an assertion without a signature":        {form: assertion(unsigned(t, registered.thumbprint(), own(nil))), refused: 700024},
+		"an assertion of another client":         {form: byCertificate(registered, own(jwt.MapClaims{"sub": "else"})), refused: 700021},
+		"an assertion without a signature":       {form: assertion(unsigned(t, registered.thumbprint(), own(nil))), refused: 700024},
 		"an assertion of another type":           {form: url.Values{"client_assertion": {"x"}, "client_assertion_type": {"saml"}}, refused: 700030},
 		"no assertion at all":                    {form: assertion("a.b"), refused: 50027},
 		"a token of an issuer":                   {form: byIssuer(issuerKey, "k1", federated(nil))},
@@ -212,7 +212,7 @@ func TestRoles(t *testing.T) {
 		"without a role":                    {"nobody", "Microsoft.Compute/disks/read", g, false},
 	} {
 		if got := d.Allows(test.client, test.action, test.at); got != test.allowed {
-			t.Errorf("%s: allowed is %t", name, got)
+			t.Errorf("%s: allowed is %t, want %t", name, got, test.allowed)
 		}
 	}
 }

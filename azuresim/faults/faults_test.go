@@ -25,10 +25,10 @@ func TestRuleStrikesAsOftenAndAsLongAsItSays(t *testing.T) {
 		}
 	}
 	if e := s.Strike(After, call); e != (Effect{}) {
-		t.Errorf("another stage: %+v", e)
+		t.Errorf("another stage: %+v, want %+v", e, (Effect{}))
 	}
 	if e := s.Strike(Before, Call{Method: "GET", Kind: "snapshots"}); e != (Effect{}) {
-		t.Errorf("another kind: %+v", e)
+		t.Errorf("another kind: %+v, want %+v", e, (Effect{}))
 	}
 	clock.Step(time.Minute)
 	if e := s.Strike(Before, call); e != (Effect{}) || len(s.List()) != 0 {

@@ -55,7 +55,7 @@ func TestCopyHasTheSourcesContentAndItsHoles(t *testing.T) {
 		}
 	}
 	if info, err := file.Stat(); err != nil || info.Size() != 2<<30 {
-		t.Errorf("copy: size %d, %v", info.Size(), err)
+		t.Errorf("copy: size %d, %v, want %d", info.Size(), err, 2<<30)
 	}
 	if got := allocatedBytes(t, image(dir, "copy")); got > 4*mib {
 		t.Errorf("the copy of 2 MiB of data takes %d bytes on disk", got)

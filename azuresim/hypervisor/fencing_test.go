@@ -137,7 +137,7 @@ func TestWriteThatHangsInTheStorageDiesWithTheCut(t *testing.T) {
 		t.Errorf("the hanging write ended with %v, want EIO", err)
 	}
 	if got := allocatedBytes(t, image(dir, "d1")); got != 0 {
-		t.Errorf("the hanging write reached the disk: %d bytes are allocated", got)
+		t.Errorf("the hanging write reached the disk: %d bytes are allocated, want %d", got, 0)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestFortyDisksAttachAtOnceAndDetachAtOnce(t *testing.T) {
 		writeAt(t, real, []byte(uid(n)), 0)
 	}
 	if len(devices) != 40 {
-		t.Errorf("40 attachments have %d devices", len(devices))
+		t.Errorf("40 attachments have %d devices, want %d", len(devices), 40)
 	}
 	for n := range 40 {
 		if data := read(t, image(dir, uid(n))); !strings.HasPrefix(data, uid(n)) {

@@ -154,7 +154,7 @@ func TestKilledHypervisorComesBackWithTheSameAttachmentsAndLeaksNothing(t *testi
 	}
 	next := mount(t, device(dir, "vm1", 3), "ext4")
 	if got := read(t, filepath.Join(next, "acknowledged")); got != "one" {
-		t.Errorf("after the restart the disk has %q", got)
+		t.Errorf("after the restart the disk has %q, want %q", got, "one")
 	}
 	unmount(t, stale)
 	if loops := boundLoops(t, dir); len(loops) != 2 {
@@ -184,7 +184,7 @@ func TestMountedFileSystemDoesNotNoticeThatTheFrontEndIsKilled(t *testing.T) {
 	must(t, err)
 	frontEnd.begin(t)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "attached\n" {
-		t.Fatalf("front end said %q, %v", line, err)
+		t.Fatalf("front end said %q, %v, want %q", line, err, "attached\n")
 	}
 	run(t, "mkfs.ext4", "-q", device(dir, "vm1", 0))
 	mounted := mount(t, device(dir, "vm1", 0), "ext4")

@@ -59,7 +59,7 @@ func vmNamespace(t *testing.T) string {
 		_ = holder.Wait()
 	})
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("the namespace said %q: %v", line, err)
+		t.Fatalf("the namespace said %q: %v, want %q", line, err, "ready\n")
 	}
 	return filepath.Join("/proc", strconv.Itoa(holder.Process.Pid), "ns", "net")
 }

@@ -149,7 +149,7 @@ func TestInstanceDocument(t *testing.T) {
 	_, body := get(t, base+"/metadata/instance?api-version=2021-02-01")
 	must(t, json.Unmarshal([]byte(body), &document))
 	if got := fmt.Sprint(document.Compute.StorageProfile.DataDisks); got != "[{0 d0} {3 d3}]" {
-		t.Errorf("data disks %s", got)
+		t.Errorf("data disks %s, want %s", got, "[{0 d0} {3 d3}]")
 	}
 }
 

@@ -80,6 +80,6 @@ func TestASamplerDrawsFromTheProfileThatItIsGivenLater(t *testing.T) {
 		t.Errorf("fast: an attach took %s", d)
 	}
 	if s.RetryAfter() != time.Duration(Fast().RetryAfter) {
-		t.Errorf("fast: clients wait %s", s.RetryAfter())
+		t.Errorf("fast: clients wait %s, want %s", s.RetryAfter(), time.Duration(Fast().RetryAfter))
 	}
 }

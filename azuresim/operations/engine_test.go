@@ -159,7 +159,7 @@ func TestOperationsOfALaneRunOneAfterTheOther(t *testing.T) {
 	b.enqueue("b", "vm", 5*time.Second)
 	b.enqueue("other", "vm2", 10*time.Second)
 	if st := b.get("b").State; st != Queued {
-		t.Errorf("b is %s", st)
+		t.Errorf("b is %s, want %s", st, Queued)
 	}
 	b.advance(10 * time.Second)
 	b.awaitState("a", Succeeded)
@@ -214,7 +214,7 @@ func TestOperationFailsOnlyWhenItsEffectsAreUndone(t *testing.T) {
 	b.advance(applyGiveUp + 2*time.Second)
 	b.await("undo was tried", func() bool { return b.script.count("undo a") == 1 })
 	if st := b.get("a").State; st != Running {
-		t.Errorf("a is %s", st)
+		t.Errorf("a is %s, want %s", st, Running)
 	}
 	b.script.set("undo a", nil)
 	b.advance(applyRetry)

@@ -33,7 +33,7 @@ func TestPutPreemptsTheUpdateUnderWay(t *testing.T) {
 	}
 	for _, n := range []string{"a", "b"} {
 		if st := *s.getDisk(n).Properties.DiskState; st != armcompute.DiskStateAttached {
-			t.Errorf("disk %s is %s", n, st)
+			t.Errorf("disk %s is %s, want %s", n, st, armcompute.DiskStateAttached)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestForceDetachPreemptsEverything(t *testing.T) {
 	finish(t, forced, err)
 	for name, re := range map[string]string{"ordinary": failure(t, ordinary, nil).ErrorCode, "waiting": failure(t, waiting, nil).ErrorCode} {
 		if re != "DataDisksForceDetached" {
-			t.Errorf("%s operation ended with %s", name, re)
+			t.Errorf("%s operation ended with %s, want %s", name, re, "DataDisksForceDetached")
 		}
 	}
 	expectLUNs(t, s.getVM("node"), nil)
@@ -182,7 +182,7 @@ func TestSharedDiskAttachesOneAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := *s.getDisk("shared").Properties.DiskState; st != armcompute.DiskStateUnattached {
-		t.Errorf("during attach the disk is %s", st)
+		t.Errorf("during attach the disk is %s, want %s", st, armcompute.DiskStateUnattached)
 	}
 	_, err = s.begin("n2", attachments("shared"))
 	expectCode(t, responseError(t, err), 409, "ConflictingUserInput")

@@ -63,7 +63,7 @@ func TestFaultsStrikeWhatTheyName(t *testing.T) {
 	re := responseError(t, err)
 	expectCode(t, re, 429, "TooManyRequests")
 	if re.RawResponse.Header.Get("Retry-After") != "7" {
-		t.Errorf("Retry-After is %q", re.RawResponse.Header.Get("Retry-After"))
+		t.Errorf("Retry-After is %q, want %q", re.RawResponse.Header.Get("Retry-After"), "7")
 	}
 	s.adminCall("DELETE", "/admin/faults", nil, nil)
 	s.getDisk("a")
@@ -149,20 +149,20 @@ func TestPowerAndNetworkOfAVMAreCut(t *testing.T) {
 	act := func(action string) {
 		t.Helper()
 		if status := s.adminCall("POST", "/admin/vms/node/"+action, nil, nil); status != 204 {
-			t.Fatalf("%s: status %d", action, status)
+			t.Fatalf("%s: status %d, want %d", action, status, 204)
 		}
 	}
 	act("power-cut")
 	expectEvent(`"kind":"power"`, `"state":"cut"`, `"vm":"node"`)
 	if got := powerState(s.getVM("node")); got != "running" {
-		t.Errorf("Azure says %s", got)
+		t.Errorf("Azure says %s, want %s", got, "running")
 	}
 	act("power-restore")
 	expectEvent(`"state":"running"`)
 	act("power-cut?report=stopped")
 	expectEvent(`"state":"cut"`)
 	if got := powerState(s.getVM("node")); got != "stopped" {
-		t.Errorf("Azure says %s", got)
+		t.Errorf("Azure says %s, want %s", got, "stopped")
 	}
 	p, err := s.vms.BeginStart(t.Context(), group, "node", nil)
 	finish(t, p, err)
@@ -172,10 +172,10 @@ func TestPowerAndNetworkOfAVMAreCut(t *testing.T) {
 	act("network-restore")
 	expectEvent(`"state":"whole"`)
 	if status := s.adminCall("POST", "/admin/vms/nowhere/power-cut", nil, nil); status != 404 {
-		t.Errorf("unknown VM: %d", status)
+		t.Errorf("unknown VM: %d, want %d", status, 404)
 	}
 	if status := s.adminCall("POST", "/admin/vms/node/paint", nil, nil); status != 404 {
-		t.Errorf("unknown action: %d", status)
+		t.Errorf("unknown action: %d, want %d", status, 404)
 	}
 }
 
@@ -194,19 +194,19 @@ func TestLatenciesAreSwitchedWhileTheSimulatorRuns(t *testing.T) {
 	var profile latency.Profile
 	slow := map[string]any{"steps": map[string]any{"diskCreate": map[string]any{"min": "1h", "max": "1h"}}}
 	if status := s.adminCall(http.MethodPut, "/admin/latency", slow, nil); status != http.StatusNoContent {
-		t.Fatalf("a profile of one's own was answered with %d", status)
+		t.Fatalf("a profile of one's own was answered with %d, want %d", status, http.StatusNoContent)
 	}
 	s.adminCall(http.MethodGet, "/admin/latency", nil, &profile)
 	if got := time.Duration(profile.Steps[latency.DiskCreate].Min); got != time.Hour {
-		t.Errorf("disks take %s", got)
+		t.Errorf("disks take %s, want %s", got, time.Hour)
 	}
 	if status := s.adminCall(http.MethodPut, "/admin/latency?name=fast", nil, nil); status != http.StatusNoContent {
-		t.Fatalf("fast was answered with %d", status)
+		t.Fatalf("fast was answered with %d, want %d", status, http.StatusNoContent)
 	}
 	s.disk("quick")
 	for _, path := range []string{"/admin/latency?name=slow", "/admin/latency"} {
 		if status := s.adminCall(http.MethodPut, path, map[string]any{"speed": 1}, nil); status != http.StatusBadRequest {
-			t.Errorf("PUT %s of something that is no profile was answered with %d", path, status)
+			t.Errorf("PUT %s of something that is no profile was answered with %d, want %d", path, status, http.StatusBadRequest)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func (s *simulator) slowCopies() {
 	s.t.Helper()
 	if status := s.adminCall("PUT", "/admin/latency", map[string]any{"steps": map[string]any{"backgroundCopy": map[string]any{"min": "1h", "max": "1h"}}}, nil); status != 204 {
-		s.t.Fatalf("latency refused: %d", status)
+		s.t.Fatalf("latency refused: %d, want %d", status, 204)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestSnapshotIsCopiedToAnotherRegionAndItsSourceStaysUntilThen(t *testing.T)
 	p, err := s.snapshots.BeginCreateOrUpdate(t.Context(), group, "copy", body, nil)
 	sn := finish(t, p, err).Snapshot
 	if *sn.Location != "westus2" || *sn.Properties.CreationData.CreateOption != armcompute.DiskCreateOptionCopyStart {
-		t.Errorf("copy is in %s, made by %s", *sn.Location, *sn.Properties.CreationData.CreateOption)
+		t.Errorf("copy is in %s, made by %s, want %s, %s", *sn.Location, *sn.Properties.CreationData.CreateOption, "westus2", armcompute.DiskCreateOptionCopyStart)
 	}
 	percent := float32(0)
 	s.eventually("the copy is complete", func() bool {

@@ -54,7 +54,7 @@ func TestNetworkAccessOfADisk(t *testing.T) {
 	private := to.Ptr(armcompute.NetworkAccessPolicyAllowPrivate)
 	for name, change := range map[string]func(*armcompute.DiskUpdateProperties){
 		"private access without an endpoint": func(p *armcompute.DiskUpdateProperties) { p.NetworkAccessPolicy = private },
-		"a disk access that is not used":      func(p *armcompute.DiskUpdateProperties) { p.DiskAccessID = to.Ptr("/x") },
+		"a disk access that is not used":     func(p *armcompute.DiskUpdateProperties) { p.DiskAccessID = to.Ptr("/x") },
 		"a policy that does not exist": func(p *armcompute.DiskUpdateProperties) {
 			p.NetworkAccessPolicy = to.Ptr(armcompute.NetworkAccessPolicy("Friends"))
 		},

@@ -152,7 +152,7 @@ func unixTransport(socket string) *http.Transport {
 func (s *simulator) fault(rule map[string]any) {
 	s.t.Helper()
 	if status := s.adminCall("POST", "/admin/faults", rule, nil); status != 200 {
-		s.t.Fatalf("fault refused: %d", status)
+		s.t.Fatalf("fault refused: %d, want %d", status, 200)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestOperationHeadersAndDocuments(t *testing.T) {
 		t.Errorf("status while it is in flight: got %d %v", code, doc)
 	}
 	if code, _ := get(location); code != 202 {
-		t.Errorf("location while it is in flight: got %d", code)
+		t.Errorf("location while it is in flight: got %d, want %d", code, 202)
 	}
 	s.eventually("the operation is done", func() bool {
 		_, doc := get(status)
@@ -119,7 +119,7 @@ func TestRequestsAreCheckedBeforeResources(t *testing.T) {
 		"no api-version":         {"GET", diskID("a"), "", 400, "MissingApiVersionParameter"},
 		"an odd api-version":     {"GET", diskID("a") + "?api-version=latest", "", 400, "InvalidApiVersionParameter"},
 		"a body that is no JSON": {"PUT", diskID("a") + "?api-version=2025-01-02", "{", 400, "InvalidRequestContent"},
-		"an unknown action": {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
+		"an unknown action":      {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
 		"an odd skip token":      {"GET", "/subscriptions/" + subscription + "/providers/Microsoft.Compute/disks?api-version=2025-01-02&$skiptoken=%21", "", 400, "InvalidSkipToken"},
 		"case does not matter":   {"GET", strings.ToUpper(diskID("a")) + "?api-version=2025-01-02", "", 404, "ResourceNotFound"},
 	} {

@@ -42,7 +42,7 @@ func TestSnapshotIsTakenAndRestored(t *testing.T) {
 		}
 	}
 	if got := s.disk("restored", from(*sn.ID)); *got.Properties.DiskSizeGB != 32 {
-		t.Errorf("restored disk has %d GiB", *got.Properties.DiskSizeGB)
+		t.Errorf("restored disk has %d GiB, want %d", *got.Properties.DiskSizeGB, 32)
 	}
 	if got := s.disk("clone", from(*d.ID)); *got.Properties.CreationData.SourceResourceID != *d.ID {
 		t.Errorf("clone is %+v", got.Properties.CreationData)
@@ -61,7 +61,7 @@ func TestSnapshotIsTakenAndRestored(t *testing.T) {
 		n += len(page.Value)
 	}
 	if n != 2 {
-		t.Errorf("%d snapshots are listed", n)
+		t.Errorf("%d snapshots are listed, want %d", n, 2)
 	}
 	del, err := s.snapshots.BeginDelete(t.Context(), group, "s", nil)
 	finish(t, del, err)
@@ -103,7 +103,7 @@ func TestAccessIsGrantedAndRevoked(t *testing.T) {
 		t.Errorf("access is %+v", got)
 	}
 	if st := *s.getDisk("a").Properties.DiskState; st != armcompute.DiskStateActiveSAS {
-		t.Errorf("disk is %s", st)
+		t.Errorf("disk is %s, want %s", st, armcompute.DiskStateActiveSAS)
 	}
 	_, err = s.begin("node", attachments("a"))
 	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
@@ -131,7 +131,7 @@ func TestUploadedDiskIsReadyAfterItsAccessEnds(t *testing.T) {
 	p, err := s.disks.BeginGrantAccess(t.Context(), group, "a", armcompute.GrantAccessData{Access: to.Ptr(armcompute.AccessLevelWrite), DurationInSeconds: to.Ptr[int32](60)}, nil)
 	finish(t, p, err)
 	if st := *s.getDisk("a").Properties.DiskState; st != armcompute.DiskStateActiveUpload {
-		t.Errorf("disk is %s", st)
+		t.Errorf("disk is %s, want %s", st, armcompute.DiskStateActiveUpload)
 	}
 	end, err := s.disks.BeginRevokeAccess(t.Context(), group, "a", nil)
 	finish(t, end, err)

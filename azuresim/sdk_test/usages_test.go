@@ -41,7 +41,7 @@ func TestUsagesCountTheDisksOfALocation(t *testing.T) {
 	p, err := s.disks.BeginDelete(t.Context(), group, "a", nil)
 	finish(t, p, err)
 	if current, _ := s.usage("eastus", "PremiumDiskCount"); current != 0 {
-		t.Errorf("%d disks after the deletion", current)
+		t.Errorf("%d disks after the deletion, want %d", current, 0)
 	}
 	_, err = s.factory.NewUsageClient().NewListPager("atlantis", nil).NextPage(t.Context())
 	expectCode(t, responseError(t, err), 400, "LocationNotAvailableForResourceType")
@@ -70,15 +70,15 @@ func TestTheQuotaIsKept(t *testing.T) {
 	expectCode(t, failure(t, convert, err), 409, "OperationNotAllowed")
 
 	if status := s.adminCall("PUT", "/admin/quotas/PremiumDiskCount", map[string]int{"limit": 2}, nil); status != 204 {
-		t.Errorf("the admin API answered %d", status)
+		t.Errorf("the admin API answered %d, want %d", status, 204)
 	}
 	s.disk("b")
 	s.adminCall("PUT", "/admin/quotas/PremiumDiskCount", map[string]any{"limit": nil}, nil)
 	if current, limit := s.usage("eastus", "PremiumDiskCount"); current != 2 || limit != 50000 {
-		t.Errorf("%d of %d", current, limit)
+		t.Errorf("%d of %d, want %d, %d", current, limit, 2, 50000)
 	}
 	if status := s.adminCall("PUT", "/admin/quotas/Golden", map[string]int{"limit": 2}, nil); status != 404 {
-		t.Errorf("a counter that does not exist: the admin API answered %d", status)
+		t.Errorf("a counter that does not exist: the admin API answered %d, want %d", status, 404)
 	}
 }
 

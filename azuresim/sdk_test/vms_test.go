@@ -79,7 +79,7 @@ func TestVMResizeIsHeldToTheDisks(t *testing.T) {
 		t.Error(err)
 	}
 	if got := *s.getVM("node").Properties.HardwareProfile.VMSize; got != "Standard_D8s_v5" {
-		t.Errorf("size is %s", got)
+		t.Errorf("size is %s, want %s", got, "Standard_D8s_v5")
 	}
 }
 
@@ -177,7 +177,7 @@ func TestUniformScaleSetInstancesTakeDisks(t *testing.T) {
 			p, err := s.instances.BeginDeallocate(t.Context(), group, "pool", "1", nil)
 			finish(t, p, err)
 			if st := *s.getDisk("b").Properties.DiskState; st != armcompute.DiskStateReserved {
-				t.Errorf("disk of a deallocated instance is %s", st)
+				t.Errorf("disk of a deallocated instance is %s, want %s", st, armcompute.DiskStateReserved)
 			}
 		case "start":
 			p, err := s.instances.BeginStart(t.Context(), group, "pool", "1", nil)
@@ -230,7 +230,7 @@ func TestFlexibleScaleSetInstancesAreVMs(t *testing.T) {
 	}
 	finish(t, p, nil)
 	if st := *s.getDisk("a").Properties.DiskState; st != armcompute.DiskStateUnattached {
-		t.Errorf("disk is %s after its scale set is gone", st)
+		t.Errorf("disk is %s after its scale set is gone, want %s", st, armcompute.DiskStateUnattached)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestScaleSetGrowsAndShrinks(t *testing.T) {
 	s.eventually("the instances above the capacity are gone", func() bool { return len(s.listInstances("pool")) == 1 })
 	resize(2)
 	if list := s.listInstances("pool"); *list[1].InstanceID != "4" {
-		t.Errorf("an instance ID was used again: %s", *list[1].InstanceID)
+		t.Errorf("an instance ID was used again: %s, want %s", *list[1].InstanceID, "4")
 	}
 	p, err := s.sets.BeginDeleteInstances(t.Context(), group, "pool", armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{InstanceIDs: []*string{to.Ptr("4")}}, nil)
 	finish(t, p, err)
@@ -286,7 +286,7 @@ func TestSKUsTellWhatTheRulesHold(t *testing.T) {
 			}
 			capabilities[*sku.ResourceType+"/"+*sku.Name+"/"+size] = m
 			if *sku.Locations[0] != "eastus" {
-				t.Errorf("%s is of %s", *sku.Name, *sku.Locations[0])
+				t.Errorf("%s is of %s, want %s", *sku.Name, *sku.Locations[0], "eastus")
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func TestPatchReplacesTheWholeDataDiskList(t *testing.T) {
 	expectLUNs(t, finish(t, p, err).VirtualMachine, nil)
 	for _, n := range []string{"a", "b", "c"} {
 		if st := *s.getDisk(n).Properties.DiskState; st != armcompute.DiskStateUnattached {
-			t.Errorf("disk %s is %s", n, st)
+			t.Errorf("disk %s is %s, want %s", n, st, armcompute.DiskStateUnattached)
 		}
 	}
 }
@@ -160,6 +160,6 @@ func TestVMsAreCreatedWithDisks(t *testing.T) {
 	del, err := s.vms.BeginDelete(t.Context(), group, "node", nil)
 	finish(t, del, err)
 	if st := *s.getDisk("a").Properties.DiskState; st != armcompute.DiskStateUnattached {
-		t.Errorf("disk of a deleted VM is %s", st)
+		t.Errorf("disk of a deleted VM is %s, want %s", st, armcompute.DiskStateUnattached)
 	}
 }

@@ -47,7 +47,7 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := h.Get("x-ms-ratelimit-remaining-subscription-writes"); got != "1199" {
-		t.Errorf("writes left: %q", got)
+		t.Errorf("writes left: %q, want %q", got, "1199")
 	}
 	h = l.Take(Request{Method: http.MethodGet, Subscription: "s"}).Header
 	if h.Get("x-ms-ratelimit-remaining-subscription-reads") != "11999" || h.Get("x-ms-ratelimit-remaining-resource") != "" {

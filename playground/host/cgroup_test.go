@@ -49,7 +49,7 @@ func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
 				t.Error(diff)
 			}
 			if got.Describe() != c.describe || got.Unified() != c.unified {
-				t.Errorf("described as %q, unified %v", got.Describe(), got.Unified())
+				t.Errorf("described as %q, unified %v, want %q, %v", got.Describe(), got.Unified(), c.describe, c.unified)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestOnlyLoopDevicesOverThePlaygroundsFilesAreItsOwn(t *testing.T) {
 		"/state/azuresim/disk (deleted)": true,
 		"/azuresim-0123-7.node-1.lun0":   true,
 		"/azuresim-4567-7.node-1.lun0":   false,
-		"/another-state/disk":   false,
+		"/another-state/disk":            false,
 		"/home/disk.img":                 false,
 	}
 	for backing, want := range cases {

@@ -34,7 +34,7 @@ func TestAnImageIsMadeOfTheSameBytesEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if made.Ref != "azuredisk.local/thing:v1" {
-			t.Errorf("ref %s", made.Ref)
+			t.Errorf("ref %s, want %s", made.Ref, "azuredisk.local/thing:v1")
 		}
 		image, err := tarball.ImageFromPath(made.Tar, nil)
 		if err != nil {
@@ -103,7 +103,7 @@ func TestATreeIsPackedInOrderWithoutWhatIsNotNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := names(t, layer); !slices.Equal(got, []string{"bin/", "bin/a", "bin/b", "usr/", "usr/share/", "usr/share/doc/", "var/", "var/log/"}) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want %v", got, []string{"bin/", "bin/a", "bin/b", "usr/", "usr/share/", "usr/share/doc/", "var/", "var/log/"})
 	}
 }
 
@@ -145,6 +145,6 @@ func TestWhatSeveralWantAtOnceIsMadeOnce(t *testing.T) {
 	}
 	group.Wait()
 	if made.Load() != 1 {
-		t.Errorf("made %d times", made.Load())
+		t.Errorf("made %d times, want %d", made.Load(), 1)
 	}
 }

@@ -70,7 +70,7 @@ func TestADiskThatWasWrittenHoldsTheSpecificationAndTheConfigurations(t *testing
 		t.Fatal(err)
 	}
 	if got := cni.Plugins[0].IPAM.Ranges[0][0].Subnet; got != "10.231.2.0/24" {
-		t.Errorf("pods get addresses of %s", got)
+		t.Errorf("pods get addresses of %s, want %s", got, "10.231.2.0/24")
 	}
 }
 
@@ -78,6 +78,6 @@ func TestLabelsAreInOrder(t *testing.T) {
 	spec, _ := testSpec(t)
 	const want = "node.kubernetes.io/instance-type=Standard_D8s_v5,topology.kubernetes.io/region=eastus,topology.kubernetes.io/zone=eastus-2"
 	if got := spec.labels(); got != want {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

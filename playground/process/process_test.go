@@ -14,7 +14,7 @@ func TestStartTimeIsFoundBehindANameWithSpacesAndParentheses(t *testing.T) {
 	const stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 1"
 	got, err := parseStartTime(stat)
 	if err != nil || got != 98765 {
-		t.Errorf("got %d, %v", got, err)
+		t.Errorf("got %d, %v, want %d", got, err, 98765)
 	}
 	if _, err := parseStartTime("42 (a) Z 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 1"); err == nil {
 		t.Error("a process that has ended is taken to be alive")

@@ -179,7 +179,7 @@ func TestAWriterEndsCleanlyOnSIGTERM(t *testing.T) {
 	}
 	testimony := l.await(t, eventOf(recorder.EventStopped))
 	if last := testimony.Acks[len(testimony.Acks)-1].Sequence; last != int64(len(l.disk(t))) {
-		t.Fatalf("acknowledged up to %d, %d on the disk", last, len(l.disk(t)))
+		t.Fatalf("acknowledged up to %d, %d on the disk, want %d", last, len(l.disk(t)), int64(len(l.disk(t))))
 	}
 }
 
@@ -266,7 +266,7 @@ func TestAWriterGoesOnWhileTheCollectorIsAwayAndReportsLater(t *testing.T) {
 	defer server.Close()
 	testimony := l.await(t, acksOf("first", 10))
 	if testimony.Acks[0].Sequence != 1 {
-		t.Fatalf("the first report starts at %d", testimony.Acks[0].Sequence)
+		t.Fatalf("the first report starts at %d, want %d", testimony.Acks[0].Sequence, 1)
 	}
 }
 

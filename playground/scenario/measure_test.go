@@ -64,7 +64,7 @@ func TestHistoryThatIsNotCleanFailsTheScenario(t *testing.T) {
 func TestTheTypicalMoveIsNearestToTheMedian(t *testing.T) {
 	t.Parallel()
 	if got := movesOf(9, 7, 8.1).Typical(); got != 2 {
-		t.Errorf("move %d", got)
+		t.Errorf("move %d, want %d", got, 2)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestTheLastWriteBeforeAndTheFirstOfAWriter(t *testing.T) {
 	}
 	last, first := AroundStart(acks, "b")
 	if !last.Equal(noon.Add(time.Second)) || !first.Equal(noon.Add(2*time.Second)) {
-		t.Errorf("last %s, first %s", last, first)
+		t.Errorf("last %s, first %s, want %s, %s", last, first, noon.Add(time.Second), noon.Add(2*time.Second))
 	}
 	if last, first := AroundStart(acks[:2], "a"); !last.IsZero() || !first.Equal(noon) {
 		t.Errorf("of the first writer: last %s, first %s", last, first)
@@ -102,7 +102,7 @@ func TestAFigureShowsOnlyWhatConcernsItsMove(t *testing.T) {
 		subjects = append(subjects, ev.Subject)
 	}
 	if !slices.Equal(subjects, []string{"w", "pvc-1", "node-1"}) {
-		t.Errorf("events of %q", subjects)
+		t.Errorf("events of %q, want %q", subjects, []string{"w", "pvc-1", "node-1"})
 	}
 }
 

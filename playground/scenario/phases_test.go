@@ -52,7 +52,7 @@ func TestThePhasesOfAFailoverAreReadFromItsSteps(t *testing.T) {
 	f := lossAtNoon()
 	f.Steps = readSteps(f, wholeFailover(), calls)
 	if f.ProofKind != observer.ProofDetached || f.UnreachableReason != "NodeLost" {
-		t.Errorf("proof %q, reason %q", f.ProofKind, f.UnreachableReason)
+		t.Errorf("proof %q, reason %q, want %q, %q", f.ProofKind, f.UnreachableReason, observer.ProofDetached, "NodeLost")
 	}
 	if !f.Published.Equal(after(16.9)) || !f.StageAsked.Equal(after(17)) || !f.Staged.Equal(after(17.5)) || !f.PodDeleted.Equal(after(16.1)) || !f.Unattached.Equal(after(16.4)) || !f.NotInUse.Equal(after(16.2)) {
 		t.Errorf("steps are %+v", f.Steps)
@@ -71,7 +71,7 @@ func TestAPhaseThatWasNotSeenIsZero(t *testing.T) {
 	f := lossAtNoon()
 	f.Steps = readSteps(f, nil, nil)
 	if got := f.Phases(f.Fault); got != (Phases{}) {
-		t.Errorf("of nothing, phases are %+v", got)
+		t.Errorf("of nothing, phases are %+v, want %+v", got, (Phases{}))
 	}
 	// A volume without a claim: only the node's condition tells that the loss is known.
 	f.Steps = readSteps(f, []observer.Milestone{
@@ -95,6 +95,6 @@ func TestTheRecordsAroundAFaultAreFoundByTheirStart(t *testing.T) {
 	}
 	last, next, writer := aroundNextStart(acks, start)
 	if !last.Equal(after(-1)) || !next.Equal(after(20)) || writer != "a" {
-		t.Errorf("last %s, next %s by %s", last, next, writer)
+		t.Errorf("last %s, next %s by %s, want %s, %s, %s", last, next, writer, after(-1), after(20), "a")
 	}
 }

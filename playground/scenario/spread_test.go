@@ -32,7 +32,7 @@ func TestMovesWaitForTheKubeletOnceForEachPartOfItsPeriod(t *testing.T) {
 func TestAMoveBeginsAtOnceIfTheKubeletIsNotKnown(t *testing.T) {
 	t.Parallel()
 	if got := SpreadStart(2, 5, time.Time{}, noon); !got.Equal(noon) {
-		t.Errorf("begins at %s", got)
+		t.Errorf("begins at %s, want %s", got, noon)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestAReportPassesOnlyIfAllChecksDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := (&timeline.Report{Checks: test.checks}).Passed(); got != test.want {
-				t.Errorf("Passed() is %t", got)
+				t.Errorf("Passed() is %t, want %t", got, test.want)
 			}
 		})
 	}
@@ -162,12 +162,12 @@ func TestRoundIsForPeople(t *testing.T) {
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	if got := timeline.Median([]float64{9, 1, 5}); got != 5 {
-		t.Errorf("of three: %g", got)
+		t.Errorf("of three: %g, want %v", got, 5)
 	}
 	if got := timeline.Median([]float64{4, 1, 2, 9}); got != 3 {
-		t.Errorf("of four: %g", got)
+		t.Errorf("of four: %g, want %v", got, 3)
 	}
 	if got := timeline.Median(nil); got != 0 {
-		t.Errorf("of none: %g", got)
+		t.Errorf("of none: %g, want %v", got, 0)
 	}
 }

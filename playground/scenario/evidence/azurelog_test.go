@@ -51,10 +51,10 @@ func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
 	poll := AzureCall{Time: noon.Add(11 * time.Second), Method: "GET", Path: "/subscriptions/s/providers/Microsoft.Compute/locations/eastus/operations/" + operation}
 	stranger := AzureCall{Time: noon.Add(20 * time.Second), Method: "GET", Path: vmPath}
 	if got := attach.ended([]AzureCall{attach, poll, stranger}).Sub(noon); got != 11*time.Second {
-		t.Errorf("ended after %s", got)
+		t.Errorf("ended after %s, want %s", got, 11*time.Second)
 	}
 	if got := attach.ended([]AzureCall{attach}).Sub(noon); got != 90*time.Millisecond {
-		t.Errorf("without a poll it ended after %s", got)
+		t.Errorf("without a poll it ended after %s, want %s", got, 90*time.Millisecond)
 	}
 }
 
@@ -62,6 +62,6 @@ func TestRefusalsAreCountedByStatus(t *testing.T) {
 	t.Parallel()
 	calls := []AzureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError}, {Status: http.StatusServiceUnavailable}}
 	if throttled, broken := Refused(calls, http.StatusTooManyRequests), Refused(calls, http.StatusInternalServerError); throttled != 1 || broken != 2 {
-		t.Errorf("%d with 429 and %d with 5xx", throttled, broken)
+		t.Errorf("%d with 429 and %d with 5xx, want %d, %d", throttled, broken, 1, 2)
 	}
 }

@@ -66,6 +66,6 @@ func TestALongLineDoesNotEndTheReading(t *testing.T) {
 	log.served(noon, "NodeStageVolume", handle, "OK", time.Second)
 	calls, err := callsIn(&log.Buffer)
 	if err != nil || len(calls) != 1 {
-		t.Fatalf("%d calls, %v", len(calls), err)
+		t.Fatalf("%d calls, %v, want %d", len(calls), err, 1)
 	}
 }

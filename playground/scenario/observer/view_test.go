@@ -109,7 +109,7 @@ func TestTheLifeOfAPodBecomesEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := p.awaitStep(t, "pod runs on node-3"); e.Lane != timeline.Kubernetes {
-		t.Errorf("in lane %s", e.Lane)
+		t.Errorf("in lane %s, want %s", e.Lane, timeline.Kubernetes)
 	}
 	if err := pods.Delete(t.Context(), "w-0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestTheDriversObjectsBecomeEvents(t *testing.T) {
 	p.awaitStep(t, "node-1: replica, Attached")
 	want := Attachment{Name: azVolume1 + "-node-1", Volume: "pvc-1", Node: "node-1", Role: "Replica", State: "Attached"}
 	if got := p.view.Attachments("pvc-1")["node-1"]; got != want {
-		t.Errorf("attachment is %+v", got)
+		t.Errorf("attachment is %+v, want %+v", got, want)
 	}
 	staged := func(phase string) map[string]any {
 		return map[string]any{"stagedVolumes": []any{map[string]any{"volumeName": azVolume1, "phase": phase}}}
@@ -215,7 +215,7 @@ func TestTheDriversObjectsBecomeEvents(t *testing.T) {
 	p.awaitStep(t, "reports Staged")
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, map[string]any{}))
 	if e := p.awaitStep(t, "reports unstaged"); e.Lane != timeline.Node("node-1") {
-		t.Errorf("in lane %s", e.Lane)
+		t.Errorf("in lane %s, want %s", e.Lane, timeline.Node("node-1"))
 	}
 }
 
@@ -285,6 +285,6 @@ func TestOnlyTheDriversOwnEventsAreTold(t *testing.T) {
 		}
 	}
 	if e := p.awaitStep(t, "event FailedOver"); e.Subject != "w" {
-		t.Errorf("its subject is %q", e.Subject)
+		t.Errorf("its subject is %q, want %q", e.Subject, "w")
 	}
 }
