@@ -39,6 +39,6 @@ func TestWaitingForALockEndsWithTheContext(t *testing.T) {
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := Lock(ctx, path, cancel); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("got the error %v, want that of the context", err)
 	}
 }

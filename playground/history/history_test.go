@@ -100,7 +100,7 @@ func TestAnOldWriterThatWritesAfterItsSuccessorBeganOverlaps(t *testing.T) {
 	t.Parallel()
 	acks := move().acks()
 	if got := history.Check(acks, move()).Overlaps; len(got) != 0 {
-		t.Fatalf("overlaps in a clean move: %v", got)
+		t.Fatalf("got the overlaps %v in a clean move, want none", got)
 	}
 	acks[1].Time = acks[2].Time.Add(3 * time.Second)
 	got := history.Check(acks, nil).Overlaps

@@ -48,7 +48,7 @@ func TestAnOrderlyHistoryIsClean(t *testing.T) {
 		acks = acks[:rapid.IntRange(0, len(acks)).Draw(t, "acknowledged")]
 		result := history.Check(rapid.Permutation(acks).Draw(t, "arrival"), disk)
 		if !result.Clean() || len(result.Overlaps) != 0 {
-			t.Fatalf("%+v", result)
+			t.Fatalf("got %+v, want a clean result without overlaps", result)
 		}
 		if result.OnDisk != len(whole(disk)) || result.Acknowledged != len(acks) {
 			t.Fatalf("counted %d on disk and %d acknowledged of %d and %d", result.OnDisk, result.Acknowledged, len(whole(disk)), len(acks))
@@ -102,7 +102,7 @@ func TestEveryHarmIsNoticed(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				disk := orderly(t)
 				if result := history.Check(disk.acks(), harm(t, disk)); result.Clean() {
-					t.Fatalf("not noticed in %+v", disk)
+					t.Fatalf("got a clean result, want the harm found in %+v", disk)
 				}
 			})
 		})
@@ -125,7 +125,7 @@ func TestOverlapIsNoticedForAnyPairOfNeighbours(t *testing.T) {
 			}
 		}
 		if len(history.Check(acks, disk).Overlaps) == 0 {
-			t.Fatal("not noticed")
+			t.Fatal("got a clean result, want the harm found")
 		}
 	})
 }

@@ -60,7 +60,7 @@ func (l laboratory) expect(when, inotify, panics string, devDisk bool) {
 		}
 	}
 	if _, err := os.Stat(l.devDisk); (err == nil) != devDisk {
-		l.t.Errorf("%s: %s is there: %v, expected %v", when, l.devDisk, err == nil, devDisk)
+		l.t.Errorf("%s: %s is there: got %v, want %v", when, l.devDisk, err == nil, devDisk)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestAnImageIsMadeOfTheSameBytesEachTime(t *testing.T) {
 		}
 	}
 	if digests[0] != digests[1] {
-		t.Errorf("digests differ: %v", digests)
+		t.Errorf("got the digests %v, want equal ones", digests)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestTheTagFollowsTheProgramAndOldVersionsAreDropped(t *testing.T) {
 		}
 	}
 	if len(refs) != kept+2 {
-		t.Errorf("%d names for %d programs", len(refs), kept+2)
+		t.Errorf("got %d names, want one for each of %d programs", len(refs), kept+2)
 	}
 	tars, _ := filepath.Glob(filepath.Join(store.Cache, "images", "*.tar"))
 	if len(tars) != kept {

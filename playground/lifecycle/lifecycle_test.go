@@ -29,7 +29,7 @@ func TestSelectTakesTopicsAndSentences(t *testing.T) {
 		}
 		for _, test := range list {
 			if test.Topic != want {
-				t.Errorf("%s selects %q", expression, test)
+				t.Errorf("%s selects %q, want only tests of %s", expression, test, want)
 			}
 		}
 	}
@@ -47,10 +47,10 @@ func TestAReportCountsAndSaysWhy(t *testing.T) {
 	r.Add("topic", "holds", time.Now(), nil, print)
 	r.Add("topic", "does not", time.Now(), errors.New("reason"), print)
 	if r.Passed != 1 || r.Failed != 1 || r.Tests[1].Error != "reason" || lines.String() != "ok  FAIL" {
-		t.Errorf("%+v, printed %q", r, lines.String())
+		t.Errorf("got %+v, printed %q, want one passed and one failed with its reason", r, lines.String())
 	}
 	path, err := r.Write(t.TempDir(), "report.json")
 	if err != nil || filepath.Base(path) != "report.json" {
-		t.Errorf("written to %q: %v", path, err)
+		t.Errorf("written to %q, %v, want report.json", path, err)
 	}
 }

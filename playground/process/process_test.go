@@ -84,7 +84,7 @@ func TestAChildIsStartedAgainUntilItIsStopped(t *testing.T) {
 
 func TestAProgramThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
 	if _, err := Start(Spec{Name: "none", Path: "/nowhere/none", LogDir: t.TempDir()}, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("no error")
+		t.Error("got no error, want one")
 	}
 }
 

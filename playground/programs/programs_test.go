@@ -52,11 +52,11 @@ func TestProgramsOfSeveralModulesHaveTheirOwnNames(t *testing.T) {
 	}
 	for _, name := range names {
 		if path := built[name]; filepath.Base(path) != name || !isExecutable(path) {
-			t.Errorf("%s is %s, and not a program", name, path)
+			t.Errorf("%s: got %s, want the path of a program", name, path)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "partial-*")); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("got %v left, want nothing", left)
 	}
 	before, err := os.Stat(built["ptp"])
 	if err != nil {
@@ -115,20 +115,20 @@ func TestABuildThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	}
 	_, err := b.Ensure(t.Context(), "coredns")
 	if err == nil || !strings.Contains(err.Error(), "nonsense") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want one that names the cause", err)
 	}
 	left, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "bin", "*"))
 	partial, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "partial-*"))
 	left = append(left, partial...)
 	if len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("got %v left, want nothing", left)
 	}
 }
 
 func TestAnUnknownProgramIsRefusedWithTheNamesThereAre(t *testing.T) {
 	_, err := (&Builder{}).Ensure(t.Context(), "kubeproxy")
 	if err == nil || !strings.Contains(err.Error(), "kube-proxy") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want one that names the cause", err)
 	}
 }
 

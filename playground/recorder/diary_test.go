@@ -85,7 +85,7 @@ func TestAWriterThatKeepsTryingNotesItsFailuresAndEndsWhenItIsTold(t *testing.T)
 		t.Fatal(err)
 	}
 	if err := child.Wait(); err != nil {
-		t.Fatalf("it ended with %v", err)
+		t.Fatalf("got the error %v, want none", err)
 	}
 	outcomes := log.outcomes(t)
 	failed := slices.IndexFunc(outcomes, func(o recorder.Outcome) bool { return !o.Durable })

@@ -162,7 +162,7 @@ func TestAKilledWriterLosesNothingThatWasAcknowledged(t *testing.T) {
 	testimony := l.await(t, eventOf(recorder.EventStopped))
 	result := history.Check(testimony.Acks, l.disk(t))
 	if !result.Clean() || result.Writers != 2 || result.Acknowledged < 40 {
-		t.Fatalf("%+v", result)
+		t.Fatalf("got %+v, want a clean history", result)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestAFailedWriteIsReportedAndTheNextWriterGoesOnAfterTheDamage(t *testing.T
 	}
 	result := history.Check(testimony.Acks, l.disk(t))
 	if !result.Clean() || result.Torn != 1 {
-		t.Fatalf("%+v", result)
+		t.Fatalf("got %+v, want a clean history", result)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestAnAuditBringsEveryAcknowledgedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		if result := history.Check(testimony.Acks, testimony.Content); !result.Clean() || result.Acknowledged == 0 {
-			t.Fatalf("%+v", result)
+			t.Fatalf("got %+v, want a clean history", result)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestHistoryThatIsNotCleanFailsTheScenario(t *testing.T) {
 			t.Parallel()
 			e := &Environment{Report: &timeline.Report{Metrics: map[string]any{}}}
 			if e.RecordHistory(test.results...); e.Report.Passed() != test.passed {
-				t.Errorf("%+v", e.Report.Checks)
+				t.Errorf("got %+v, want passed %t", e.Report.Checks, test.passed)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func TestTheLastWriteBeforeAndTheFirstOfAWriter(t *testing.T) {
 		t.Errorf("last %s, first %s, want %s, %s", last, first, noon.Add(time.Second), noon.Add(2*time.Second))
 	}
 	if last, first := AroundStart(acks[:2], "a"); !last.IsZero() || !first.Equal(noon) {
-		t.Errorf("of the first writer: last %s, first %s", last, first)
+		t.Errorf("of the first writer: got last %s, first %s, want no time, %s", last, first, noon)
 	}
 }
 

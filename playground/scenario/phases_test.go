@@ -91,7 +91,7 @@ func TestTheRecordsAroundAFaultAreFoundByTheirStart(t *testing.T) {
 	acks := []recorder.Ack{ack(1, "a", -9), ack(2, "a", -1), ack(3, "a", 21), ack(3, "a", 20), ack(4, "b", 30)}
 	start := lastStart(acks, noon)
 	if start != 2 || lastStart(acks, time.Time{}) != 4 {
-		t.Errorf("last start before the fault is %d", start)
+		t.Errorf("last start before the fault: got %d, want 2", start)
 	}
 	last, next, writer := aroundNextStart(acks, start)
 	if !last.Equal(after(-1)) || !next.Equal(after(20)) || writer != "a" {

@@ -70,7 +70,7 @@ func TestPlanRefusesWhatCannotBe(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			if p, err := New(c.nodes, netip.MustParsePrefix(c.subnet)); err == nil {
-				t.Errorf("got a plan: %+v", p)
+				t.Errorf("got the plan %+v, want an error", p)
 			}
 		})
 	}

@@ -35,13 +35,13 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(calls) != 1 || !calls[0].IsWrite() || calls[0].Operation != operation {
-		t.Errorf("read %+v", calls)
+		t.Errorf("got %+v, want one write of the operation %s", calls, operation)
 	}
 	if at, err := time.Parse(time.RFC3339Nano, since); err != nil || !at.Equal(noon) {
-		t.Errorf("asked for the time since %q", since)
+		t.Errorf("asked for the calls since %q, want %s", since, noon)
 	}
 	if _, err := (&AzureLog{azure.Admin{URL: server.URL + "/elsewhere", Client: server.Client()}}).Since(t.Context(), noon); err == nil {
-		t.Error("an answer of 404 passed for a record without calls")
+		t.Error("got no error for an answer of 404, want one")
 	}
 }
 

@@ -55,7 +55,7 @@ func TestCallsAreReadFromTheDriversLog(t *testing.T) {
 	}
 	event := calls[0].Event("w")
 	if event.Lane != timeline.Node("node-3") || !event.Failed || event.Step != "NodeStage 250 ms" || event.Subject != "w" {
-		t.Errorf("drawn as %+v", event)
+		t.Errorf("got the event %+v, want a failed NodeStage of 250 ms in the lane of node-3", event)
 	}
 }
 

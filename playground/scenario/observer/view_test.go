@@ -81,7 +81,7 @@ func TestAConditionIsAwaitedAndATimeoutNamesIt(t *testing.T) {
 	p.await(t, func() bool { return p.view.Pod("w-0") != nil })
 	err := p.view.Await(t.Context(), time.Millisecond, "pigs fly", func() bool { return false })
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pigs fly") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got the error %v, want a timeout that names the condition", err)
 	}
 }
 

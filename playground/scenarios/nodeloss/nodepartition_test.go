@@ -57,7 +57,7 @@ func TestTheEndOfAWriterThatIsCutOffIsReadFromItsDiary(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 			if got.stoppedBefore(after(c.next)) != c.stopped {
-				t.Errorf("stopped before: %t", !c.stopped)
+				t.Errorf("stopped before: got %t, want %t", !c.stopped, c.stopped)
 			}
 		})
 	}
@@ -70,6 +70,6 @@ func TestStaleMountsAreThoseOfThePodAndOfItsVolume(t *testing.T) {
 		"/dev/loop3 /var/lib/kubelet/pods/old/volumes/kubernetes.io~csi/pvc-1/mount ext4 rw 0 0\n" +
 		"tmpfs /var/lib/kubelet/pods/old/volumes/kubernetes.io~projected/token tmpfs rw 0 0\nodd\n"
 	if got := staleMounts(mounts, scenario.Failover{Old: "old", Volume: observer.Volume{PV: "pvc-1"}}); len(got) != 2 {
-		t.Errorf("stale are %q", got)
+		t.Errorf("got the stale mounts %q, want those of the pod and of its volume", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestTheMeasuresOfPlannedMoveAreHeldToTheirBounds(t *testing.T) {
 			with, without := movesOf(7.5, 8, 9), movesOf(25, 26, 27)
 			test.change(&with, &without)
 			if report := judged(with, without); report.Passed() != test.passed {
-				t.Errorf("%+v", report.Checks)
+				t.Errorf("got %+v, want passed %t", report.Checks, test.passed)
 			}
 		})
 	}
