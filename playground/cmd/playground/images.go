@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/azuredisk-csi/azuredisk/playground/cluster"
-	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
 func newImagesCommand() *cobra.Command {
@@ -34,26 +33,18 @@ func newDriverCommand(dir *string) *cobra.Command {
 		Use:   "install",
 		Short: "Build the driver again and install it or upgrade it in the playground that is up",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, _ []string, c *cluster.Cluster) error {
 			return c.UpdateDriver(cmd.Context(), values, newProgress())
-		},
+		}),
 	}
 	install.Flags().StringVar(&values, "values", "", "file of Helm values")
 	cmd.AddCommand(install, &cobra.Command{
 		Use:   "uninstall",
 		Short: "Uninstall the driver's chart",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, _ []string, c *cluster.Cluster) error {
 			return c.UninstallDriver(cmd.Context())
-		},
+		}),
 	})
 	return cmd
 }

@@ -21,11 +21,7 @@ func newStatusCommand(dir *string) *cobra.Command {
 		Use:   "status",
 		Short: "Show what runs where; the exit code is 0 if the playground is up and ready",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, _ []string, c *cluster.Cluster) error {
 			status, err := c.Status(cmd.Context())
 			if err != nil {
 				return err
@@ -37,7 +33,7 @@ func newStatusCommand(dir *string) *cobra.Command {
 				return err
 			}
 			return c.Ready(cmd.Context())
-		},
+		}),
 	}
 }
 

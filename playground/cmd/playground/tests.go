@@ -18,13 +18,9 @@ func newLatencyCommand(dir *string) *cobra.Command {
 		Use:   "latency PROFILE",
 		Short: "Switch azuresim's latencies of the playground that is up: realistic or fast",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, args []string, c *cluster.Cluster) error {
 			return c.SetLatency(cmd.Context(), args[0])
-		},
+		}),
 	}
 }
 
@@ -101,11 +97,7 @@ func newMigrationCommand(dir *string) *cobra.Command {
 			"The driver is uninstalled first, and volumes are laid out as V1 leaves them. azuresim's latencies are fast while it runs.\n" +
 			"The exit code is not 0 if a step fails.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, _ []string, c *cluster.Cluster) error {
 			image, err := cluster.OwnImage(cmd.Context(), "probe", newProgress())
 			if err != nil {
 				return err
@@ -118,7 +110,7 @@ func newMigrationCommand(dir *string) *cobra.Command {
 				return err
 			}
 			return conclude(cmd.OutOrStdout(), report, out, "migration.json")
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&out, "out", "out", "`folder` for migration.json")
 	return cmd

@@ -14,6 +14,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
+// attached is a command's RunE that works with the playground that is up in the folder dir.
+func attached(dir *string, run func(cmd *cobra.Command, args []string, c *cluster.Cluster) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
+		if err != nil {
+			return err
+		}
+		return run(cmd, args, c)
+	}
+}
+
 func newKubectlCommand(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubectl ...",
@@ -44,11 +55,7 @@ func newLoadCommand(dir *string) *cobra.Command {
 		Use:   "load IMAGE.tar...",
 		Short: "Give image tars (of docker save, ko, …) to all nodes that have power",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, paths []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, paths []string, c *cluster.Cluster) error {
 			progress := newProgress()
 			for _, path := range paths {
 				progress("loading %s", path)
@@ -58,7 +65,7 @@ func newLoadCommand(dir *string) *cobra.Command {
 			}
 			progress("all nodes have it; pods need imagePullPolicy IfNotPresent or Never")
 			return nil
-		},
+		}),
 	}
 }
 
@@ -77,17 +84,13 @@ func newNodeCommand(dir *string) *cobra.Command {
 			Use:   action.use + " NAME",
 			Short: action.short,
 			Args:  cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, names []string) error {
-				c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-				if err != nil {
-					return err
-				}
+			RunE: attached(dir, func(cmd *cobra.Command, names []string, c *cluster.Cluster) error {
 				if err := action.do(c, cmd.Context(), names[0]); err != nil {
 					return err
 				}
 				newProgress()("%s %s: done", names[0], action.use)
 				return nil
-			},
+			}),
 		})
 	}
 	return cmd
@@ -98,11 +101,7 @@ func newEnterCommand(dir *string) *cobra.Command {
 		Use:   "enter NAME [COMMAND...]",
 		Short: "Run a command (a shell, if none is given) inside a node, or in the namespaces cp, azure and net",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
-			if err != nil {
-				return err
-			}
+		RunE: attached(dir, func(cmd *cobra.Command, args []string, c *cluster.Cluster) error {
 			command := args[1:]
 			if len(command) == 0 {
 				command = []string{"/bin/bash"}
@@ -112,7 +111,7 @@ func newEnterCommand(dir *string) *cobra.Command {
 				return err
 			}
 			return run(cmd.Context(), os.Environ(), nsenter[0], append(nsenter[1:], command...)...)
-		},
+		}),
 	}
 	cmd.Flags().SetInterspersed(false)
 	return cmd
