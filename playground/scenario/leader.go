@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 )
 
@@ -26,67 +25,43 @@ const ControllerLease = "azuredisk-controller"
 // controllers, because no node with one is to be lost.
 const SpareController = "playground.azuredisk/controllers"
 
-// leaderCheck is how often the lease is read while no controller leads.
-const leaderCheck = 500 * time.Millisecond
-
-// Leader is where the leading controller runs.
-type Leader struct{ Pod, Node string }
+// Leader is where the leading controller runs, and since when it leads.
+type Leader struct {
+	Pod, Node string
+	Since     time.Time
+}
 
 // Leader returns the leading controller, and waits for one if there is none.
 func (e *Environment) Leader(ctx context.Context) (Leader, error) {
 	var leads Leader
-	err := e.Poll(ctx, SetUpTimeout, leaderCheck, "a controller leads", func(ctx context.Context) (err error) {
-		leads, err = e.leaderNow(ctx)
-		return err
+	err := e.View.Await(ctx, SetUpTimeout, "a controller leads", func() bool {
+		name, since := e.View.LeaseHolder(ControllerLease)
+		pod := e.View.DriverPod(name)
+		if pod == nil || pod.DeletionTimestamp != nil {
+			return false
+		}
+		leads = Leader{pod.Name, pod.Spec.NodeName, since}
+		return true
 	})
 	return leads, err
 }
 
-// leaderNow returns the leading controller. It fails while there is none, or while the
-// recorded one does not exist any more.
-func (e *Environment) leaderNow(ctx context.Context) (Leader, error) {
-	lease, err := e.Kube.CoordinationV1().Leases(observer.DriverNamespace).Get(ctx, ControllerLease, metav1.GetOptions{})
-	if err != nil {
-		return Leader{}, fmt.Errorf("find the controller's leader: %w", err)
-	}
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return Leader{}, errors.New("no controller leads")
-	}
-	// controller-runtime appends an underscore and a UUID to the host's name.
-	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-	pod, err := e.Kube.CoreV1().Pods(observer.DriverNamespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return Leader{}, fmt.Errorf("find the leading controller: %w", err)
-	}
-	if pod.DeletionTimestamp != nil {
-		return Leader{}, fmt.Errorf("the leading controller %s is about to end", name)
-	}
-	return Leader{pod.Name, pod.Spec.NodeName}, nil
-}
-
 // ControllerNodes are the nodes on which controllers run, by name.
-func (e *Environment) ControllerNodes(ctx context.Context) ([]string, error) {
-	pods, err := e.Kube.CoreV1().Pods(observer.DriverNamespace).List(ctx, metav1.ListOptions{LabelSelector: evidence.DriverSelector + "," + evidence.ComponentLabel + "=" + evidence.ControllerPlugin})
-	if err != nil {
-		return nil, fmt.Errorf("list the controllers: %w", err)
-	}
+func (e *Environment) ControllerNodes() []string {
 	nodes := map[string]bool{}
-	for _, pod := range pods.Items {
-		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+	for _, pod := range e.View.Controllers() {
+		if pod.Spec.NodeName != "" {
 			nodes[pod.Spec.NodeName] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(nodes)), nil
+	return slices.Sorted(maps.Keys(nodes))
 }
 
 // StartAway is start, but the pods go to nodes without a controller; if every node has
 // one, to nodes without the leader. What is lost with such a node is no part of the
 // driver, and the report says where the leader was.
 func (e *Environment) StartAway(ctx context.Context, workloads ...Workload) ([]observer.Volume, error) {
-	avoid, err := e.ControllerNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
+	avoid := e.ControllerNodes()
 	leads, err := e.Leader(ctx)
 	if err != nil {
 		return nil, err

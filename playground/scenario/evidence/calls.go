@@ -7,16 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-const (
-	DriverSelector   = "app.kubernetes.io/part-of=azuredisk"
-	ComponentLabel   = "app.kubernetes.io/component"
-	ControllerPlugin = "controller"
-	nodePlugin       = "node"
-	maxLogLine       = 1 << 20
-)
+const maxLogLine = 1 << 20
 
 // Call is a CSI call that the driver served, as its log tells.
 type Call struct {
@@ -75,7 +70,7 @@ func parseCalls(log io.Reader, component, node string, found func(line string, c
 // Event draws the call in the lane of the controller or of the node.
 func (c Call) Event(workload string) timeline.Event {
 	lane := timeline.Controller
-	if c.Component == nodePlugin {
+	if c.Component == observer.NodePlugin {
 		lane = timeline.Node(c.Node)
 	}
 	return timeline.Event{

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -31,7 +32,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.UTC)
 
 func callsIn(log io.Reader) ([]Call, error) {
 	var calls []Call
-	err := parseCalls(log, nodePlugin, "node-3", func(_ string, c Call) { calls = append(calls, c) })
+	err := parseCalls(log, observer.NodePlugin, "node-3", func(_ string, c Call) { calls = append(calls, c) })
 	return calls, err
 }
 
@@ -48,7 +49,7 @@ func TestCallsAreReadFromTheDriversLog(t *testing.T) {
 	}
 	want := Call{
 		Start: noon.Add(-250 * time.Millisecond), Duration: 250 * time.Millisecond, Method: "NodeStageVolume",
-		Volume: handle, Code: "Aborted", Component: nodePlugin, Node: "node-3",
+		Volume: handle, Code: "Aborted", Component: observer.NodePlugin, Node: "node-3",
 	}
 	if len(calls) != 1 || calls[0] != want {
 		t.Fatalf("got %+v, want only %+v", calls, want)

@@ -62,14 +62,14 @@ func (l *LogBook) pause(ctx context.Context) {
 
 func (l *LogBook) followPods(ctx context.Context) {
 	pods := l.kube.CoreV1().Pods(metav1.NamespaceAll)
-	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: DriverSelector})
+	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: observer.DriverSelector})
 	if err != nil {
 		return
 	}
 	for i := range list.Items {
 		l.followPod(ctx, &list.Items[i])
 	}
-	changes, err := pods.Watch(ctx, metav1.ListOptions{LabelSelector: DriverSelector, ResourceVersion: list.ResourceVersion})
+	changes, err := pods.Watch(ctx, metav1.ListOptions{LabelSelector: observer.DriverSelector, ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		return
 	}
@@ -83,8 +83,8 @@ func (l *LogBook) followPods(ctx context.Context) {
 
 // followPod begins to read the log of the plug-in's container, unless that is done.
 func (l *LogBook) followPod(ctx context.Context, pod *corev1.Pod) {
-	component := pod.Labels[ComponentLabel]
-	if component != ControllerPlugin && component != nodePlugin {
+	component := pod.Labels[observer.ComponentLabel]
+	if component != observer.ControllerPlugin && component != observer.NodePlugin {
 		return
 	}
 	for _, c := range pod.Status.ContainerStatuses {
@@ -142,13 +142,13 @@ func (l *LogBook) keep(line string, c Call) {
 // CatchUp reads what the plug-ins that can be reached have logged until now, so that
 // no call that has ended is missing.
 func (l *LogBook) CatchUp(ctx context.Context, since time.Time) {
-	pods, err := l.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: DriverSelector})
+	pods, err := l.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: observer.DriverSelector})
 	if err != nil {
 		return
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		component := pod.Labels[ComponentLabel]
+		component := pod.Labels[observer.ComponentLabel]
 		for _, c := range pod.Status.ContainerStatuses {
 			if c.Name == component && c.State.Running != nil && observer.IsReady(pod) {
 				// What cannot be read now was read before, as far as it was there.

@@ -38,6 +38,7 @@ type View struct {
 	Typed     informers.SharedInformerFactory
 	own       informers.SharedInformerFactory
 	driver    dynamicinformer.DynamicSharedInformerFactory
+	ofDriver  informers.SharedInformerFactory
 	Observer  *observer
 
 	mu      sync.Mutex
@@ -50,6 +51,7 @@ func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 		namespace: namespace,
 		Typed:     informers.NewSharedInformerFactory(kube, 0),
 		own:       informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace)),
+		ofDriver:  informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(DriverNamespace)),
 		driver:    dynamicinformer.NewFilteredDynamicSharedInformerFactory(dyn, 0, DriverNamespace, nil),
 		Observer:  o,
 		changed:   make(chan struct{}),
@@ -65,16 +67,26 @@ func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	var synced []cache.InformerSynced
 	for _, informer := range all {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { o.saw(nil, object); v.Notify() },
-			UpdateFunc: func(old, object any) { o.saw(old, object); v.Notify() },
-			DeleteFunc: func(object any) { o.saw(object, nil); v.Notify() },
+			AddFunc:    func(object any) { o.saw(nil, object); v.notify() },
+			UpdateFunc: func(old, object any) { o.saw(old, object); v.notify() },
+			DeleteFunc: func(object any) { o.saw(object, nil); v.notify() },
 		})
 		if err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
 		synced = append(synced, registration.HasSynced)
 	}
+	for _, informer := range []cache.SharedIndexInformer{v.ofDriver.Core().V1().Pods().Informer(), v.ofDriver.Coordination().V1().Leases().Informer()} {
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { v.notify() }, UpdateFunc: func(_, _ any) { v.notify() }, DeleteFunc: func(any) { v.notify() },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch the driver's pods and leases: %w", err)
+		}
+		synced = append(synced, registration.HasSynced)
+	}
 	v.Typed.Start(ctx.Done())
+	v.ofDriver.Start(ctx.Done())
 	v.own.Start(ctx.Done())
 	v.driver.Start(ctx.Done())
 	ready, cancel := context.WithTimeout(ctx, syncTimeout)
@@ -85,7 +97,8 @@ func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	return v, nil
 }
 
-func (v *View) Notify() {
+// notify wakes those that wait in Await.
+func (v *View) notify() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	close(v.changed)

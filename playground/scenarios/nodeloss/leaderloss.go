@@ -2,14 +2,9 @@ package nodeloss
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
-	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -47,10 +42,7 @@ func beginLeaderLoss(ctx context.Context, e *scenario.Environment, w scenario.Wo
 	if err != nil {
 		return scenario.Failover{}, err
 	}
-	nodes, err := e.ControllerNodes(ctx)
-	if err != nil {
-		return scenario.Failover{}, err
-	}
+	nodes := e.ControllerNodes()
 	if len(nodes) < 2 {
 		return scenario.Failover{}, fmt.Errorf("all controllers run on %q: another node needs one that can take the lead", nodes)
 	}
@@ -64,18 +56,11 @@ func beginLeaderLoss(ctx context.Context, e *scenario.Environment, w scenario.Wo
 
 // checkNextLeader checks that another controller leads, and measures how long after the fault it took the lease.
 func checkNextLeader(ctx context.Context, e *scenario.Environment, f scenario.Failover, before scenario.Leader) error {
-	lease, err := e.Kube.CoordinationV1().Leases(observer.DriverNamespace).Get(ctx, scenario.ControllerLease, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read the lease of the controller's leader: %w", err)
-	}
-	if lease.Spec.AcquireTime == nil {
-		return errors.New("the lease of the controller's leader does not say when it was taken")
-	}
 	next, err := e.Leader(ctx)
 	if err != nil {
 		return err
 	}
-	took := max(lease.Spec.AcquireTime.Sub(f.Fault), time.Duration(0))
+	took := max(next.Since.Sub(f.Fault), 0)
 	e.Metric("next_leader_node", next.Node)
 	e.Metric("next_leader_seconds", scenario.Seconds(took))
 	e.Check("another controller leads", next.Pod != before.Pod && next.Node != f.From, "%s on %s took the lease %s after the power cut; before that it was %s on %s",

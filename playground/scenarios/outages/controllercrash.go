@@ -75,10 +75,7 @@ func controllerCrash(ctx context.Context, e *scenario.Environment) error {
 	if err != nil {
 		return err
 	}
-	c, err := watchControllers(ctx, e)
-	if err != nil {
-		return err
-	}
+	c := &controllers{e}
 	e.Progress("making %d pods that write to a disk with a replica", len(seats))
 	for i := range seats {
 		volumes, err := e.Start(ctx, seats[i].workload)
@@ -174,7 +171,7 @@ func learnPoints(ctx context.Context, e *scenario.Environment, c *controllers, s
 		return nil, err
 	}
 	before := map[string]int{}
-	for _, pod := range c.all() {
+	for _, pod := range e.View.Controllers() {
 		passed, err := c.passed(ctx, pod.Name)
 		if err != nil {
 			return nil, err
@@ -196,7 +193,7 @@ func learnPoints(ctx context.Context, e *scenario.Environment, c *controllers, s
 	}
 	e.Metric("total_seconds_without_a_crash", scenario.Seconds(f.Took()))
 	var points []string
-	for _, pod := range c.all() {
+	for _, pod := range e.View.Controllers() {
 		passed, err := c.passed(ctx, pod.Name)
 		if err != nil {
 			return nil, err
@@ -249,14 +246,14 @@ func crashAt(ctx context.Context, e *scenario.Environment, c *controllers, s *se
 	if r.Failover, err = e.LossOf(ctx, s.workload, s.volume); err != nil {
 		return r, err
 	}
-	leader, err := c.pods.Get(leads)
-	if err != nil {
-		return r, fmt.Errorf("find the leader %s: %w", leads, err)
+	leader := e.View.DriverPod(leads)
+	if leader == nil {
+		return r, fmt.Errorf("the leader %s does not exist any more", leads)
 	}
 	alive := incarnation(leader)
 	dead := func() bool {
-		pod, err := c.pods.Get(leads)
-		return err != nil || incarnation(pod) != alive
+		pod := e.View.DriverPod(leads)
+		return pod == nil || incarnation(pod) != alive
 	}
 	if err := c.arm(ctx, leads, point); err != nil {
 		return r, err
@@ -284,7 +281,7 @@ func endRound(ctx context.Context, e *scenario.Environment, c *controllers, s *s
 		// The kubelet reports the death later; the lease shows when the leader ended.
 		err := e.View.Await(ctx, scenario.SetUpTimeout, "another leader takes the lease", func() bool {
 			var holder string
-			holder, r.TookOver = c.holder(scenario.ControllerLease)
+			holder, r.TookOver = e.View.LeaseHolder(scenario.ControllerLease)
 			r.Same = holder == leads
 			return r.TookOver.After(r.Fault)
 		})
@@ -302,7 +299,7 @@ func endRound(ctx context.Context, e *scenario.Environment, c *controllers, s *s
 		if err := c.remove(ctx, leads); err != nil {
 			return err
 		}
-		if next, _ := c.holder(scenario.ControllerLease); next != leads && c.attach() {
+		if next, _ := e.View.LeaseHolder(scenario.ControllerLease); next != leads && c.attach() {
 			if err := c.give(ctx, attacherLease, next); err != nil {
 				return err
 			}

@@ -6,21 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
-	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
@@ -31,62 +24,14 @@ const attacher = "csi-attacher"
 
 const attacherLease = "external-attacher-leader-disk-csi-azure-com"
 
-// controllers are the driver's controllers, watched, and told where to die.
-type controllers struct {
-	env    *scenario.Environment
-	pods   corelisters.PodNamespaceLister
-	leases coordinationlisters.LeaseNamespaceLister
-}
-
-// watchControllers watches the controllers and their leases until the context ends.
-func watchControllers(ctx context.Context, e *scenario.Environment) (*controllers, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(e.Kube, 0, informers.WithNamespace(observer.DriverNamespace))
-	pods, leases := factory.Core().V1().Pods(), factory.Coordination().V1().Leases()
-	var synced []cache.InformerSynced
-	for _, informer := range []cache.SharedIndexInformer{pods.Informer(), leases.Informer()} {
-		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { e.View.Notify() }, UpdateFunc: func(_, _ any) { e.View.Notify() }, DeleteFunc: func(any) { e.View.Notify() },
-		})
-		if err != nil {
-			return nil, fmt.Errorf("watch the controllers: %w", err)
-		}
-		synced = append(synced, registration.HasSynced)
-	}
-	factory.Start(ctx.Done())
-	ready, cancel := context.WithTimeout(ctx, scenario.SetUpTimeout)
-	defer cancel()
-	if !cache.WaitForCacheSync(ready.Done(), synced...) {
-		return nil, errors.New("watch the controllers: nothing was seen")
-	}
-	return &controllers{e, pods.Lister().Pods(observer.DriverNamespace), leases.Lister().Leases(observer.DriverNamespace)}, nil
-}
-
-// all are the controllers' pods that are not about to end, by name.
-func (c *controllers) all() []*corev1.Pod {
-	selector := labels.SelectorFromSet(labels.Set{evidence.ComponentLabel: evidence.ControllerPlugin})
-	// A lister's List fails never: it reads memory.
-	pods, _ := c.pods.List(selector)
-	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return pods
-}
+// controllers are the driver's controllers, which can be told where to die.
+type controllers struct{ env *scenario.Environment }
 
 // attach says whether the controllers have an attacher beside them.
 func (c *controllers) attach() bool {
-	return slices.ContainsFunc(c.all(), func(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(c.env.View.Controllers(), func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == attacher })
 	})
-}
-
-// holder is the pod that has the lease, and when it took it.
-func (c *controllers) holder(lease string) (pod string, acquired time.Time) {
-	found, err := c.leases.Get(lease)
-	if err != nil || found.Spec.AcquireTime == nil {
-		return "", time.Time{}
-	}
-	// controller-runtime appends an underscore and a UUID to the host's name.
-	pod, _, _ = strings.Cut(ptr.Deref(found.Spec.HolderIdentity, ""), "_")
-	return pod, found.Spec.AcquireTime.Time
 }
 
 // settle blocks until two controllers are Ready and one of them has both leases, and
@@ -94,9 +39,9 @@ func (c *controllers) holder(lease string) (pod string, acquired time.Time) {
 func (c *controllers) settle(ctx context.Context) (string, error) {
 	var leads string
 	settled := func() bool {
-		pods := c.all()
-		leads, _ = c.holder(scenario.ControllerLease)
-		attaches, _ := c.holder(attacherLease)
+		pods := c.env.View.Controllers()
+		leads, _ = c.env.View.LeaseHolder(scenario.ControllerLease)
+		attaches, _ := c.env.View.LeaseHolder(attacherLease)
 		return len(pods) == 2 && observer.IsReady(pods[0]) && observer.IsReady(pods[1]) && (leads == attaches || !c.attach()) &&
 			slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == leads })
 	}
@@ -106,7 +51,7 @@ func (c *controllers) settle(ctx context.Context) (string, error) {
 			return leads, err
 		}
 		// The attacher that is not beside the leader is removed.
-		attaches, _ := c.holder(attacherLease)
+		attaches, _ := c.env.View.LeaseHolder(attacherLease)
 		if attaches == "" || attaches == leads {
 			continue
 		}
@@ -143,7 +88,7 @@ func (c *controllers) give(ctx context.Context, lease, pod string) error {
 // incarnation tells one run of a controller's program from the next.
 func incarnation(pod *corev1.Pod) string {
 	for _, status := range pod.Status.ContainerStatuses {
-		if status.Name == evidence.ControllerPlugin {
+		if status.Name == observer.ControllerPlugin {
 			return fmt.Sprint(pod.UID, " ", status.RestartCount, " ", status.State.Terminated != nil)
 		}
 	}
@@ -187,7 +132,7 @@ func (c *controllers) disarm(ctx context.Context, pod string) error {
 }
 
 func (c *controllers) crash(ctx context.Context, verb, pod, point string) ([]byte, error) {
-	port, err := controllerPort(ctx, c.env, pod, metricsPort)
+	port, err := controllerPort(c.env, pod, metricsPort)
 	if err != nil {
 		return nil, err
 	}

@@ -93,10 +93,7 @@ func massFalseAlarm(ctx context.Context, e *scenario.Environment) error {
 // controller: it is the others' silence that is to be judged.
 func alarmNodes(ctx context.Context, e *scenario.Environment) ([]string, error) {
 	all := e.View.Nodes("")
-	avoid, err := e.ControllerNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
+	avoid := e.ControllerNodes()
 	leads, err := e.Leader(ctx)
 	if err != nil {
 		return nil, err
@@ -218,7 +215,7 @@ func guardActive(ctx context.Context, e *scenario.Environment) (float64, error) 
 
 // driverMetric reads one number of a controller's metrics; 0 if it is not there.
 func driverMetric(ctx context.Context, e *scenario.Environment, pod, name string) (float64, error) {
-	port, err := controllerPort(ctx, e, pod, metricsPort)
+	port, err := controllerPort(e, pod, metricsPort)
 	if err != nil {
 		return 0, err
 	}
@@ -235,10 +232,10 @@ func driverMetric(ctx context.Context, e *scenario.Environment, pod, name string
 }
 
 // controllerPort is the number of the controller's port of that name.
-func controllerPort(ctx context.Context, e *scenario.Environment, name, port string) (string, error) {
-	pod, err := e.Kube.CoreV1().Pods(observer.DriverNamespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("find the port %s of %s: %w", port, name, err)
+func controllerPort(e *scenario.Environment, name, port string) (string, error) {
+	pod := e.View.DriverPod(name)
+	if pod == nil {
+		return "", fmt.Errorf("find the port %s of %s: there is no such pod", port, name)
 	}
 	for _, c := range pod.Spec.Containers {
 		i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == port })

@@ -71,10 +71,7 @@ func drainTarget(ctx context.Context, e *scenario.Environment) (node, zone strin
 	if len(zones) == 0 {
 		return "", "", errors.New("node-drain needs a zone with two nodes: bring the playground up with 4 nodes or more")
 	}
-	avoid, err := e.ControllerNodes(ctx)
-	if err != nil {
-		return "", "", err
-	}
+	avoid := e.ControllerNodes()
 	leads, err := e.Leader(ctx)
 	if err != nil {
 		return "", "", err
