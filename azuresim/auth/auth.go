@@ -1,4 +1,4 @@
-// Package auth issues and checks bearer tokens, as far as Azure's client libraries look: signed JSON web tokens of an authority that this simulator is.
+// Package auth issues and checks bearer tokens, as far as Azure's client libraries need them: JSON web tokens that the simulator signs as their authority.
 package auth
 
 import (

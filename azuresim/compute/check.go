@@ -10,7 +10,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
 
-// Check reports every contradiction in the model. It holds between any two transactions, whatever was killed when.
+// Check reports every contradiction in the model. It holds between any two transactions, also after any kill.
 func (c *Cloud) Check() error {
 	return c.Store.View(func(tx *store.Tx) error {
 		ops, err := c.engine.Unfinished(tx)

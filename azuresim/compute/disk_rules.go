@@ -17,7 +17,7 @@ func missing(parameter string) *armerror.Error {
 	return armerror.InvalidParameter(parameter, "Required parameter '%s' is missing (null).", parameter)
 }
 
-// checkDisk judges a disk as it is meant to be, whatever it was before.
+// checkDisk judges the requested state of a disk, without regard to its present state.
 func checkDisk(d *Disk) error {
 	sku, ok := skus.DiskByName(d.Spec.SKU)
 	if !ok {

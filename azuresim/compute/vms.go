@@ -293,7 +293,7 @@ func (c *Cloud) SetPower(id ID, what string) (*operations.Operation, error) {
 	})
 }
 
-// DeleteVM deletes a VM or instance, ending whatever is under way on it. op is nil if there is no such VM.
+// DeleteVM deletes a VM or instance, ending its operations in flight. op is nil if there is no such VM.
 func (c *Cloud) DeleteVM(id ID) (*operations.Operation, error) {
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
 		vm, err := vmTable.Get(tx, id.Key())

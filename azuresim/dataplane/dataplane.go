@@ -1,6 +1,6 @@
-// Package dataplane is the seam between azuresim's ARM front end and whatever makes disks real.
+// Package dataplane is the interface between azuresim's ARM front end and the program that makes the disks.
 //
-// The front end decides (who may attach what, when, and what a caller is told); the data plane obeys and
+// The front end decides (which VM may attach which disk, when, and what the answer is); the data plane obeys and
 // decides nothing. Every method is idempotent, so that the front end can repeat a step after a crash of either side
 // without first finding out how far the step had come. The front end calls it from its operation engine
 // and once at start, to bring the data plane to what the front end's store says.

@@ -70,7 +70,7 @@ func (d devDir) hide(lun int) error {
 	return nil
 }
 
-// hideAll takes away whatever names an earlier process left.
+// hideAll removes the names that an earlier process left.
 func (d devDir) hideAll() error {
 	for _, link := range d.links(0) {
 		entries, err := os.ReadDir(filepath.Dir(link))

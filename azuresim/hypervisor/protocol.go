@@ -7,7 +7,7 @@ import (
 )
 
 // The protocol: each method is `POST /v1/<method>` with a request object, over a unix socket. The answer is 200 with a response object, or another status with a
-// failure object. Requests may be repeated, whatever became of the first.
+// failure object. Requests may be repeated, whatever the outcome of the first.
 
 // request has the arguments of every method; each uses what it needs.
 type request struct {

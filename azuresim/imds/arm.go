@@ -36,7 +36,7 @@ type ARM struct {
 	Token func() (string, error)
 }
 
-// DialUnix returns a client that reaches the front end over a unix socket, from whatever network namespace.
+// DialUnix returns a client that reaches the front end over a unix socket, from any network namespace.
 func DialUnix(socket string) *http.Client {
 	dialer := net.Dialer{}
 	return &http.Client{Timeout: armTimeout, Transport: &http.Transport{

@@ -21,7 +21,7 @@ var (
 	eventVersions    = []string{"2017-03-01", "2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01"}
 )
 
-// newestShown is how many versions a caller is told that asked for one that there is not.
+// newestShown is how many versions the error for an unknown version lists.
 const newestShown = 3
 
 // Server answers as the metadata service of one VM.

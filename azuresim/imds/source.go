@@ -14,7 +14,7 @@ type Source interface {
 	Instance(ctx context.Context) (Instance, error)
 }
 
-// Instance is what the service knows of its VM.
+// Instance is what the service knows about its VM.
 type Instance struct {
 	ResourceID     string // ARM ID, in the case that ARM spells it
 	SubscriptionID string

@@ -142,7 +142,7 @@ func decodeBody(t *testing.T, resp *http.Response, out any) {
 	}
 }
 
-// unixTransport reaches a server on a unix socket whatever the URL says. It keeps no connection, so that a restart of the server goes unnoticed.
+// unixTransport reaches a server on a unix socket, without regard to the URL's host. It keeps no connection, so that a restart of the server goes unnoticed.
 func unixTransport(socket string) *http.Transport {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// StopKubelet halts the kubelet of a node in the middle of whatever it does; containerd, the pods' containers and so the driver's node plug-in continue
+// StopKubelet halts the kubelet of a node at any point of its work; containerd, the pods' containers and so the driver's node plug-in continue
 // to run. resume lets the kubelet continue, and is idempotent.
 func (c *Cluster) StopKubelet(ctx context.Context, node string) (resume func() error, err error) {
 	first, err := c.Process(ctx, node)

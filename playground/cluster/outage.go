@@ -8,7 +8,7 @@ import (
 
 const apiServer = "kube-apiserver"
 
-// StopAPIServer halts the API server in the middle of whatever it does: connections stay
+// StopAPIServer halts the API server at any point of its work: connections stay
 // open and no request is answered. resume lets the server continue, and is idempotent.
 func (c *Cluster) StopAPIServer(ctx context.Context) (resume func() error, err error) {
 	status, err := c.Status(ctx)

@@ -87,7 +87,7 @@ func (t *bench) awaitScheduled(ctx context.Context, name string) (topology.Node,
 }
 
 // steersByCapacity uses that the simulated region has no Ultra disks in its second zone. The machines could
-// not attach one, so the pods do not come to run, and need not.
+// not attach one, so the pods do not run, and need not.
 func steersByCapacity(ctx context.Context, t *bench) error {
 	class, err := t.class(ctx, "ultra", parameters("skuName", "UltraSSD_LRS", "cachingMode", "None"))
 	if err != nil {

@@ -73,7 +73,7 @@ func (e *Environment) AwaitFailover(ctx context.Context, f *Failover, limit time
 	return err
 }
 
-// AwaitAnywhere blocks until the workload writes again on whatever node, and fills f in
+// AwaitAnywhere blocks until the workload writes again on any node, and fills f in
 // with what was seen.
 func (e *Environment) AwaitAnywhere(ctx context.Context, f *Failover, limit time.Duration) error {
 	before := lastStart(e.Collector.Testimony(f.Workload.Name).Acks, f.Fault)

@@ -58,8 +58,8 @@ func (e *Environment) ControllerNodes() []string {
 }
 
 // StartAway is start, but the pods go to nodes without a controller; if every node has
-// one, to nodes without the leader. What is lost with such a node is no part of the
-// driver, and the report says where the leader was.
+// one, to nodes without the leader. So the loss of such a node does not stop the driver's controller,
+// and the report says where the leader was.
 func (e *Environment) StartAway(ctx context.Context, workloads ...Workload) ([]observer.Volume, error) {
 	avoid := e.ControllerNodes()
 	leads, err := e.Leader(ctx)

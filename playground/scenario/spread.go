@@ -15,8 +15,8 @@ const (
 
 // SpreadStart says when the i-th of some moves is to begin, so that the next report of the
 // new node's kubelet comes once early, once late, and evenly in between, after the pod
-// has come there. How long a move waits for that report is otherwise luck, and so would
-// be the median of a few moves. reported is when that kubelet last reported; from
+// has come there. Otherwise the wait of a move for that report, and the median of a few moves,
+// would depend on chance. reported is when that kubelet last reported; from
 // is the earliest time.
 func SpreadStart(i, moves int, reported, from time.Time) time.Time {
 	if reported.IsZero() {

@@ -139,7 +139,7 @@ func (o Options) Images() []images.Image {
 // Plan is the plan that the options describe.
 func (o Options) Plan() (topology.Plan, error) { return topology.New(o.Nodes, o.Subnet) }
 
-// Status is what the supervisor knows of the playground.
+// Status is what the supervisor knows about the playground.
 type Status struct {
 	// Phase is Starting, Ready, Failed or Stopping.
 	Phase   string    `json:"phase"`

@@ -27,7 +27,7 @@ const (
 	sameTelling = 500 * time.Millisecond
 )
 
-// sawNodeHealth reports when Kubernetes thinks differently of a node: its condition
+// sawNodeHealth reports when Kubernetes changes its opinion of a node: its condition
 // Ready, and the taint that says that the machine is out of service.
 func (o *observer) sawNodeHealth(old, node *corev1.Node) {
 	if old == nil || node == nil {
@@ -59,7 +59,7 @@ func isOutOfService(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// sawReachable reports when the driver thinks differently of whether a node is there.
+// sawReachable reports when the driver changes its opinion of whether a node is reachable.
 func (o *observer) sawReachable(old, object *unstructured.Unstructured) {
 	was, is := Reachability(old), Reachability(object)
 	if is.Status == "" || was.Status == is.Status && was.Reason == is.Reason {

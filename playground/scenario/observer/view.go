@@ -241,7 +241,7 @@ func Text(u *unstructured.Unstructured, path ...string) string {
 	return s
 }
 
-// IsBack reports whether Kubernetes and the driver have heard of the node since that
+// IsBack reports whether Kubernetes and the driver have received news of the node since that
 // time and think well of it.
 func (v *View) IsBack(name string, since time.Time) bool {
 	node, err := v.Typed.Core().V1().Nodes().Lister().Get(name)

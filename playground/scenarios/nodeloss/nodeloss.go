@@ -67,7 +67,7 @@ const usualFence = 18 * time.Second
 
 // awaitTypicalTime blocks until a time at which a power cut leads to a failover of typical
 // length. A kubelet mounts a new volume only after its own next report, every ten seconds,
-// of the volumes that it uses; whether that comes at once or late is luck. The pod is
+// of the volumes that it uses; whether that comes at once or late is chance. The pod is
 // moved away and back, so that it is known when the kubelet to which it will go reports.
 func awaitTypicalTime(ctx context.Context, e *scenario.Environment, f *scenario.Failover) error {
 	e.Progress("moving the pod away and back, to learn when the other kubelet reports")

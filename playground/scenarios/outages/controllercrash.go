@@ -39,7 +39,7 @@ type crashRound struct {
 	// Killed is when it was seen that the leader had died, zero if it had not.
 	Killed time.Time
 	// TookOver is when the next leader took the lease. Same says that it is a new process in
-	// the pod of the one that died, which knows nothing of the time before.
+	// the pod of the one that died, without its memory.
 	TookOver time.Time
 	Same     bool
 	// Lost and Foreign are the records that the disk lacks, and that do not belong there.

@@ -90,7 +90,7 @@ func massFalseAlarm(ctx context.Context, e *scenario.Environment) error {
 }
 
 // alarmNodes are more nodes than the guard believes to be lost, without one that has a
-// controller: it is the others' silence that is to be judged.
+// controller: the scenario judges how it reacts to the others' silence.
 func alarmNodes(ctx context.Context, e *scenario.Environment) ([]string, error) {
 	all := e.View.Nodes("")
 	avoid := e.ControllerNodes()
@@ -172,7 +172,7 @@ func judgeGuard(ctx context.Context, e *scenario.Environment, cut []string, bega
 	return nil
 }
 
-// awaitCalm blocks until the nodes are well in the eyes of Kubernetes and of the driver.
+// awaitCalm blocks until Kubernetes and the driver report the nodes as healthy.
 func awaitCalm(ctx context.Context, e *scenario.Environment, cut []string, healed time.Time) error {
 	for _, node := range cut {
 		if err := e.View.Await(ctx, scenario.BackTimeout, node+" is back", func() bool { return e.View.IsBack(node, healed) }); err != nil {

@@ -65,7 +65,7 @@ func nodeDrain(ctx context.Context, e *scenario.Environment) error {
 }
 
 // drainTarget is a node in a zone with at least two, away from the leader and, if
-// possible, from every controller: what becomes of those is another matter.
+// possible, from every controller: the loss of those is not measured here.
 func drainTarget(ctx context.Context, e *scenario.Environment) (node, zone string, err error) {
 	zones := e.View.Zones()
 	if len(zones) == 0 {
