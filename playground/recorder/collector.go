@@ -17,14 +17,14 @@ import (
 // maxBody bounds one request to the Collector: a file of records of several hours.
 const maxBody = 256 << 20
 
-// Ack is an acknowledged record as the Collector got to know of it.
+// Ack is an acknowledged record as the Collector received it.
 type Ack struct {
 	Record
 	// Arrived is the Collector's clock.
 	Arrived time.Time `json:"arrived"`
 }
 
-// WriterEvent is an Event as the Collector got to know of it.
+// WriterEvent is an Event as the Collector received it.
 type WriterEvent struct {
 	Event
 	Writer string `json:"writer"`
@@ -33,9 +33,9 @@ type WriterEvent struct {
 	Arrived time.Time `json:"arrived"`
 }
 
-// Testimony is all that the Collector knows of one workload. What a Collector
+// Received is everything that the Collector has received from one workload. What a Collector
 // returns is only added to afterwards, never changed.
-type Testimony struct {
+type Received struct {
 	Acks   []Ack
 	Events []WriterEvent
 	// Content is what the disk held in the latest audit.
@@ -66,13 +66,13 @@ type Collector struct {
 	clock clock.PassiveClock
 
 	mu        sync.Mutex
-	workloads map[string]*Testimony
+	workloads map[string]*Received
 	changed   chan struct{}
 }
 
-// NewCollector makes a Collector that has heard of nothing.
+// NewCollector makes a Collector that has received nothing.
 func NewCollector(clock clock.PassiveClock) *Collector {
-	return &Collector{clock: clock, workloads: map[string]*Testimony{}, changed: make(chan struct{})}
+	return &Collector{clock: clock, workloads: map[string]*Received{}, changed: make(chan struct{})}
 }
 
 // Handler serves the protocol in protocol.go.
@@ -106,7 +106,7 @@ func (c *Collector) serveContent(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	entries := Parse(content)
-	c.update(r.PathValue("workload"), func(t *Testimony) {
+	c.update(r.PathValue("workload"), func(t *Received) {
 		if audit > t.audited {
 			t.audited, t.Content, t.ContentDirect = audit, entries, r.URL.Query().Get("direct") == "true"
 		}
@@ -116,7 +116,7 @@ func (c *Collector) serveContent(w http.ResponseWriter, r *http.Request) {
 
 func (c *Collector) take(workload string, report Report) (audit int64) {
 	now := c.clock.Now()
-	c.update(workload, func(t *Testimony) {
+	c.update(workload, func(t *Received) {
 		for _, m := range report.Acks {
 			key := ackKey{report.Writer, report.Start, m.Sequence}
 			if _, known := t.known[key]; known {
@@ -141,33 +141,33 @@ func (c *Collector) take(workload string, report Report) (audit int64) {
 	return audit
 }
 
-func (c *Collector) update(workload string, f func(*Testimony)) {
+func (c *Collector) update(workload string, f func(*Received)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f(c.lockedTestimony(workload))
+	f(c.locked(workload))
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-func (c *Collector) lockedTestimony(workload string) *Testimony {
+func (c *Collector) locked(workload string) *Received {
 	t, ok := c.workloads[workload]
 	if !ok {
-		t = &Testimony{known: map[ackKey]struct{}{}, eventsKnown: map[eventKey]struct{}{}}
+		t = &Received{known: map[ackKey]struct{}{}, eventsKnown: map[eventKey]struct{}{}}
 		c.workloads[workload] = t
 	}
 	return t
 }
 
-// Testimony returns what is known of the workload now.
-func (c *Collector) Testimony(workload string) Testimony {
+// Received returns what has been received from the workload until now.
+func (c *Collector) Received(workload string) Received {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lockedTestimony(workload).clip()
+	return c.locked(workload).clip()
 }
 
 // clip keeps the owner of the result from appending over what is added later.
-func (t *Testimony) clip() Testimony {
-	return Testimony{
+func (t *Received) clip() Received {
+	return Received{
 		Acks: slices.Clip(t.Acks), Events: slices.Clip(t.Events),
 		Content: t.Content, ContentDirect: t.ContentDirect, audited: t.audited,
 	}
@@ -175,18 +175,18 @@ func (t *Testimony) clip() Testimony {
 
 // Await blocks until the condition holds for what is known of the workload, and
 // returns that; or the context's error.
-func (c *Collector) Await(ctx context.Context, workload string, condition func(Testimony) bool) (Testimony, error) {
+func (c *Collector) Await(ctx context.Context, workload string, condition func(Received) bool) (Received, error) {
 	for {
 		c.mu.Lock()
-		testimony, changed := c.lockedTestimony(workload).clip(), c.changed
+		received, changed := c.locked(workload).clip(), c.changed
 		c.mu.Unlock()
-		if condition(testimony) {
-			return testimony, nil
+		if condition(received) {
+			return received, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return testimony, ctx.Err()
+			return received, ctx.Err()
 		}
 	}
 }
@@ -194,16 +194,16 @@ func (c *Collector) Await(ctx context.Context, workload string, condition func(T
 // Audit has the workload's running writer read its disk and blocks until the
 // content is here. The acknowledgements in the result are those that had arrived
 // before the disk was read: each of them must be in the content.
-func (c *Collector) Audit(ctx context.Context, workload string) (Testimony, error) {
+func (c *Collector) Audit(ctx context.Context, workload string) (Received, error) {
 	var audit int64
-	var before Testimony
-	c.update(workload, func(t *Testimony) {
+	var before Received
+	c.update(workload, func(t *Received) {
 		t.wanted++
 		audit, before = t.wanted, t.clip()
 	})
-	after, err := c.Await(ctx, workload, func(t Testimony) bool { return t.audited >= audit })
+	after, err := c.Await(ctx, workload, func(t Received) bool { return t.audited >= audit })
 	if err != nil {
-		return Testimony{}, fmt.Errorf("wait for what is on the disk of %s: %w", workload, err)
+		return Received{}, fmt.Errorf("wait for what is on the disk of %s: %w", workload, err)
 	}
 	after.Acks = before.Acks
 	return after, nil

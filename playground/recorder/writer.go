@@ -29,13 +29,13 @@ type Options struct {
 
 // Write appends records until the context ends, which is a success, or a write
 // fails, which is reported to the Collector and, unless it is to keep trying, returned.
-// What becomes of the attempts is noted in the log; see ParseDiary.
+// What becomes of the attempts is noted in the log; see ParseOutcomes.
 func Write(ctx context.Context, o Options) error {
 	journal, content, err := openJournal(o.Dir)
 	if err != nil {
 		return reportFailure(ctx, o, fmt.Errorf("open the records: %w", err))
 	}
-	w := &writer{Options: o, journal: journal, diary: diary{log: o.Log}}
+	w := &writer{Options: o, journal: journal, outcomes: outcomeLog{log: o.Log}}
 	entries := Parse(content)
 	w.sequence, w.start = Last(entries)
 	w.start++
@@ -43,7 +43,7 @@ func Write(ctx context.Context, o Options) error {
 	defer stop()
 	w.resumed(entries)
 	err = w.run(ctx)
-	w.diary.note(o.Clock.Now())
+	w.outcomes.note(o.Clock.Now())
 	if err != nil {
 		w.failed(err)
 		return err
@@ -66,7 +66,7 @@ type writer struct {
 	Options
 	journal  *journal
 	report   *reporter
-	diary    diary
+	outcomes outcomeLog
 	sequence int64
 	start    int64
 	audited  int64
@@ -108,7 +108,7 @@ func (w *writer) run(ctx context.Context) error {
 		now := w.Clock.Now()
 		record := Record{Sequence: w.sequence + 1, Start: w.start, Writer: w.Writer, Time: now}
 		err := w.journal.append(record)
-		w.diary.add(record.Sequence, now, w.Clock.Now(), err)
+		w.outcomes.add(record.Sequence, now, w.Clock.Now(), err)
 		switch {
 		case err == nil:
 			w.sequence = record.Sequence

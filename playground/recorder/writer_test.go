@@ -104,19 +104,19 @@ func (l lab) startWriter(t *testing.T, writer string) func() {
 	}
 }
 
-func (l lab) await(t *testing.T, condition func(recorder.Testimony) bool) recorder.Testimony {
+func (l lab) await(t *testing.T, condition func(recorder.Received) bool) recorder.Received {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	testimony, err := l.collector.Await(ctx, "w", condition)
+	received, err := l.collector.Await(ctx, "w", condition)
 	if err != nil {
-		t.Fatalf("%v; have %d acks and %+v", err, len(testimony.Acks), testimony.Events)
+		t.Fatalf("%v; have %d acks and %+v", err, len(received.Acks), received.Events)
 	}
-	return testimony
+	return received
 }
 
-func acksOf(writer string, atLeast int) func(recorder.Testimony) bool {
-	return func(t recorder.Testimony) bool {
+func acksOf(writer string, atLeast int) func(recorder.Received) bool {
+	return func(t recorder.Received) bool {
 		n := 0
 		for _, a := range t.Acks {
 			if a.Writer == writer {
@@ -127,8 +127,8 @@ func acksOf(writer string, atLeast int) func(recorder.Testimony) bool {
 	}
 }
 
-func eventOf(kind recorder.EventKind) func(recorder.Testimony) bool {
-	return func(t recorder.Testimony) bool {
+func eventOf(kind recorder.EventKind) func(recorder.Received) bool {
+	return func(t recorder.Received) bool {
 		for _, e := range t.Events {
 			if e.Kind == kind {
 				return true
@@ -159,8 +159,8 @@ func TestAKilledWriterLosesNothingThatWasAcknowledged(t *testing.T) {
 	stop := l.startWriter(t, "second")
 	l.await(t, acksOf("second", 20))
 	stop()
-	testimony := l.await(t, eventOf(recorder.EventStopped))
-	result := history.Check(testimony.Acks, l.disk(t))
+	received := l.await(t, eventOf(recorder.EventStopped))
+	result := history.Check(received.Acks, l.disk(t))
 	if !result.Clean() || result.Writers != 2 || result.Acknowledged < 40 {
 		t.Fatalf("got %+v, want a clean history", result)
 	}
@@ -177,8 +177,8 @@ func TestAWriterEndsCleanlyOnSIGTERM(t *testing.T) {
 	if err := child.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	testimony := l.await(t, eventOf(recorder.EventStopped))
-	if last := testimony.Acks[len(testimony.Acks)-1].Sequence; last != int64(len(l.disk(t))) {
+	received := l.await(t, eventOf(recorder.EventStopped))
+	if last := received.Acks[len(received.Acks)-1].Sequence; last != int64(len(l.disk(t))) {
 		t.Fatalf("acknowledged up to %d, %d on the disk, want %d", last, len(l.disk(t)), int64(len(l.disk(t))))
 	}
 }
@@ -198,7 +198,7 @@ func TestAFailedWriteIsReportedAndTheNextWriterGoesOnAfterTheDamage(t *testing.T
 		t.Fatal(err)
 	}
 	stop := l.startWriter(t, "second")
-	testimony := l.await(t, acksOf("second", 5))
+	received := l.await(t, acksOf("second", 5))
 	stop()
 	after, err := os.ReadFile(filepath.Join(l.dir, recorder.FileName))
 	if err != nil {
@@ -207,7 +207,7 @@ func TestAFailedWriteIsReportedAndTheNextWriterGoesOnAfterTheDamage(t *testing.T
 	if !bytes.HasPrefix(after, before) {
 		t.Fatal("the second writer changed what it found")
 	}
-	result := history.Check(testimony.Acks, l.disk(t))
+	result := history.Check(received.Acks, l.disk(t))
 	if !result.Clean() || result.Torn != 1 {
 		t.Fatalf("got %+v, want a clean history", result)
 	}
@@ -220,11 +220,11 @@ func TestTwoWritersAtOnceAreCaught(t *testing.T) {
 	l.await(t, acksOf("first", 5))
 	stopSecond := l.startWriter(t, "second")
 	l.await(t, acksOf("second", 5))
-	now := len(l.collector.Testimony("w").Acks)
-	l.await(t, func(t recorder.Testimony) bool { return len(t.Acks) > now+50 })
+	now := len(l.collector.Received("w").Acks)
+	l.await(t, func(t recorder.Received) bool { return len(t.Acks) > now+50 })
 	stopFirst()
 	stopSecond()
-	result := history.Check(l.collector.Testimony("w").Acks, l.disk(t))
+	result := history.Check(l.collector.Received("w").Acks, l.disk(t))
 	if result.Clean() || len(result.Overlaps) != 1 {
 		t.Fatalf("two writers at once pass: %d foreign, overlaps %+v", len(result.Foreign), result.Overlaps)
 	}
@@ -236,13 +236,13 @@ func TestAnAuditBringsEveryAcknowledgedRecord(t *testing.T) {
 	stop := l.startWriter(t, "first")
 	defer stop()
 	for range 3 {
-		now := len(l.collector.Testimony("w").Acks)
-		l.await(t, func(t recorder.Testimony) bool { return len(t.Acks) > now })
-		testimony, err := l.collector.Audit(t.Context(), "w")
+		now := len(l.collector.Received("w").Acks)
+		l.await(t, func(t recorder.Received) bool { return len(t.Acks) > now })
+		received, err := l.collector.Audit(t.Context(), "w")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result := history.Check(testimony.Acks, testimony.Content); !result.Clean() || result.Acknowledged == 0 {
+		if result := history.Check(received.Acks, received.Content); !result.Clean() || result.Acknowledged == 0 {
 			t.Fatalf("got %+v, want a clean history", result)
 		}
 	}
@@ -264,9 +264,9 @@ func TestAWriterGoesOnWhileTheCollectorIsAwayAndReportsLater(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	testimony := l.await(t, acksOf("first", 10))
-	if testimony.Acks[0].Sequence != 1 {
-		t.Fatalf("the first report starts at %d, want %d", testimony.Acks[0].Sequence, 1)
+	received := l.await(t, acksOf("first", 10))
+	if received.Acks[0].Sequence != 1 {
+		t.Fatalf("the first report starts at %d, want %d", received.Acks[0].Sequence, 1)
 	}
 }
 

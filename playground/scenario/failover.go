@@ -62,11 +62,11 @@ func (e *Environment) AwaitFailover(ctx context.Context, f *Failover, limit time
 		f.Steps = readSteps(*f, e.View.Observer.Marks(), nil)
 		return errors.Join(err, e.whyNot(f))
 	}
-	testimony, err := e.AwaitWriter(ctx, f.Workload, string(f.New))
+	received, err := e.AwaitWriter(ctx, f.Workload, string(f.New))
 	if err != nil {
 		return err
 	}
-	f.LastWrite, f.FirstWrite = AroundStart(testimony.Acks, string(f.New))
+	f.LastWrite, f.FirstWrite = AroundStart(received.Acks, string(f.New))
 	calls, err := e.driverCalls(ctx, f.Fault)
 	f.Steps = readSteps(*f, e.View.Observer.Marks(), calls)
 	e.Progress("%s runs on %s after %s", f.Workload.Pod(), f.To, timeline.Round(f.Took()))
@@ -76,10 +76,10 @@ func (e *Environment) AwaitFailover(ctx context.Context, f *Failover, limit time
 // AwaitAnywhere blocks until the workload writes again on any node, and fills f in
 // with what was seen.
 func (e *Environment) AwaitAnywhere(ctx context.Context, f *Failover, limit time.Duration) error {
-	before := lastStart(e.Collector.Testimony(f.Workload.Name).Acks, f.Fault)
+	before := lastStart(e.Collector.Received(f.Workload.Name).Acks, f.Fault)
 	awaiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	testimony, err := e.Collector.Await(awaiting, f.Workload.Name, func(t recorder.Testimony) bool {
+	received, err := e.Collector.Await(awaiting, f.Workload.Name, func(t recorder.Received) bool {
 		return lastStart(t.Acks, time.Time{}) > before
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func (e *Environment) AwaitAnywhere(ctx context.Context, f *Failover, limit time
 		return errors.Join(fmt.Errorf("wait until %s writes again: %w", f.Workload.Pod(), err), e.whyNot(f))
 	}
 	var writer string
-	f.LastWrite, f.FirstWrite, writer = aroundNextStart(testimony.Acks, before)
+	f.LastWrite, f.FirstWrite, writer = aroundNextStart(received.Acks, before)
 	f.New = types.UID(writer)
 	err = e.View.Await(ctx, limit, f.Workload.Pod()+" runs", func() bool {
 		pod := e.View.Pod(f.Workload.Pod())

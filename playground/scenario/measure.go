@@ -187,14 +187,14 @@ func (e *Environment) WholeFigure(title string, from, to time.Time) timeline.Fig
 func (e *Environment) JudgeHistory(ctx context.Context, w Workload) (history.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
-	testimony, err := e.Collector.Audit(ctx, w.Name)
+	received, err := e.Collector.Audit(ctx, w.Name)
 	if err != nil {
 		return history.Result{}, err
 	}
-	if !testimony.ContentDirect {
+	if !received.ContentDirect {
 		return history.Result{}, fmt.Errorf("the disk of %s could only be read through the page cache", w.Name)
 	}
-	return history.Check(testimony.Acks, testimony.Content), nil
+	return history.Check(received.Acks, received.Content), nil
 }
 
 // JudgeAll has the pods read their disks, compares that with what was acknowledged, and records the result.

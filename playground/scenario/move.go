@@ -93,11 +93,11 @@ func (e *Environment) Move(ctx context.Context, w Workload, v observer.Volume) (
 		return Move{}, fmt.Errorf("pod %s came back to %s, which was cordoned", w.Pod(), m.From)
 	}
 	m.OntoReplica = attached[m.To].State == "Attached"
-	testimony, err := e.AwaitWriter(ctx, w, string(next))
+	received, err := e.AwaitWriter(ctx, w, string(next))
 	if err != nil {
 		return Move{}, err
 	}
-	m.LastWrite, m.FirstWrite = AroundStart(testimony.Acks, string(next))
+	m.LastWrite, m.FirstWrite = AroundStart(received.Acks, string(next))
 	return m, nil
 }
 
@@ -110,16 +110,16 @@ func (e *Environment) SetCordon(ctx context.Context, node string, on bool) error
 }
 
 // AwaitWriter blocks until a record of that writer has been acknowledged.
-func (e *Environment) AwaitWriter(ctx context.Context, w Workload, writer string) (recorder.Testimony, error) {
+func (e *Environment) AwaitWriter(ctx context.Context, w Workload, writer string) (recorder.Received, error) {
 	ctx, cancel := context.WithTimeout(ctx, MoveTimeout)
 	defer cancel()
-	testimony, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool {
+	received, err := e.Collector.Await(ctx, w.Name, func(t recorder.Received) bool {
 		return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Writer == writer })
 	})
 	if err != nil {
-		return testimony, fmt.Errorf("wait until %s has written a record: %w", w.Pod(), err)
+		return received, fmt.Errorf("wait until %s has written a record: %w", w.Pod(), err)
 	}
-	return testimony, nil
+	return received, nil
 }
 
 // AwaitRecords blocks until that many records of each workload have been acknowledged.
@@ -127,7 +127,7 @@ func (e *Environment) AwaitRecords(ctx context.Context, count int, workloads ...
 	ctx, cancel := context.WithTimeout(ctx, MoveTimeout)
 	defer cancel()
 	for _, w := range workloads {
-		_, err := e.Collector.Await(ctx, w.Name, func(t recorder.Testimony) bool { return len(t.Acks) >= count })
+		_, err := e.Collector.Await(ctx, w.Name, func(t recorder.Received) bool { return len(t.Acks) >= count })
 		if err != nil {
 			return fmt.Errorf("wait until %s has written %d records: %w", w.Pod(), count, err)
 		}

@@ -49,14 +49,14 @@ func (e *Environment) JudgeSteady(ctx context.Context, all []Steady, from time.T
 		until := e.Clock.Now()
 		// What a pod that is cut off has written arrives later.
 		waiting, cancel := context.WithTimeout(ctx, MoveTimeout)
-		testimony, err := e.Collector.Await(waiting, name, func(t recorder.Testimony) bool {
+		received, err := e.Collector.Await(waiting, name, func(t recorder.Received) bool {
 			return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Time.After(until) })
 		})
 		cancel()
 		if err != nil {
 			return fmt.Errorf("wait until %s reports its records: %w", name, err)
 		}
-		pause := longestPause(testimony.Acks, from, until)
+		pause := longestPause(received.Acks, from, until)
 		e.Metric("longest_write_pause_seconds_"+name, Seconds(pause))
 		e.Check("it writes all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
 	}

@@ -69,7 +69,7 @@ func endCutOff(ctx context.Context, e *scenario.Environment, f scenario.Failover
 		return err
 	}
 	// The log is read before the fault ends: the kubelet deletes it as soon as it learns that the pod is gone.
-	outcomes, err := diary(ctx, e, f)
+	outcomes, err := oldOutcomes(ctx, e, f)
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func endCutOff(ctx context.Context, e *scenario.Environment, f scenario.Failover
 	return endLoss(ctx, e, f)
 }
 
-// diary is what the old pod noted in its log, read on the lost node itself.
-func diary(ctx context.Context, e *scenario.Environment, f scenario.Failover) ([]recorder.Outcome, error) {
+// oldOutcomes are what the old pod noted in its log, read on the lost node itself.
+func oldOutcomes(ctx context.Context, e *scenario.Environment, f scenario.Failover) ([]recorder.Outcome, error) {
 	process, err := e.Cluster.Process(ctx, f.From)
 	if err != nil {
 		return nil, fmt.Errorf("look into %s: %w", f.From, err)
@@ -105,7 +105,7 @@ func diary(ctx context.Context, e *scenario.Environment, f scenario.Failover) ([
 		if err != nil {
 			return nil, fmt.Errorf("read the old pod's log: %w", err)
 		}
-		found, err := recorder.ParseDiary(bytes.NewReader(content))
+		found, err := recorder.ParseOutcomes(bytes.NewReader(content))
 		if err != nil {
 			return nil, fmt.Errorf("read the old pod's log: %w", err)
 		}
@@ -127,7 +127,7 @@ type oldWriter struct {
 	WhileCut int64
 }
 
-// readOldWriter finds the end of the writer in its diary.
+// readOldWriter finds the end of the writer in its outcomes.
 func readOldWriter(outcomes []recorder.Outcome, fault time.Time) oldWriter {
 	var old oldWriter
 	for _, o := range outcomes {

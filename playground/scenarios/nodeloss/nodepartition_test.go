@@ -17,7 +17,7 @@ func after(seconds float64) time.Time {
 	return noon.Add(time.Duration(math.Round(seconds*1000)) * time.Millisecond)
 }
 
-func TestTheEndOfAWriterThatIsCutOffIsReadFromItsDiary(t *testing.T) {
+func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 	t.Parallel()
 	durable := func(from, to float64, n int64) recorder.Outcome {
 		return recorder.Outcome{Durable: true, Attempts: n, From: after(from), Ended: after(from), To: after(to)}

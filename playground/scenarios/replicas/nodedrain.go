@@ -124,11 +124,11 @@ func drain(ctx context.Context, e *scenario.Environment, node string, workloads 
 		m.To = pod.Spec.NodeName
 		m.Running = observer.First(e.View.Observer.Marks(), began, observer.Milestone{Kind: observer.PodRunning, Pod: pod.UID}).At
 		m.OntoReplica = held[m.Workload.Name][m.To].State == "Attached"
-		testimony, err := e.AwaitWriter(ctx, m.Workload, string(pod.UID))
+		received, err := e.AwaitWriter(ctx, m.Workload, string(pod.UID))
 		if err != nil {
 			return nil, err
 		}
-		m.LastWrite, m.FirstWrite = scenario.AroundStart(testimony.Acks, string(pod.UID))
+		m.LastWrite, m.FirstWrite = scenario.AroundStart(received.Acks, string(pod.UID))
 	}
 	return moves, nil
 }

@@ -36,7 +36,7 @@ func (p *paper) outcomes(t *testing.T) []recorder.Outcome {
 	for line := range strings.Lines(p.String()) {
 		stored.WriteString("2026-11-21T12:00:00.000000001Z stdout F " + line)
 	}
-	found, err := recorder.ParseDiary(strings.NewReader(stored.String()))
+	found, err := recorder.ParseOutcomes(strings.NewReader(stored.String()))
 	if err != nil {
 		t.Fatal(err)
 	}

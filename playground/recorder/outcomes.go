@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// diaryPeriod is how often a writer notes that nothing has changed.
-const diaryPeriod = time.Second
+// outcomePeriod is how often a writer notes that nothing has changed.
+const outcomePeriod = time.Second
 
-// diaryMessage is the message of a note in the writer's log.
-const diaryMessage = "outcome"
+// outcomeMessage is the message of a note in the writer's log.
+const outcomeMessage = "outcome"
 
 // Outcome is a run of attempts to make a record durable that all ended alike, as the
 // writer noted it in its own log. It needs no network, so a writer that is cut off is
@@ -35,16 +35,16 @@ type Outcome struct {
 	Error string `json:"error,omitempty"`
 }
 
-// diary notes the outcomes in the writer's log: at once when they change, and every
-// diaryPeriod.
-type diary struct {
+// outcomeLog notes the outcomes in the writer's log: at once when they change, and every
+// outcomePeriod.
+type outcomeLog struct {
 	log     *slog.Logger
 	current *Outcome
 	noted   time.Time
 }
 
 // add takes the outcome of one attempt down.
-func (d *diary) add(sequence int64, from, to time.Time, err error) {
+func (d *outcomeLog) add(sequence int64, from, to time.Time, err error) {
 	if d.current != nil && d.current.Durable != (err == nil) {
 		d.note(to)
 	}
@@ -57,23 +57,23 @@ func (d *diary) add(sequence int64, from, to time.Time, err error) {
 	}
 	d.current.Last, d.current.To = sequence, to
 	d.current.Attempts++
-	if changed && err != nil || to.Sub(d.noted) >= diaryPeriod {
+	if changed && err != nil || to.Sub(d.noted) >= outcomePeriod {
 		d.note(to)
 	}
 }
 
 // note writes the present run down, and begins the next.
-func (d *diary) note(now time.Time) {
+func (d *outcomeLog) note(now time.Time) {
 	if d.current != nil {
-		d.log.Info(diaryMessage, "outcome", d.current)
+		d.log.Info(outcomeMessage, "outcome", d.current)
 	}
 	d.current, d.noted = nil, now
 }
 
-// ParseDiary returns the outcomes in the log of a container in which a writer ran, in
+// ParseOutcomes returns the outcomes in the log of a container in which a writer ran, in
 // order, as a container runtime stores it: every line may have its time, stream and
 // flag in front. Lines of anything else are skipped.
-func ParseDiary(log io.Reader) ([]Outcome, error) {
+func ParseOutcomes(log io.Reader) ([]Outcome, error) {
 	var outcomes []Outcome
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
@@ -85,7 +85,7 @@ func ParseDiary(log io.Reader) ([]Outcome, error) {
 			Message string  `json:"msg"`
 			Outcome Outcome `json:"outcome"`
 		}
-		if json.Unmarshal(lines.Bytes()[begin:], &line) == nil && line.Message == diaryMessage {
+		if json.Unmarshal(lines.Bytes()[begin:], &line) == nil && line.Message == outcomeMessage {
 			outcomes = append(outcomes, line.Outcome)
 		}
 	}
