@@ -40,11 +40,10 @@ func (t *bench) capacities(ctx context.Context, class string) (map[string]storag
 
 // awaitCapacities waits until both zones have an object for the class, and each has room or not as
 // is said.
-func (t *bench) awaitCapacities(ctx context.Context, class string, room map[string]bool) (map[string]storagev1.CSIStorageCapacity, error) {
-	var found map[string]storagev1.CSIStorageCapacity
-	return found, await(ctx, fmt.Sprintf("the capacity of %s is %v", class, room), func(ctx context.Context) error {
-		var err error
-		if found, err = t.capacities(ctx, class); err != nil {
+func (t *bench) awaitCapacities(ctx context.Context, class string, room map[string]bool) error {
+	return await(ctx, fmt.Sprintf("the capacity of %s is %v", class, room), func(ctx context.Context) error {
+		found, err := t.capacities(ctx, class)
+		if err != nil {
 			return err
 		}
 		have := map[string]bool{}
@@ -93,7 +92,7 @@ func steersByCapacity(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.awaitCapacities(ctx, class, map[string]bool{zone1: true, zone2: false}); err != nil {
+	if err := t.awaitCapacities(ctx, class, map[string]bool{zone1: true, zone2: false}); err != nil {
 		return err
 	}
 	for _, name := range []string{"there", "anywhere"} {
@@ -133,7 +132,7 @@ func followsTheQuota(ctx context.Context, t *bench) error {
 	if err := quota(ctx, 0); err != nil {
 		return err
 	}
-	if _, err := t.awaitCapacities(ctx, class, map[string]bool{zone1: false, zone2: false}); err != nil {
+	if err := t.awaitCapacities(ctx, class, map[string]bool{zone1: false, zone2: false}); err != nil {
 		return err
 	}
 	if err := t.claim(ctx, "data", class, "4Gi"); err != nil {
@@ -148,7 +147,7 @@ func followsTheQuota(ctx context.Context, t *bench) error {
 	if err := quota(ctx, nil); err != nil {
 		return err
 	}
-	if _, err := t.awaitCapacities(ctx, class, map[string]bool{zone1: true, zone2: true}); err != nil {
+	if err := t.awaitCapacities(ctx, class, map[string]bool{zone1: true, zone2: true}); err != nil {
 		return err
 	}
 	_, err = t.awaitRunning(ctx, "waiting")

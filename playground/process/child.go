@@ -103,8 +103,6 @@ func (c *Child) keep() {
 	for {
 		started := time.Now()
 		err := c.current().Wait()
-		c.mu.Lock()
-		c.mu.Unlock()
 		if c.stopping() || c.spec.Once {
 			return
 		}

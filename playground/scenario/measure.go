@@ -66,6 +66,7 @@ func Measure(moves []Move, found Calls) Series {
 
 func Seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
+// TotalAzureWrites counts the writes to Azure during all moves.
 func (s Series) TotalAzureWrites() int {
 	sum := 0
 	for _, n := range s.AzureWrites {

@@ -101,6 +101,7 @@ func (e *Environment) Move(ctx context.Context, w Workload, v observer.Volume) (
 	return m, nil
 }
 
+// SetCordon cordons the node, or lifts the cordon.
 func (e *Environment) SetCordon(ctx context.Context, node string, on bool) error {
 	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%s}}`, map[bool]string{true: "true", false: "null"}[on])
 	if _, err := e.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -106,6 +106,7 @@ func (s Steps) Known() time.Time {
 	return s.Unreachable
 }
 
+// Phases are the durations of the phases of a failover that began with a fault at that time.
 func (s Steps) Phases(fault time.Time) Phases {
 	decided := s.Decided
 	if decided.IsZero() {

@@ -40,7 +40,10 @@ type Workload struct {
 	Interval time.Duration
 }
 
-func (w Workload) Pod() string   { return w.Name + "-0" }
+// Pod is the name of the workload's pod.
+func (w Workload) Pod() string { return w.Name + "-0" }
+
+// Claim is the name of its PersistentVolumeClaim.
 func (w Workload) Claim() string { return "data-" + w.Pod() }
 
 // storageClass is made once and shared by all runs: its name says all that is in it.

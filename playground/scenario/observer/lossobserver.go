@@ -29,7 +29,7 @@ const (
 
 // sawNodeHealth reports when Kubernetes changes its opinion of a node: its condition
 // Ready, and the taint that says that the machine is out of service.
-func (o *observer) sawNodeHealth(old, node *corev1.Node) {
+func (o *Observer) sawNodeHealth(old, node *corev1.Node) {
 	if old == nil || node == nil {
 		return
 	}
@@ -46,6 +46,7 @@ func (o *observer) sawNodeHealth(old, node *corev1.Node) {
 	}
 }
 
+// NodeReady is the status of the Node's condition Ready, Unknown if it has none.
 func NodeReady(node *corev1.Node) corev1.ConditionStatus {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -60,7 +61,7 @@ func isOutOfService(node *corev1.Node) bool {
 }
 
 // sawReachable reports when the driver changes its opinion of whether a node is reachable.
-func (o *observer) sawReachable(old, object *unstructured.Unstructured) {
+func (o *Observer) sawReachable(old, object *unstructured.Unstructured) {
 	was, is := Reachability(old), Reachability(object)
 	if is.Status == "" || was.Status == is.Status && was.Reason == is.Reason {
 		return
@@ -75,28 +76,28 @@ func (o *observer) sawReachable(old, object *unstructured.Unstructured) {
 	}
 }
 
-// conditionOf is a condition of one of the driver's objects; its fields are empty if
+// Condition is one of the driver's objects; its fields are empty if
 // there is none.
-type conditionOf struct{ Status, Reason, Message string }
+type Condition struct{ Status, Reason, Message string }
 
 // Reachability is the condition of an AzDriverNode that says whether the node is there.
-func Reachability(u *unstructured.Unstructured) conditionOf {
+func Reachability(u *unstructured.Unstructured) Condition {
 	if u == nil {
-		return conditionOf{}
+		return Condition{}
 	}
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, item := range list {
 		c, _ := item.(map[string]any)
 		if c["type"] == conditionReachable {
 			field := func(name string) string { s, _ := c[name].(string); return s }
-			return conditionOf{field("status"), field("reason"), field("message")}
+			return Condition{field("status"), field("reason"), field("message")}
 		}
 	}
-	return conditionOf{}
+	return Condition{}
 }
 
 // sawFence reports when a volume is taken from a lost node, and when that is done.
-func (o *observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
+func (o *Observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
 	decided := func(u *unstructured.Unstructured) string {
 		if u == nil || Text(u, "status", "primary", "cause") != causeNodeLost {
 			return ""
@@ -121,7 +122,7 @@ func (o *observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
 
 // sawProof reports when it is recorded on the attachment that its node cannot write
 // to the volume any more.
-func (o *observer) sawProof(old, object *unstructured.Unstructured, v Volume, node string) {
+func (o *Observer) sawProof(old, object *unstructured.Unstructured, v Volume, node string) {
 	var before string
 	if old != nil {
 		before = Text(old, "status", "proof", "kind") + Text(old, "status", "proof", "time")
@@ -136,7 +137,7 @@ func (o *observer) sawProof(old, object *unstructured.Unstructured, v Volume, no
 
 // sawEvent reports what the driver tells people by Kubernetes' own events. The same
 // is told on the pod, the claim, the node and the volume: the first one counts.
-func (o *observer) sawEvent(old, event *corev1.Event) {
+func (o *Observer) sawEvent(old, event *corev1.Event) {
 	if old != nil || event == nil || event.CreationTimestamp.Time.Before(o.started) || !byDriver(event) {
 		return
 	}

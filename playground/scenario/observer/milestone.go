@@ -47,7 +47,7 @@ type Milestone struct {
 }
 
 // mark keeps a milestone.
-func (o *observer) mark(m Milestone) {
+func (o *Observer) mark(m Milestone) {
 	m.At = o.clock.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +55,7 @@ func (o *observer) mark(m Milestone) {
 }
 
 // Marks are all milestones so far, in their order.
-func (o *observer) Marks() []Milestone {
+func (o *Observer) Marks() []Milestone {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.milestones)

@@ -20,9 +20,9 @@ import (
 // AppLabel names the workload on its pods.
 const AppLabel = "app"
 
-// observer turns what the watches see into events. It speaks only of the scenario's
+// Observer turns what the watches see into events. It speaks only of the scenario's
 // own pods and volumes.
-type observer struct {
+type Observer struct {
 	events *timeline.Log
 	clock  clock.PassiveClock
 	view   *View
@@ -40,8 +40,9 @@ type observer struct {
 	started time.Time
 }
 
-func NewObserver(events *timeline.Log, clock clock.PassiveClock) *observer {
-	return &observer{
+// NewObserver returns an observer that adds to those events. A View has it see the changes.
+func NewObserver(events *timeline.Log, clock clock.PassiveClock) *Observer {
+	return &Observer{
 		events: events, clock: clock, started: clock.Now(),
 		volumes: map[string]Volume{}, uses: map[string]time.Time{}, told: map[string]time.Time{},
 	}
@@ -59,6 +60,7 @@ type Volume struct {
 	Workload string
 }
 
+// NewVolume is the volume of a PersistentVolume of the driver that is bound to a claim.
 func NewVolume(pv *corev1.PersistentVolume) Volume {
 	handle := pv.Spec.CSI.VolumeHandle
 	return Volume{
@@ -74,7 +76,7 @@ const hashSuffix = 1 + 10
 func diskOf(azVolume string) string { return azVolume[:max(0, len(azVolume)-hashSuffix)] }
 
 // volume returns the scenario's volume that has the name, of whatever kind.
-func (o *observer) volume(name string) (Volume, bool) {
+func (o *Observer) volume(name string) (Volume, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	v, ok := o.volumes[name]
@@ -83,13 +85,13 @@ func (o *observer) volume(name string) (Volume, bool) {
 
 // ReportedUse is when the kubelet of the node last reported that it uses one more
 // volume, which it does at fixed intervals; zero if it has not.
-func (o *observer) ReportedUse(node string) time.Time {
+func (o *Observer) ReportedUse(node string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.uses[node]
 }
 
-func (o *observer) learn(pv *corev1.PersistentVolume) {
+func (o *Observer) learn(pv *corev1.PersistentVolume) {
 	if pv.Spec.CSI == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.Namespace != o.view.namespace {
 		return
 	}
@@ -99,20 +101,20 @@ func (o *observer) learn(pv *corev1.PersistentVolume) {
 	o.volumes[v.PV], o.volumes[v.Name] = v, v
 }
 
-func (o *observer) AllVolumes() []Volume {
+func (o *Observer) AllVolumes() []Volume {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Collect(maps.Values(o.volumes))
 }
 
-func (o *observer) add(lane timeline.Lane, subject, detail, format string, args ...any) {
+func (o *Observer) add(lane timeline.Lane, subject, detail, format string, args ...any) {
 	o.events.Add(timeline.Event{
 		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: "kubernetes", Subject: subject, Detail: detail, Step: fmt.Sprintf(format, args...),
 	})
 }
 
 // saw is called with the old and the new state of an object; one of them may be nil.
-func (o *observer) saw(old, object any) {
+func (o *Observer) saw(old, object any) {
 	if tombstone, ok := old.(cache.DeletedFinalStateUnknown); ok {
 		old = tombstone.Obj
 	}
@@ -145,7 +147,7 @@ func as[T any](object any) T {
 	return typed
 }
 
-func (o *observer) sawPod(old, pod *corev1.Pod) {
+func (o *Observer) sawPod(old, pod *corev1.Pod) {
 	if pod == nil {
 		o.add(timeline.Kubernetes, old.Labels[AppLabel], "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
 		o.mark(Milestone{Kind: PodGone, Pod: old.UID, Node: old.Spec.NodeName})
@@ -178,7 +180,7 @@ func orNowhere(node string) string {
 // sawNode reports when a Node's status does not say any more that a volume is used there:
 // Kubernetes does not detach it before. A kubelet writes that, or the driver for a
 // lost node.
-func (o *observer) sawNode(old, node *corev1.Node) {
+func (o *Observer) sawNode(old, node *corev1.Node) {
 	if old == nil || node == nil {
 		return
 	}
@@ -203,7 +205,7 @@ func (o *observer) sawNode(old, node *corev1.Node) {
 	}
 }
 
-func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
+func (o *Observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 	some := va
 	if some == nil {
 		some = old
@@ -235,7 +237,7 @@ func (o *observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 	}
 }
 
-func (o *observer) sawDriverObject(old, object *unstructured.Unstructured) {
+func (o *Observer) sawDriverObject(old, object *unstructured.Unstructured) {
 	some := object
 	if some == nil {
 		some = old
@@ -250,7 +252,7 @@ func (o *observer) sawDriverObject(old, object *unstructured.Unstructured) {
 	}
 }
 
-func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
+func (o *Observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	if object == nil {
 		return
 	}
@@ -282,7 +284,7 @@ func (o *observer) sawAzVolume(old, object *unstructured.Unstructured) {
 	o.sawFence(old, object, v)
 }
 
-func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
+func (o *Observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 	some := object
 	if some == nil {
 		some = old
@@ -308,7 +310,7 @@ func (o *observer) sawAzAttachment(old, object *unstructured.Unstructured) {
 }
 
 // sawAzDriverNode reports the phases in which the node says a volume is.
-func (o *observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
+func (o *Observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
 	if object == nil {
 		return
 	}
@@ -327,6 +329,7 @@ func (o *observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
 	}
 }
 
+// StagedPhases are the phases of the volumes that an AzDriverNode reports, by the disk's name.
 func StagedPhases(u *unstructured.Unstructured) map[string]string {
 	phases := map[string]string{}
 	if u == nil {
@@ -342,10 +345,12 @@ func StagedPhases(u *unstructured.Unstructured) map[string]string {
 	return phases
 }
 
+// IsRunning reports whether the pod is Ready and not about to end.
 func IsRunning(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && IsReady(pod)
 }
 
+// IsReady reports whether the pod is Running and Ready.
 func IsReady(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodRunning {
 		return false

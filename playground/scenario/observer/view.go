@@ -39,14 +39,14 @@ type View struct {
 	own       informers.SharedInformerFactory
 	driver    dynamicinformer.DynamicSharedInformerFactory
 	ofDriver  informers.SharedInformerFactory
-	Observer  *observer
+	Observer  *Observer
 
 	mu      sync.Mutex
 	changed chan struct{}
 }
 
 // NewView starts the watches and returns when they have caught up.
-func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, namespace string, o *observer) (*View, error) {
+func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, namespace string, o *Observer) (*View, error) {
 	v := &View{
 		namespace: namespace,
 		Typed:     informers.NewSharedInformerFactory(kube, 0),
@@ -151,6 +151,7 @@ func (v *View) Zones() []string {
 	return slices.Sorted(maps.Keys(count))
 }
 
+// Pod is the scenario's pod of that name, nil if there is none.
 func (v *View) Pod(name string) *corev1.Pod {
 	pod, err := v.own.Core().V1().Pods().Lister().Pods(v.namespace).Get(name)
 	if err != nil {
@@ -159,6 +160,7 @@ func (v *View) Pod(name string) *corev1.Pod {
 	return pod
 }
 
+// AllPods are the scenario's pods.
 func (v *View) AllPods() []*corev1.Pod {
 	// A lister's List fails never: it reads memory.
 	pods, _ := v.own.Core().V1().Pods().Lister().List(labels.Everything())
@@ -264,6 +266,7 @@ func (v *View) DriverNode(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
+// DescribeNode says how Kubernetes and the driver judge the node, for an error.
 func (v *View) DescribeNode(name string) string {
 	node, err := v.Typed.Core().V1().Nodes().Lister().Get(name)
 	if err != nil {
