@@ -76,8 +76,8 @@ func (o *Observer) sawReachable(old, object *unstructured.Unstructured) {
 	}
 }
 
-// Condition is one of the driver's objects; its fields are empty if
-// there is none.
+// Condition is a condition of one of the driver's objects; its fields are empty if
+// the object does not have it.
 type Condition struct{ Status, Reason, Message string }
 
 // Reachability is the condition of an AzDriverNode that says whether the node is there.
