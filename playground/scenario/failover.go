@@ -234,6 +234,7 @@ func (f Failover) end() time.Time {
 	return f.Running
 }
 
+// Figure draws the failover. The caller has left out the events of other workloads.
 func (f Failover) Figure(title string, events []timeline.Event) timeline.Figure {
 	figure := timeline.Figure{
 		Title:   fmt.Sprintf("%s: %s", title, timeline.Round(f.Took())),

@@ -64,6 +64,7 @@ func Measure(moves []Move, found Calls) Series {
 	return s
 }
 
+// Seconds is the duration in seconds, to the millisecond.
 func Seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
 // TotalAzureWrites counts the writes to Azure during all moves.

@@ -93,6 +93,7 @@ func (c AzureCall) ended(all []AzureCall) time.Time {
 	return end
 }
 
+// Event draws the call in Azure's lane, with the duration of its operation; all are the calls in which its polls are looked for.
 func (c AzureCall) Event(all []AzureCall) timeline.Event {
 	what := c.API[strings.LastIndex(c.API, ".")+1:]
 	took := c.ended(all).Sub(c.Time)

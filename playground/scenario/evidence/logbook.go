@@ -38,6 +38,7 @@ type LogBook struct {
 	reading map[string]bool
 }
 
+// NewLogBook returns a log book that keeps what is logged from now on, once Follow is called.
 func NewLogBook(kube kubernetes.Interface, clock clock.WithTicker) *LogBook {
 	return &LogBook{kube: kube, clock: clock, from: clock.Now(), known: map[string]bool{}, reading: map[string]bool{}}
 }

@@ -101,6 +101,7 @@ func (o *Observer) learn(pv *corev1.PersistentVolume) {
 	o.volumes[v.PV], o.volumes[v.Name] = v, v
 }
 
+// AllVolumes are the scenario's volumes that have been seen.
 func (o *Observer) AllVolumes() []Volume {
 	o.mu.Lock()
 	defer o.mu.Unlock()
