@@ -1,6 +1,7 @@
 // Package lifecycle tests, on a playground that is up, what Kubernetes promises about
-// volumes and needs a CSI driver for: from the claim to the mount and back. Each test has
-// a sentence for its name and checks it with real pods, kubelets and disks.
+// volumes and needs a CSI driver for: from the claim to the mount and back. What Kubernetes
+// does alone, as the choice of a PersistentVolume for a claim, is not tested here. Each test
+// has a sentence for its name and checks it with real pods, kubelets and disks.
 // `playground lifecycle` runs them.
 //
 // A test has a namespace of its own and waits for conditions, never for time to pass. Tests

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -17,43 +16,11 @@ const (
 )
 
 var dynamicTests = []Test{
-	{Topic: provisioning, Name: "the claim is marked for the provisioner, and the volume with it", run: marksForTheProvisioner},
 	{Topic: provisioning, Name: "the disk at Azure is what class and claim say", run: makesTheDisk},
-	{Topic: provisioning, Name: "a claim that names its volume is not provisioned", run: leavesAlone(func(t *bench, c *corev1.PersistentVolumeClaim) {
-		c.Spec.VolumeName = t.namespace + "-missing"
-	}, nil)},
-	{Topic: provisioning, Name: "a claim of another provisioner is left alone", run: leavesAlone(nil, func(c *storagev1.StorageClass) {
-		c.Provisioner = "other.example.com"
-	})},
 	{Topic: provisioning, Name: "a raw block claim becomes a device in the pod", run: makesADevice},
 	{Topic: provisioning, Name: "a claim that cannot be had says why", run: saysWhy},
 	{Topic: reclaiming, Name: "Delete deletes the disk and then the volume", run: deletes},
 	{Topic: reclaiming, Name: "a retained disk outlives its volume, and is bound again with its data", run: outlives},
-	{Topic: reclaiming, Name: "a claim that a pod uses is deleted when the pod has gone", run: protects},
-}
-
-func marksForTheProvisioner(ctx context.Context, t *bench) error {
-	if err := t.data(ctx, "4Gi", immediate); err != nil {
-		return err
-	}
-	claim, pv, err := t.awaitBound(ctx, "data")
-	if err != nil {
-		return err
-	}
-	errs := []error{
-		check(pv.Annotations["pv.kubernetes.io/provisioned-by"] == driverName, "the volume's annotations are %v", pv.Annotations),
-		check(pv.Name == "pvc-"+string(claim.UID), "the volume is called %s", pv.Name),
-		check(pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID, "the volume's claimRef is %+v", pv.Spec.ClaimRef),
-		check(pv.Spec.StorageClassName == t.namespace+"-data", "the volume's class is %s", pv.Spec.StorageClassName),
-		check(pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete, "the volume's reclaim policy is %s", pv.Spec.PersistentVolumeReclaimPolicy),
-		check(pv.Status.Phase == corev1.VolumeBound, "the volume is %s", pv.Status.Phase),
-		check(claim.Annotations[bindCompleted] == "yes", "the claim's annotations are %v", claim.Annotations),
-	}
-	for _, prefix := range []string{"volume", "volume.beta"} {
-		key := prefix + ".kubernetes.io/storage-provisioner"
-		errs = append(errs, check(claim.Annotations[key] == driverName, "the claim's annotation %s is %q", key, claim.Annotations[key]))
-	}
-	return errors.Join(errs...)
 }
 
 func makesTheDisk(ctx context.Context, t *bench) error {
@@ -74,53 +41,6 @@ func makesTheDisk(ctx context.Context, t *bench) error {
 		check(disk.Tags["kubernetes.io-created-for-pvc-name"] == "data" && disk.Tags["kubernetes.io-created-for-pvc-namespace"] == t.namespace &&
 			disk.Tags["kubernetes.io-created-for-pv-name"] == pv.Name, "its tags are %v", disk.Tags),
 	)
-}
-
-// leavesAlone tests that nothing is made for a claim with these changes: when a claim that
-// was made after it is bound, it is still pending, and there is no disk for it.
-func leavesAlone(change func(*bench, *corev1.PersistentVolumeClaim), class func(*storagev1.StorageClass)) func(context.Context, *bench) error {
-	return func(ctx context.Context, t *bench) error {
-		changes := []func(*storagev1.StorageClass){immediate}
-		if class != nil {
-			changes = append(changes, class)
-		}
-		odd, err := t.class(ctx, "odd", changes...)
-		if err != nil {
-			return err
-		}
-		err = t.claim(ctx, "odd", odd, "4Gi", func(c *corev1.PersistentVolumeClaim) {
-			if change != nil {
-				change(t, c)
-			}
-		})
-		if err != nil {
-			return err
-		}
-		usual, err := t.class(ctx, "usual", immediate)
-		if err != nil {
-			return err
-		}
-		if err := t.claim(ctx, "usual", usual, "4Gi"); err != nil {
-			return err
-		}
-		if _, _, err := t.awaitBound(ctx, "usual"); err != nil {
-			return err
-		}
-		claim, err := t.getClaim(ctx, "odd")
-		if err != nil {
-			return err
-		}
-		disks, err := t.atAzure(ctx, "disks")
-		if err != nil {
-			return err
-		}
-		for _, name := range disks {
-			if strings.Contains(name, string(claim.UID)) {
-				return fmt.Errorf("there is the disk %s", name)
-			}
-		}
-		return check(claim.Status.Phase == corev1.ClaimPending, "the claim is %s", claim.Status.Phase)
-	}
 }
 
 func makesADevice(ctx context.Context, t *bench) error {
@@ -216,14 +136,15 @@ func outlives(ctx context.Context, t *bench) error {
 	case disk.ManagedBy != "" || len(disk.ManagedByExtended) > 0:
 		return fmt.Errorf("the disk is still attached to %s %s", disk.ManagedBy, disk.ManagedByExtended)
 	}
-	again := func(pv *corev1.PersistentVolume) {
-		pv.Spec = *old.Spec.DeepCopy()
-		pv.Spec.ClaimRef, pv.Spec.PersistentVolumeReclaimPolicy = nil, corev1.PersistentVolumeReclaimDelete
+	again := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: t.namespace + "-again", Labels: labels()}, Spec: *old.Spec.DeepCopy()}
+	again.Spec.ClaimRef, again.Spec.PersistentVolumeReclaimPolicy = nil, corev1.PersistentVolumeReclaimDelete
+	if _, err := t.kube.CoreV1().PersistentVolumes().Create(ctx, again, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make PersistentVolume %s: %w", again.Name, err)
 	}
-	if err := t.static(ctx, "again", "4Gi", again); err != nil {
-		return err
-	}
-	byName := func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = t.namespace + "-again" }
+	t.later("delete the PersistentVolume", func(ctx context.Context) error {
+		return t.kube.CoreV1().PersistentVolumes().Delete(ctx, again.Name, metav1.DeleteOptions{})
+	})
+	byName := func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = again.Name }
 	if err := t.claim(ctx, "again", old.Spec.StorageClassName, "4Gi", byName); err != nil {
 		return err
 	}
@@ -238,24 +159,4 @@ func outlives(ctx context.Context, t *bench) error {
 		return err
 	}
 	return t.awaitDiskGone(ctx, old)
-}
-
-func protects(ctx context.Context, t *bench) error {
-	pod, pv, err := t.volume(ctx, "4Gi")
-	if err != nil {
-		return err
-	}
-	if err := t.deleteClaim(ctx, "data"); err != nil {
-		return err
-	}
-	if claim, err := t.getClaim(ctx, "data"); err != nil || claim.DeletionTimestamp == nil {
-		return errors.Join(err, errors.New("the claim does not wait for its pod"))
-	}
-	if _, err := t.probe(ctx, pod.Name, "put", filePath("data", "file"), "still here"); err != nil {
-		return err
-	}
-	if err := t.deletePod(ctx, pod.Name); err != nil {
-		return err
-	}
-	return t.awaitDiskGone(ctx, pv)
 }

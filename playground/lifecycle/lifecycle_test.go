@@ -22,7 +22,7 @@ func TestEveryTestHasASentenceOfItsOwn(t *testing.T) {
 }
 
 func TestSelectTakesTopicsAndSentences(t *testing.T) {
-	for expression, want := range map[string]string{"^copying:": copying, "smallest volume": staticBinding} {
+	for expression, want := range map[string]string{"^copying:": copying, "immediate class": binding} {
 		list, err := Select(expression)
 		if err != nil {
 			t.Fatal(err)
