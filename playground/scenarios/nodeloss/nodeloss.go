@@ -70,7 +70,7 @@ const usualFence = 18 * time.Second
 // of the volumes that it uses; whether that comes at once or late is chance. The pod is
 // moved away and back, so that it is known when the kubelet to which it will go reports.
 func awaitTypicalTime(ctx context.Context, e *scenario.Environment, f *scenario.Failover) error {
-	e.Progress("moving the pod away and back, to learn when the other kubelet reports")
+	e.Progress("moving the pod away and back, to learn when the kubelet of the other node reports")
 	home, other := f.From, ""
 	for range 2 {
 		m, err := e.Move(ctx, f.Workload, f.Volume)
@@ -91,7 +91,7 @@ func awaitTypicalTime(ctx context.Context, e *scenario.Environment, f *scenario.
 		return fmt.Errorf("the pod came back to %s and not to %s", f.From, home)
 	}
 	e.Report.Notes = append(e.Report.Notes, fmt.Sprintf(
-		"The power was cut when the kubelet of %s was likely to be half a period of ten seconds away from its next report of the volumes that it uses. It mounts a new volume only after that, "+
+		"The power was cut when the kubelet of %s was likely to be half a period of ten seconds away from its next report of the volumes that it uses. With VolumeAttachments it mounts a new volume only after that, "+
 			"so the whole would have taken up to five seconds more or less at another moment.", other))
 	return e.AwaitTime(ctx, scenario.MiddleStart(e.View.Observer.ReportedUse(other), usualFence, e.Clock.Now()))
 }
