@@ -23,7 +23,7 @@ func (s *Server) asyncHeaders(w http.ResponseWriter, c *call, out reply) {
 	s.retryAfter(w.Header())
 }
 
-// retryAfter tells the client when to come back. Below a second there is only the millisecond header, which Azure's SDKs know.
+// retryAfter tells the client when to retry. Below a second there is only the millisecond header, which Azure's SDKs know.
 func (s *Server) retryAfter(h http.Header) {
 	d := s.Latency.RetryAfter()
 	switch {

@@ -49,7 +49,7 @@ type diskBody struct {
 	IOPSReadOnly *int64          `json:"diskIOPSReadOnly"`
 	MBpsReadOnly *int64          `json:"diskMBpsReadOnly"`
 	Frequent     *bool           `json:"optimizedForFrequentAttach"`
-	// DiskAccess is kept among the rest. Here null is not the same as nothing: it takes the disk access away.
+	// DiskAccess is kept among the rest. Here null is not the same as nothing: it removes the disk access.
 	DiskAccess json.RawMessage `json:"diskAccessId"`
 }
 

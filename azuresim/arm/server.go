@@ -37,7 +37,7 @@ type Options struct {
 	Audit       *audit.Log
 	Authority   *auth.Authority
 	CheckTokens bool              // refuse calls without a good token
-	Directory   *auth.Directory   // who may ask for tokens and what they may do; nil: everybody everything
+	Directory   *auth.Directory   // which clients may ask for tokens, and what they may do; nil: every client may do everything
 	Limiter     *throttle.Limiter // nil: no quotas
 	PageSize    int               // of lists
 }

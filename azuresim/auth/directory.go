@@ -73,8 +73,8 @@ func certificate(text string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// Directory holds the applications and the roles that they are assigned. While it holds no application, everybody gets tokens; while it holds no role
-// assignment, everybody may do everything.
+// Directory holds the applications and the roles that they are assigned. While it holds no application, every client gets tokens; while it holds no role
+// assignment, every client may do everything.
 type Directory struct {
 	store *store.Store
 
@@ -128,7 +128,7 @@ func (d *Directory) Assign(client string, roles Assignment) error {
 	return put(d, assignments, d.roles, client, &roles)
 }
 
-// Unassign takes a client's roles away.
+// Unassign removes a client's roles.
 func (d *Directory) Unassign(client string) error {
 	return put(d, assignments, d.roles, client, nil)
 }
@@ -163,7 +163,7 @@ func (d *Directory) Applications() []string {
 	return slices.Sorted(maps.Keys(d.applications))
 }
 
-// find returns an application. open says that there are none, so that everybody may ask.
+// find returns an application. open says that there are none, so that every client may ask.
 func (d *Directory) find(client string) (app Application, found, open bool) {
 	if d == nil {
 		return Application{}, false, true

@@ -134,7 +134,7 @@ func (c *Cloud) Undo(ctx context.Context, op *operations.Operation) error {
 	})
 }
 
-// withPlane runs fn with the VM's present record, alone among all who change the VM on the data plane. It does nothing if there is no such VM.
+// withPlane runs fn with the VM's present record, while no other caller changes the VM on the data plane. It does nothing if there is no such VM.
 func (c *Cloud) withPlane(id ID, fn func(vm *VM) error) error {
 	lock, _ := c.planeLocks.LoadOrStore(id.Key(), &sync.Mutex{})
 	mu := lock.(*sync.Mutex)

@@ -127,7 +127,7 @@ func (s diskStep) checkLiveConversion() error {
 	return armerror.NotAllowed("Cannot change SKU of disk %s to PremiumV2_LRS while VM %s has it attached with host caching '%s'.", s.disk.ID.Name, s.held[i].vm, s.held[i].caching)
 }
 
-// leaveBehind takes away what a disk does not keep when it changes its SKU, unless the caller asked for it.
+// leaveBehind removes the properties that a disk loses when it changes its SKU, unless the caller asked for them.
 func leaveBehind(from DiskSpec, to *DiskSpec, in DiskInput) {
 	if strings.EqualFold(from.SKU, to.SKU) {
 		return
@@ -148,7 +148,7 @@ func leaveBehind(from DiskSpec, to *DiskSpec, in DiskInput) {
 func checkNetworkAccess(d *Disk, _ skus.Disk) error {
 	text := func(name string) string {
 		var value string
-		_ = json.Unmarshal(d.Spec.Other[name], &value) // what is no text is none
+		_ = json.Unmarshal(d.Spec.Other[name], &value) // a value that is not a text counts as none
 		return value
 	}
 	policy, public, access := text("networkAccessPolicy"), text("publicNetworkAccess"), text("diskAccessId")

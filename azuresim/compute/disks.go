@@ -139,7 +139,7 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 	return Accepted[DiskView]{c.diskView(d, nil), op, true}, err
 }
 
-// merged is the specification with what the caller said laid over it.
+// merged is the specification with the caller's properties merged into it.
 func merged(s DiskSpec, in DiskInput) DiskSpec {
 	set(&s.SizeGB, in.SizeGB)
 	set(&s.MaxShares, in.MaxShares)

@@ -33,7 +33,7 @@ func (c *Cloud) vmByPlaneKey(tx *store.Tx, key string) (*VM, error) {
 	return vmTable.Get(tx, *idKey)
 }
 
-// CutPower takes the power of a VM away at once: its devices fail and what its cache had not written is lost. Azure still says that it
+// CutPower cuts the power of a VM at once: its devices fail and what its cache had not written is lost. Azure still says that it
 // runs, unless reportStopped.
 func (c *Cloud) CutPower(ctx context.Context, key string, reportStopped bool) error {
 	id, err := c.idByPlaneKey(key)

@@ -68,7 +68,7 @@ func counterByName(name string) (counter, bool) {
 	return counter{}, false
 }
 
-// SetQuota sets the limit of a counter, in every subscription and location; nil sets it back to what Azure gives everybody.
+// SetQuota sets the limit of a counter, in every subscription and location; nil sets it back to what Azure gives every subscription.
 func (c *Cloud) SetQuota(name string, limit *int64) error {
 	k, ok := counterByName(name)
 	if !ok {

@@ -132,7 +132,7 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	return Accepted[VM]{vm, op, false}, err
 }
 
-// take lays what the caller said over the VM, all but its data disks.
+// take merges the caller's properties into the VM, all but its data disks.
 func (vm *VM) take(in VMInput) error {
 	if in.Size != nil {
 		size, ok := skus.SizeByName(*in.Size)

@@ -221,7 +221,7 @@ func (h *Hypervisor) makeDevice(s slot, uid string) (*attachment, error) {
 	return &attachment{uid: uid, file: file, device: device}, nil
 }
 
-// disconnect cuts an attachment and takes its device away. The cut comes first: if a later step fails, the VM is fenced nevertheless.
+// disconnect cuts an attachment and removes its device. The cut comes first: if a later step fails, the VM is fenced nevertheless.
 func (h *Hypervisor) disconnect(s slot) error {
 	h.mu.Lock()
 	a := h.live[s]

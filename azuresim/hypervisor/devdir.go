@@ -60,7 +60,7 @@ func (d devDir) show(lun int, device string) error {
 	return nil
 }
 
-// hide takes the names of a LUN away.
+// hide removes the names of a LUN.
 func (d devDir) hide(lun int) error {
 	for _, link := range d.links(lun) {
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,7 @@ func (d devDir) hideAll() error {
 	return nil
 }
 
-// remove takes the VM's directory away.
+// remove removes the VM's directory.
 func (d devDir) remove() error {
 	if err := os.RemoveAll(d.staging); err != nil {
 		return fmt.Errorf("remove device directory: %w", err)

@@ -180,7 +180,7 @@ func (h *Hypervisor) ListDisks(context.Context) ([]string, error) {
 	return uids, nil
 }
 
-// removeUnfinishedImages takes away what a crash in the midst of CreateDisk left.
+// removeUnfinishedImages removes what a crash during CreateDisk left.
 func (h *Hypervisor) removeUnfinishedImages() error {
 	stale, err := filepath.Glob(filepath.Join(h.disksDir(), unfinishedImage+"*"))
 	if err != nil {

@@ -38,7 +38,7 @@
 // copy of the disk, for neither may delay a cut.
 //
 // After the cut the loop device is cleared. If something holds it still, for instance a stale mount in the namespace of a dead VM, the kernel keeps it,
-// cut, until the last user is gone, and then frees it. A device that is attached again is always a new one: an old mount never comes back to life.
+// cut, until the last user is gone, and then frees it. A device that is attached again is always a new one: an old mount never works again.
 //
 // # Crashes
 //
@@ -56,7 +56,7 @@
 // # Why there are two processes
 //
 // A thread that waits for a FUSE file system can't be killed until it is answered. If it belongs to the process that should answer, that process
-// can't end either, /dev/fuse stays open, and the kernel's loop driver hangs for everybody on the machine. Therefore
+// can't end either, /dev/fuse stays open, and the kernel's loop driver hangs for every process on the machine. Therefore
 // everything that makes the kernel ask the file system happens in a child process, the agent; and a program
 // that runs a Hypervisor in itself (New) must not use its devices itself.
 //

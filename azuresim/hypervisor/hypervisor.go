@@ -23,7 +23,7 @@ type Options struct {
 	StateDir string
 	// Clock times delays that faults ask for. Nil is the real one.
 	Clock clock.Clock
-	// Logger gets what is worth an operator's attention. Nil is slog's default.
+	// Logger receives what an operator should know. Nil is slog's default.
 	Logger *slog.Logger
 }
 

@@ -72,7 +72,7 @@ func unprotect(fd int) error {
 	return nil
 }
 
-// clearLoop takes the loop device away if its backing file's name begins with prefix, and does nothing otherwise. A device that is in use
+// clearLoop removes the loop device if its backing file's name begins with prefix, and does nothing otherwise. A device that is in use
 // (a mount in some namespace) goes when its last user does.
 func clearLoop(device, prefix string) error {
 	cleared, err := releaseLoop(device, prefix)

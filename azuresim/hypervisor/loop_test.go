@@ -19,7 +19,7 @@ func TestWriteProtectionStaysWithNoLoopDevice(t *testing.T) {
 	device := fmt.Sprintf("/dev/loop%d", number)
 	t.Cleanup(func() {
 		check(t, unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, number))
-		_ = os.Remove(device) // where /dev is no devtmpfs
+		_ = os.Remove(device) // where /dev is not a devtmpfs
 	})
 	file, err := os.Create(filepath.Join(t.TempDir(), "image"))
 	check(t, err)

@@ -47,7 +47,7 @@ func (h *Hypervisor) answer(w http.ResponseWriter, out any, err error) {
 	}
 }
 
-// statusOf is for people who talk to the socket by hand; the client goes by the kind.
+// statusOf is for people who use the socket by hand; the client reads the kind.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrInvalid):

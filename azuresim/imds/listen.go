@@ -14,7 +14,7 @@ import (
 // ErrAddress marks an address that the service must not listen on.
 var ErrAddress = errors.New("address not allowed")
 
-// checkAddress refuses the addresses at which a host's own metadata service, or everybody, could be taken in.
+// checkAddress refuses the addresses at which a host's own metadata service, or every address, would answer.
 func checkAddress(address string) error {
 	parsed, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -27,7 +27,7 @@ func checkAddress(address string) error {
 }
 
 // listen listens in the network namespace at path, or in the process's own if path is "". A socket stays in the namespace in
-// which it was made, so a thread goes there for that moment only.
+// which it was made, so a thread enters it only for that moment.
 func listen(ctx context.Context, address, path string) (net.Listener, error) {
 	config := net.ListenConfig{}
 	if path == "" {

@@ -52,7 +52,7 @@ type Identity struct {
 	TenantID   string
 }
 
-// Cached keeps what the source says for a while, and serves old news while the source fails. What a VM is does not change
+// Cached keeps the source's answer for a while, and serves it again while the source fails. What a VM is does not change
 // because the front end is being restarted.
 type Cached struct {
 	Source Source

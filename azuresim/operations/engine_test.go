@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
 
-// script is an executor that notes what it is asked and fails as told.
+// script is an executor that records its calls and fails on request.
 type script struct {
 	mu     sync.Mutex
 	log    []string

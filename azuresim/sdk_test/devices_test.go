@@ -98,7 +98,7 @@ func TestDataFollowsTheDiskFromVMToVM(t *testing.T) {
 	}
 	sn := r.snapshot("s", *d.ID, armcompute.DiskCreateOptionCopy)
 
-	// The front end is no part of the data path.
+	// The front end is not a part of the data path.
 	r.front.kill()
 	if err := writeSynced(old, "while it was down"); err != nil {
 		t.Errorf("write while the front end is down: %v", err)

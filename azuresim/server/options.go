@@ -29,9 +29,9 @@ type Options struct {
 	Seed           int64    // of the latencies
 	Throttle       string   // on or off
 	Auth           string   // on or off
-	Clients        []string // client-id=secret pairs that may ask for tokens; none: everybody may
+	Clients        []string // client-id=secret pairs that may ask for tokens; none: every client may
 	Applications   []string // client-id=path pairs; the files hold applications with credentials of all kinds
-	Roles          []string // client-id=path pairs; the files hold role definitions; none: everybody may do everything
+	Roles          []string // client-id=path pairs; the files hold role definitions; none: every client may do everything
 	TokenLifetime  time.Duration
 	Hypervisor     string // unix socket of the data plane; empty: none
 	Subscriptions  []string

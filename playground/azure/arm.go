@@ -19,7 +19,7 @@ import (
 
 const computeVersion = "2025-04-01"
 
-// createVMs makes a VM for each node, through ARM like everybody else.
+// createVMs makes a VM for each node, through ARM, as every client does.
 func (a *Azure) createVMs(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
