@@ -175,7 +175,7 @@ func TestWithAnEmptyDirectoryEveryClientGetsTokensAndMayDoEverything(t *testing.
 	for _, d := range []*auth.Directory{none, empty} {
 		form := url.Values{"grant_type": {"client_credentials"}, "client_id": {"anybody"}, "client_secret": {"anything"}}
 		if client, refusal := d.Grant(form, endpoint, testclock.NewFakePassiveClock(now)); refusal != nil || client != "anybody" {
-			t.Errorf("%s: %v", client, refusal)
+			t.Errorf("%s: %v, want nil, %s", client, refusal, "anybody")
 		}
 		if !d.Allows("anybody", "Microsoft.Compute/disks/delete", "/subscriptions/s") {
 			t.Error("not allowed")
@@ -237,7 +237,7 @@ func TestTheDirectoryLasts(t *testing.T) {
 	db, d = open()
 	defer db.Close()
 	if got := d.Applications(); len(got) != 2 || got[0] != "a" || got[1] != "flag" {
-		t.Errorf("applications %v", got)
+		t.Errorf("applications %v, want len(got) = %v, got[0] = %v, got[1] = %v", got, 2, "a", "flag")
 	}
 	if !d.Allows("a", "x/read", "/") || d.Allows("b", "x/read", "/") {
 		t.Error("the roles are not those of before")

@@ -58,6 +58,6 @@ func TestErrorsHaveSensibleDefaults(t *testing.T) {
 		t.Errorf("status only: %v", e)
 	}
 	if e := s.Strike(Before, Call{}).Err; e.Status != 409 || e.Code != "OperationPreempted" {
-		t.Errorf("code only: %v", e)
+		t.Errorf("code only: %v, want e.Status = %v, e.Code = %v", e, 409, "OperationPreempted")
 	}
 }

@@ -141,6 +141,6 @@ func TestErrorsKeepTheirKindOverTheSocket(t *testing.T) {
 		}
 	}
 	if disks, err := c.ListDisks(ctx); err != nil || len(disks) != 2 {
-		t.Errorf("after the failures the disks are %v, %v", disks, err)
+		t.Errorf("after the failures the disks are %v, %v, want len(disks) = %v", disks, err, 2)
 	}
 }

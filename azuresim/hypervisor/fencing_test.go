@@ -220,7 +220,7 @@ func TestDeviceDirectoryCanBeBoundBeforeAnythingIsAttached(t *testing.T) {
 	for _, link := range []string{"data/by-lun/2", "scsi1/lun2"} {
 		target, err := os.Readlink(filepath.Join(bound, link))
 		if err != nil || !strings.HasPrefix(target, "/dev/loop") {
-			t.Errorf("%s points to %q, %v", link, target, err)
+			t.Errorf("%s points to %q, %v, want it to begin with %q", link, target, err, "/dev/loop")
 		}
 	}
 	must(t, h.PowerOff(ctx, "vm1"))

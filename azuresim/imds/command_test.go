@@ -36,7 +36,7 @@ func TestAllMissingFlagsAreNamed(t *testing.T) {
 	err := command.ExecuteContext(t.Context())
 	for _, flag := range []string{"--arm-endpoint", "--subscription", "--resource-group", "--vm"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%v does not name %s", err, flag)
+			t.Errorf("got %v, want an error that names %s", err, flag)
 		}
 	}
 }

@@ -193,7 +193,7 @@ func TestVMWithoutIdentityGetsNoToken(t *testing.T) {
 	base := serve(t, startFrontEnd(t), group+"/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7", clock.RealClock{})
 	status, body := get(t, base+"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r")
 	if status != http.StatusBadRequest || !strings.Contains(body, "Identity not found") {
-		t.Errorf("%d %s", status, body)
+		t.Errorf("%d %s, want %d, it to contain %q", status, body, http.StatusBadRequest, "Identity not found")
 	}
 }
 

@@ -54,7 +54,7 @@ func TestParseNamesEveryFault(t *testing.T) {
 	}
 	for _, part := range []string{"retryAfter", `"attach"`, `"dance"`, `"detach"`} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%s is not named in %v", part, err)
+			t.Errorf("got %[2]v, want an error that names %[1]s", part, err)
 		}
 	}
 	if _, err := Parse(strings.NewReader(`{"steps":{"attach":{"min":1}}}`)); err == nil {

@@ -28,10 +28,10 @@ func TestDiskIsCreatedAttachedDetachedAndDeleted(t *testing.T) {
 	}
 
 	if profile = s.detach("node", "data"); len(profile.DataDisks) != 0 {
-		t.Errorf("after detach: %+v", profile.DataDisks)
+		t.Errorf("after detach: %+v, want len(profile.DataDisks) = %v", profile.DataDisks, 0)
 	}
 	if d = s.getDisk("data"); *d.Properties.DiskState != armcompute.DiskStateUnattached || d.ManagedBy != nil {
-		t.Errorf("detached disk: state %v, managedBy %v", *d.Properties.DiskState, d.ManagedBy)
+		t.Errorf("detached disk: state %v, managedBy %v, want %v, nil", *d.Properties.DiskState, d.ManagedBy, armcompute.DiskStateUnattached)
 	}
 
 	p, err := s.disks.BeginDelete(t.Context(), group, "data", nil)

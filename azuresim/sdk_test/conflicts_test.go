@@ -29,7 +29,7 @@ func TestPutPreemptsTheUpdateUnderWay(t *testing.T) {
 	expectLUNs(t, finish(t, second, err).VirtualMachine, map[string]int32{"a": 0, "b": 1})
 	re := failure(t, first, nil)
 	if re.ErrorCode != "OperationPreempted" {
-		t.Errorf("first update ended with %v", re)
+		t.Errorf("first update ended with %v, want re.ErrorCode = %v", re, "OperationPreempted")
 	}
 	for _, n := range []string{"a", "b"} {
 		if st := *s.getDisk(n).Properties.DiskState; st != armcompute.DiskStateAttached {
@@ -50,7 +50,7 @@ func TestPutPreemptsAttachAndTakesBackWhatItDoesNotList(t *testing.T) {
 	second, err := s.beginPatch("node")
 	expectLUNs(t, finish(t, second, err).VirtualMachine, nil)
 	if re := failure(t, first, nil); re.ErrorCode != "OperationPreempted" {
-		t.Errorf("attach ended with %v", re)
+		t.Errorf("attach ended with %v, want re.ErrorCode = %v", re, "OperationPreempted")
 	}
 	s.vm("other", "Standard_D4s_v5")
 	s.attach("other", "a")
@@ -148,7 +148,7 @@ func TestFailedDetachLeavesTheDiskMarked(t *testing.T) {
 	s.fault(map[string]any{"stage": "operation", "operation": "vm.disks", "times": 1, "code": "InternalExecutionError", "status": 500})
 	p, err := s.begin("node", detachments("a"))
 	if re := failure(t, p, err); re.ErrorCode != "InternalExecutionError" {
-		t.Errorf("detach ended with %v", re)
+		t.Errorf("detach ended with %v, want re.ErrorCode = %v", re, "InternalExecutionError")
 	}
 	vm := s.getVM("node")
 	if *vm.Properties.ProvisioningState != "Failed" || !*vm.Properties.StorageProfile.DataDisks[0].ToBeDetached {
@@ -207,7 +207,7 @@ func TestDiskOfOneOwnerIsRefusedToOthers(t *testing.T) {
 	re := responseError(t, err)
 	expectCode(t, re, 409, "ConflictingUserInput")
 	if !strings.Contains(re.Error(), "only one VM at a time") {
-		t.Errorf("message is %v", re)
+		t.Errorf("message is %v, want it to contain %q", re, "only one VM at a time")
 	}
 	del, err := s.disks.BeginDelete(t.Context(), group, "a", nil)
 	expectCode(t, failure(t, del, err), 409, "OperationNotAllowed")
@@ -224,7 +224,7 @@ func TestVMSizeLimitsDataDisks(t *testing.T) {
 	re := responseError(t, err)
 	expectCode(t, re, 409, "OperationNotAllowed")
 	if !strings.Contains(re.Error(), "maximum number of data disks allowed to be attached to a VM of this size is 4") || !strings.Contains(re.Error(), `"target": "dataDisks"`) {
-		t.Errorf("error is %v", re)
+		t.Errorf("error is %v, want it to contain %q and %q", re, "maximum number of data disks allowed to be attached to a VM of this size is 4", `"target": "dataDisks"`)
 	}
 	// One goes, one comes: the goal is four.
 	r := attachments("d4")

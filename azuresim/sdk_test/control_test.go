@@ -40,7 +40,7 @@ func TestQuotaOfAVMRunsOut(t *testing.T) {
 		t.Errorf("Retry-After is %q", re.RawResponse.Header.Get("Retry-After"))
 	}
 	if !strings.Contains(re.Error(), `"code": "TooManyRequests"`) || !strings.Contains(re.RawResponse.Header.Get("x-ms-ratelimit-remaining-resource"), "Microsoft.Compute/UpdateVMResource;0") {
-		t.Errorf("refusal is %v, headers %v", re, re.RawResponse.Header)
+		t.Errorf("refusal is %v, headers %v, want it to contain %q and %q", re, re.RawResponse.Header, `"code": "TooManyRequests"`, "Microsoft.Compute/UpdateVMResource;0")
 	}
 	p, err := s.beginPatch("other")
 	finish(t, p, err) // another VM has its own quota
@@ -108,7 +108,7 @@ func TestCallsAreCounted(t *testing.T) {
 	s.attach("node", "a")
 	s.adminCall("GET", "/admin/requests?writes=true&since="+strconv.FormatUint(before.Last, 10), nil, &after)
 	if after.Writes != 1 || len(after.Records) != 1 {
-		t.Fatalf("%d writes: %+v", after.Writes, after.Records)
+		t.Fatalf("%d writes: %+v, want %d, len(after.Records) = %v", after.Writes, after.Records, 1, 1)
 	}
 	r := after.Records[0]
 	if r.API != "VirtualMachines.AttachDetachDataDisks" || r.Policy != "UpdateVM" || r.Name != "node" || r.Status != 202 || r.Operation == "" {

@@ -237,6 +237,6 @@ func TestSecondProcessOnOneStateDirectoryIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	if err := server.Run(ctx, o, t.Output(), t.Output()); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("second process: %v", err)
+		t.Errorf("second process: %v, want an error that contains %q and %q", err, dir, "another process")
 	}
 }

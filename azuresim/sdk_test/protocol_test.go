@@ -46,7 +46,7 @@ func TestOperationGoesOnFromAResumeToken(t *testing.T) {
 	resumed, err := s.vms.BeginAttachDetachDataDisks(t.Context(), "", "", armcompute.AttachDetachDataDisksRequest{},
 		&armcompute.VirtualMachinesClientBeginAttachDetachDataDisksOptions{ResumeToken: token})
 	if got := finish(t, resumed, err).DataDisks; len(got) != 1 {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want len(got) = %v", got, 1)
 	}
 }
 

@@ -191,7 +191,7 @@ func TestUniformScaleSetInstancesTakeDisks(t *testing.T) {
 	re := responseError(t, err)
 	expectCode(t, re, 404, "NotFound")
 	if !strings.Contains(re.Error(), "not an active Virtual Machine Scale Set VM instanceId") {
-		t.Errorf("message is %v", re)
+		t.Errorf("message is %v, want it to contain %q", re, "not an active Virtual Machine Scale Set VM instanceId")
 	}
 	_, err = s.instances.Get(t.Context(), group, "nowhere", "1", nil)
 	expectCode(t, responseError(t, err), 404, "ParentResourceNotFound")
@@ -215,7 +215,7 @@ func TestFlexibleScaleSetInstancesAreVMs(t *testing.T) {
 		}
 	}
 	if len(names) != 2 {
-		t.Fatalf("members are %v", names)
+		t.Fatalf("members are %v, want len(names) = %v", names, 2)
 	}
 	s.vm("joined", "Standard_D4s_v5", func(vm *armcompute.VirtualMachine) {
 		vm.Properties.VirtualMachineScaleSet = &armcompute.SubResource{ID: set.ID}

@@ -22,7 +22,7 @@ func TestEveryFaultOfTheOptionsIsNamed(t *testing.T) {
 	}
 	for _, flag := range []string{"listen", "admin-listen", "state-dir", "latency", "throttle", "auth", "client", "application", "role", "token-lifetime", "subscription", "location", "page-size", "quota", "tls-cert", "log-level"} {
 		if !strings.Contains(err.Error(), "--"+flag+":") {
-			t.Errorf("--%s is not named in\n%v", flag, err)
+			t.Errorf("got %[2]v, want an error that names --%[1]s", flag, err)
 		}
 	}
 }

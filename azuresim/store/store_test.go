@@ -44,7 +44,7 @@ func TestRecordsAreThereAfterReopen(t *testing.T) {
 		}
 		none, err := things.Get(tx, "b")
 		if err != nil || none != nil {
-			t.Errorf("got %v, %v for nothing", none, err)
+			t.Errorf("got %v, %v for nothing, want nil", none, err)
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ func TestBurstThenSustainedRate(t *testing.T) {
 	l := New(clock)
 	for i := range 12 {
 		if v := l.Take(update("a")); v.Refusal != nil {
-			t.Fatalf("call %d of the burst is refused: %v", i, v.Refusal)
+			t.Fatalf("call %d of the burst is refused: %v, want nil", i, v.Refusal)
 		}
 	}
 	v := l.Take(update("a"))
@@ -36,7 +36,7 @@ func TestBurstThenSustainedRate(t *testing.T) {
 	}
 	clock.Step(time.Second)
 	if v := l.Take(update("a")); v.Refusal != nil {
-		t.Errorf("a call after Retry-After is refused: %v", v.Refusal)
+		t.Errorf("a call after Retry-After is refused: %v, want nil", v.Refusal)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestNeverMoreThanTheBucketGives(t *testing.T) {
 				v = l.Take(update(vm))
 			}
 			if v.Refusal != nil {
-				t.Fatalf("refused after Retry-After: %v", v.Refusal)
+				t.Fatalf("refused after Retry-After: %v, want nil", v.Refusal)
 			}
 			passed[vm]++
 			if most := 12 + clock.Since(began).Minutes()*4; float64(passed[vm]) > most+1e-6 {

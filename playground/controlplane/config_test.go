@@ -66,6 +66,6 @@ func TestProxyConfigHasThePlansAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if proxy.BindAddress != "10.230.0.11" || proxy.ClusterCIDR != "10.231.0.0/16" || proxy.Mode != "nftables" {
-		t.Errorf("got %+v", proxy)
+		t.Errorf("got %+v, want proxy.BindAddress = %v, proxy.ClusterCIDR = %v, proxy.Mode = %v", proxy, "10.230.0.11", "10.231.0.0/16", "nftables")
 	}
 }

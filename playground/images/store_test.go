@@ -50,7 +50,7 @@ func TestAnImageIsMadeOfTheSameBytesEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/thing" {
-			t.Errorf("entrypoint %v", config.Config.Entrypoint)
+			t.Errorf("entrypoint %v, want len(config.Config.Entrypoint) = %v, config.Config.Entrypoint[0] = %v", config.Config.Entrypoint, 1, "/thing")
 		}
 	}
 	if digests[0] != digests[1] {

@@ -43,7 +43,7 @@ func TestADiskThatWasWrittenHoldsTheSpecificationAndTheConfigurations(t *testing
 		t.Fatal(err)
 	}
 	if got.Name != "node-2" || got.Address != spec.Address {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want got.Name = %v, got.Address = %v", got, "node-2", spec.Address)
 	}
 	read := func(name string) []byte {
 		data, err := os.ReadFile(filepath.Join(spec.Disk, name))
@@ -57,7 +57,7 @@ func TestADiskThatWasWrittenHoldsTheSpecificationAndTheConfigurations(t *testing
 		t.Fatal(err)
 	}
 	if kubelet.ProviderID != spec.ProviderID || kubelet.CgroupRoot != "/" {
-		t.Errorf("kubelet: %+v", kubelet)
+		t.Errorf("kubelet: %+v, want kubelet.ProviderID = %v, kubelet.CgroupRoot = %v", kubelet, spec.ProviderID, "/")
 	}
 	var cni struct {
 		Plugins []struct {
