@@ -95,7 +95,7 @@ func selecting(superOptions string) string {
 	return strings.Join(keep, ",")
 }
 
-// Unified tells whether the machine has control groups of version 2 only.
+// Unified reports whether the machine has control groups of version 2 only.
 func (c Cgroups) Unified() bool {
 	return len(c.Hierarchies) == 1 && c.Hierarchies[0].Type == "cgroup2"
 }
@@ -172,7 +172,7 @@ func inheritCPUSet(dirs ...string) error {
 }
 
 // Remove removes all of the playground's control groups, which must be empty of
-// processes. The kernel may take a moment to bury the last of them.
+// processes. The kernel may take a moment to remove the last of them.
 func (c Cgroups) Remove(under string) error {
 	var failures []error
 	for _, h := range c.Hierarchies {

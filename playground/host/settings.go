@@ -26,7 +26,7 @@ var changedByKubelet = []string{
 const inotifySetting = "fs/inotify/max_user_instances"
 
 // settings are kernel settings as they were before the first playground came up, and
-// what else of the machine the playgrounds will have changed.
+// the other changes that playgrounds make on the machine.
 type settings struct {
 	Sysctl map[string]string `json:"sysctl"`
 	// MadeDevDisk means that the folder /dev/disk was made: a mount point
@@ -34,8 +34,8 @@ type settings struct {
 	MadeDevDisk bool `json:"madeDevDisk"`
 }
 
-// Shared is what all playgrounds of a machine have in common: the settings of its kernel. The first of them to come up writes down how they were, and who
-// cleans up after the last one puts them back.
+// Shared is what all playgrounds of a machine have in common: the settings of its kernel. The first of them to come up records them, and the clean-up
+// after the last one puts them back.
 type Shared struct {
 	// dir holds the record, and the files whose locks show which playgrounds use the machine. Like the settings, it does not survive the machine's next boot.
 	dir string
@@ -201,7 +201,7 @@ func (m Shared) open(name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(m.dir, name), os.O_CREATE|os.O_RDWR, 0o644)
 }
 
-// tryLock locks the file for this process alone, and tells whether it could.
+// tryLock locks the file for this process alone, and reports whether it could.
 func tryLock(file *os.File) (bool, error) {
 	err := lock(file, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

@@ -66,7 +66,7 @@ func (m *Machine) PowerOff() {
 	}
 }
 
-// Running tells whether the machine is switched on.
+// Running reports whether the machine is switched on.
 func (m *Machine) Running() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

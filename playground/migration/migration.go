@@ -1,8 +1,8 @@
 // Package migration follows the guide from the V1 driver to this one and back, docs/guides/migrate-from-v1.md, on a
 // playground that is up. It reads the shell blocks of the guide and runs them as they are printed, one after the
-// other: there, back, there again while pods use the volumes, and then for good.
+// other: to this driver, back, and to this driver again while pods use the volumes.
 //
-// V1 itself is stood in for by what it leaves in a cluster: a Helm release with its CSIDriver object, a Deployment and a
+// V1 itself is represented by what it leaves in a cluster: a Helm release with its CSIDriver object, a Deployment and a
 // DaemonSet of its names (whose pods do nothing), its Secret, a StorageClass with its parameters,
 // PersistentVolumes and disks with its attributes and tags, and a VolumeAttachment. What is on the disks is checked
 // at every station.

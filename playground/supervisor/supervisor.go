@@ -165,7 +165,7 @@ func (s *Supervisor) buildNetwork(context.Context) error {
 }
 
 // startControlPlaneAndNodes starts both at the same time: the nodes need longer to
-// get containerd going than the API server needs to become ready.
+// start containerd than the API server needs to become ready.
 func (s *Supervisor) startControlPlaneAndNodes(ctx context.Context) error {
 	if err := s.credentials.Make(ctx); err != nil {
 		return err
