@@ -17,28 +17,29 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 )
 
-// Reasons of the events that tell of changed credentials.
+// Reasons of the events about changed credentials.
 const (
 	reasonCredentialsTaken   = "CredentialsTaken"
 	reasonCredentialsRefused = "CredentialsRefused"
 )
 
-// setCredentialFile takes the path that AZURE_CREDENTIAL_FILE names, where no setting names one.
+// setCredentialFile takes the path from AZURE_CREDENTIAL_FILE, unless a flag sets it.
 func setCredentialFile(cmd *cobra.Command, settings *config.Cloud) {
 	if path, ok := config.Environment("AZURE_CREDENTIAL_FILE"); ok && path != "" && !cmd.Flags().Changed("cloud-config") {
 		settings.CloudConfig = path
 	}
 }
 
-// newAzure makes the client of Azure and the credentials that it signs in with, and fills settings from azure.json where the flags are silent.
-func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, *azure.Credentials, error) {
+// newAzure makes the client of Azure and its credentials, and takes the settings that no flag sets from azure.json.
+func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, *credential.Credentials, error) {
 	source, err := cloudSource(settings)
 	if err != nil {
 		return nil, nil, err
 	}
-	credentials, err := azure.OpenCredentials(ctx, azure.CredentialsOptions{
+	credentials, err := credential.Open(ctx, credential.Options{
 		Source: source, Interval: settings.CloudConfigReloadInterval, Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("credentials"),
 	})
 	if err != nil {
@@ -62,11 +63,11 @@ func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Clo
 	return cloud, credentials, nil
 }
 
-// cloudSource is where azure.json is: in a Secret, in a file where there is no Secret, or nowhere.
-func cloudSource(settings *config.Controller) (azure.Source, error) {
-	source := azure.Source{}
+// cloudSource is where azure.json is: in a Secret, in a file if there is no Secret, or nowhere.
+func cloudSource(settings *config.Controller) (credential.Source, error) {
+	source := credential.Source{}
 	if settings.CloudConfig != "" {
-		source = azure.FileSource(settings.CloudConfig, config.Environment)
+		source = credential.FileSource(settings.CloudConfig, config.Environment)
 	}
 	source.Env, source.CAFile = config.Environment, settings.CloudCAFile
 	source.SubscriptionID, source.ResourceGroup, source.Location = settings.SubscriptionID, settings.ResourceGroup, settings.Location
@@ -75,11 +76,11 @@ func cloudSource(settings *config.Controller) (azure.Source, error) {
 	}
 	kube, err := restConfig(&settings.Common)
 	if err != nil {
-		return azure.Source{}, err
+		return credential.Source{}, err
 	}
 	client, err := kubernetes.NewForConfig(kube)
 	if err != nil {
-		return azure.Source{}, fmt.Errorf("make a client for the Secret with the cloud configuration: %w", err)
+		return credential.Source{}, fmt.Errorf("make a client for the Secret with the cloud configuration: %w", err)
 	}
 	name := "Secret " + settings.CloudConfigSecretNamespace + "/" + settings.CloudConfigSecretName
 	source.Name = name
@@ -100,15 +101,15 @@ func cloudSource(settings *config.Controller) (azure.Source, error) {
 	return source, nil
 }
 
-// followCredentials has changed credentials taken up while the manager runs, and tells of them with events on this pod.
-func followCredentials(credentials *azure.Credentials) func(ctrl.Manager) error {
+// followCredentials adds the credentials to the manager, which follows their changes, and reports changes as events on this pod.
+func followCredentials(credentials *credential.Credentials) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error {
 		namespace, _ := config.Environment("POD_NAMESPACE")
 		name, _ := config.Environment("POD_NAME")
 		if namespace != "" && name != "" {
 			recorder := mgr.GetEventRecorder("azuredisk-credentials")
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-			credentials.OnChange(func(change azure.CredentialChange) {
+			credentials.OnChange(func(change credential.Change) {
 				kind, reason := corev1.EventTypeNormal, reasonCredentialsTaken
 				if change.Refused {
 					kind, reason = corev1.EventTypeWarning, reasonCredentialsRefused

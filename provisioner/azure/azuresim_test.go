@@ -24,6 +24,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
 )
 
@@ -97,9 +98,9 @@ func driverRoles(without string) []auth.Role {
 }
 
 // config is an azure.json for the simulator.
-func (s *simulator) config(t *testing.T) azure.Config {
+func (s *simulator) config(t *testing.T) credential.Config {
 	t.Helper()
-	c, err := azure.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
+	c, err := credential.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
 		"resourceManagerEndpoint": %q, "aadClientId": "driver", "aadClientSecret": "secret"}`, subscription, group, s.url)), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,13 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
-// Update implements provisioner.Disks. The disk is read first, and what it has already is not sent.
+// Update implements provisioner.Disks. The disk is read first, and only what differs is sent.
 func (d disks) Update(ctx context.Context, id string, change provisioner.DiskChange) (provisioner.Operation, error) {
-	r, err := d.cloud.parse(id, typeDisk)
+	r, err := d.cloud.api.Parse(id, client.TypeDisk)
 	if err != nil {
 		return nil, err
 	}
@@ -23,19 +25,19 @@ func (d disks) Update(ctx context.Context, id string, change provisioner.DiskCha
 	}
 	body, changed := changeOf(found.Disk, change)
 	if !changed {
-		return ended{}, nil
+		return operation.Ended{}, nil
 	}
-	// Azure's answer to this is worded for people who can see the VM.
+	// Azure's answer to such a call does not name the VMs.
 	alone := body.Properties.DiskSizeGB != nil || body.SKU != nil || body.Properties.Tier != nil
 	if alone && found.MaxShares > 1 && len(found.AttachedTo) > 0 {
 		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
-			"size, SKU and tier of shared disk %s cannot change while it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
+			"change shared disk %s: its size, SKU and tier cannot change while it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
 	}
-	p, err := wrap(r.disks.BeginUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
-	return d.cloud.begun(kindUpdateDisk, id, p, err)
+	p, err := client.Wrap(r.Disks.BeginUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
+	return d.cloud.begun(operation.UpdateDisk, id, p, err)
 }
 
-// changeOf is what has to be sent: what the change names and the disk has otherwise; changed is false if that is nothing.
+// changeOf is the part of the change that differs from the disk; changed is false if nothing differs.
 func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armcompute.DiskUpdate, changed bool) {
 	p := &armcompute.DiskUpdateProperties{}
 	body.Properties = p
@@ -69,9 +71,9 @@ func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armco
 	p.NetworkAccessPolicy = (*armcompute.NetworkAccessPolicy)(text(change.NetworkAccessPolicy, found.NetworkAccessPolicy))
 	p.PublicNetworkAccess = (*armcompute.PublicNetworkAccess)(text(change.PublicNetworkAccess, found.PublicNetworkAccess))
 	if p.DiskAccessID = text(change.DiskAccessID, found.DiskAccessID); p.DiskAccessID != nil && *p.DiskAccessID == "" {
-		p.DiskAccessID = azcore.NullValue[*string]() // a field that is left out stays what it is
+		p.DiskAccessID = azcore.NullValue[*string]() // Azure keeps a field that is left out
 	}
-	if change.Bursting != nil && differs(*change.Bursting != value(found.Bursting)) {
+	if change.Bursting != nil && differs(*change.Bursting != client.Value(found.Bursting)) {
 		p.BurstingEnabled = change.Bursting
 	}
 	if change.Tags != nil && differs(!maps.Equal(change.Tags, found.Tags)) {

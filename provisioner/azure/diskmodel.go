@@ -1,29 +1,29 @@
 package azure
 
 import (
-	"strings"
-
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
 const gib = int64(1) << 30
 
-// viewOfDisk translates a disk from Azure's words.
+// viewOfDisk translates a disk from the SDK's model.
 func viewOfDisk(d *armcompute.Disk) diskView {
 	seen := diskView{Disk: provisioner.Disk{
-		ID: value(d.ID), Location: value(d.Location), Zone: first(d.Zones), Tags: values(d.Tags), MaxShares: 1, AttachedTo: attachedTo(d),
+		ID: client.Value(d.ID), Location: client.Value(d.Location), Zone: first(d.Zones), Tags: values(d.Tags), MaxShares: 1, AttachedTo: attachedTo(d),
 	}}
 	if d.SKU != nil {
-		seen.SKUName = string(value(d.SKU.Name))
+		seen.SKUName = string(client.Value(d.SKU.Name))
 	}
 	p := d.Properties
 	if p == nil {
 		return seen
 	}
-	seen.state = value(p.ProvisioningState)
-	seen.UniqueID, seen.SizeBytes = value(p.UniqueID), int64(value(p.DiskSizeGB))*gib
+	seen.state = client.Value(p.ProvisioningState)
+	seen.UniqueID, seen.SizeBytes = client.Value(p.UniqueID), int64(client.Value(p.DiskSizeGB))*gib
 	if p.DiskSizeBytes != nil {
 		seen.SizeBytes = *p.DiskSizeBytes
 	}
@@ -32,18 +32,18 @@ func viewOfDisk(d *armcompute.Disk) diskView {
 		seen.MaxShares = max(*p.MaxShares, 1)
 	}
 	if p.CreationData != nil {
-		seen.SourceID = value(p.CreationData.SourceResourceID)
+		seen.SourceID = client.Value(p.CreationData.SourceResourceID)
 	}
 	seen.CompletionPercent = 100
 	if p.CompletionPercent != nil {
 		seen.CompletionPercent = float64(*p.CompletionPercent)
 	}
-	// What goes on in the background of a disk that was made from nothing is a conversion, which holds nobody up.
-	seen.Ready = seen.state == stateSucceeded && (seen.CompletionPercent >= 100 || seen.SourceID == "")
+	// The background work on a disk without a source is a conversion, during which the disk can be used.
+	seen.Ready = seen.state == operation.StateSucceeded && (seen.CompletionPercent >= 100 || seen.SourceID == "")
 	return seen
 }
 
-// attachedTo joins the three places where Azure tells of a disk's VMs.
+// attachedTo joins the three fields that name a disk's VMs.
 func attachedTo(d *armcompute.Disk) []string {
 	named := append([]*string{d.ManagedBy}, d.ManagedByExtended...)
 	if d.Properties != nil {
@@ -56,15 +56,15 @@ func attachedTo(d *armcompute.Disk) []string {
 	var ids []string
 	seen := map[string]bool{}
 	for _, id := range named {
-		if value(id) != "" && !seen[key(*id)] {
-			seen[key(*id)] = true
+		if client.Value(id) != "" && !seen[client.Key(*id)] {
+			seen[client.Key(*id)] = true
 			ids = append(ids, *id)
 		}
 	}
 	return ids
 }
 
-// newDisk translates a disk to be made into Azure's words.
+// newDisk translates a disk to be created into the SDK's model.
 func newDisk(spec provisioner.DiskSpec) armcompute.Disk {
 	name, size := armcompute.DiskStorageAccountTypes(spec.SKUName), int32(spec.SizeBytes/gib)
 	create := armcompute.DiskCreateOptionEmpty
@@ -107,10 +107,7 @@ func pointers(m map[string]string) map[string]*string {
 func values(m map[string]*string) map[string]string {
 	out := make(map[string]string, len(m))
 	for k, v := range m {
-		out[k] = value(v)
+		out[k] = client.Value(v)
 	}
 	return out
 }
-
-// normalLocation is a region's name as Azure compares it.
-func normalLocation(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }

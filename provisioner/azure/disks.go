@@ -8,15 +8,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-)
-
-// Provisioning states.
-const (
-	stateSucceeded = "Succeeded"
-	stateCreating  = "Creating"
-	stateUpdating  = "Updating"
-	stateDeleting  = "Deleting"
-	stateFailed    = "Failed"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
 type disks struct{ cloud *Cloud }
@@ -29,13 +22,13 @@ type diskView struct {
 
 // readDisk reads a disk that must exist.
 func (c *Cloud) readDisk(ctx context.Context, id string) (diskView, error) {
-	r, err := c.parse(id, typeDisk)
+	r, err := c.api.Parse(id, client.TypeDisk)
 	if err != nil {
 		return diskView{}, err
 	}
-	got, err := r.disks.Get(ctx, r.ResourceGroupName, r.Name, nil)
+	got, err := r.Disks.Get(ctx, r.ResourceGroupName, r.Name, nil)
 	if err != nil {
-		return diskView{}, translate(err, c.clock.Now(), "read disk %s", r.Name)
+		return diskView{}, c.api.Translate(err, "read disk %s", r.Name)
 	}
 	return viewOfDisk(&got.Disk), nil
 }
@@ -48,15 +41,15 @@ func (d disks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
 
 // List implements provisioner.Disks.
 func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Disk, error) {
-	in, err := d.cloud.in(scope.SubscriptionID)
+	in, err := d.cloud.api.In(scope.SubscriptionID)
 	if err != nil {
 		return nil, err
 	}
 	var all []provisioner.Disk
-	for pager := in.disks.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
+	for pager := in.Disks.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
-			return nil, translate(err, d.cloud.clock.Now(), "list disks of %s", scope.ResourceGroup)
+			return nil, d.cloud.api.Translate(err, "list disks of %s", scope.ResourceGroup)
 		}
 		for _, item := range page.Value {
 			if item == nil {
@@ -70,57 +63,57 @@ func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner
 
 // Create implements provisioner.Disks. The disk is read first, since a PUT would change one that exists.
 func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provisioner.Operation, error) {
-	r, err := d.cloud.parse(spec.ID, typeDisk)
+	r, err := d.cloud.api.Parse(spec.ID, client.TypeDisk)
 	if err != nil {
 		return nil, err
 	}
 	if spec.SizeBytes <= 0 || spec.SizeBytes%gib != 0 {
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "size %d is not a positive multiple of 1 GiB", spec.SizeBytes)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "create disk %s: the size is %d bytes; expected a positive multiple of 1 GiB", r.Name, spec.SizeBytes)
 	}
 	found, err := d.cloud.readDisk(ctx, spec.ID)
 	switch {
-	case err == nil && found.state == stateDeleting:
-		return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is being deleted", r.Name)
+	case err == nil && found.state == operation.StateDeleting:
+		return nil, provisioner.Errorf(provisioner.Conflict, "create disk %s: a disk of that name is being deleted", r.Name)
 	case err == nil && !fits(found.Disk, spec):
-		return nil, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists and differs in size, SKU, shares, zone or source", r.Name)
-	case err == nil && (found.state == stateCreating || found.state == stateUpdating):
-		return d.cloud.observe(kindCreateDisk, spec.ID), nil
-	case err == nil && found.state != stateFailed:
-		return ended{}, nil
+		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create disk %s: it exists and differs in size, SKU, shares, zone or source", r.Name)
+	case err == nil && (found.state == operation.StateCreating || found.state == operation.StateUpdating):
+		return d.cloud.observe(operation.CreateDisk, spec.ID), nil
+	case err == nil && found.state != operation.StateFailed:
+		return operation.Ended{}, nil
 	case err != nil && !errors.Is(err, provisioner.NotFound):
 		return nil, err
 	}
 	body := newDisk(spec)
 	body.ExtendedLocation = d.cloud.extendedLocation()
-	p, err := wrap(r.disks.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
-	op, err := d.cloud.begun(kindCreateDisk, spec.ID, p, err)
-	return op, d.cloud.overQuota(ctx, r.SubscriptionID, spec, err)
+	p, err := client.Wrap(r.Disks.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
+	op, err := d.cloud.begun(operation.CreateDisk, spec.ID, p, err)
+	return op, d.cloud.skus.OverQuota(ctx, r.SubscriptionID, spec, err)
 }
 
 func fits(d provisioner.Disk, spec provisioner.DiskSpec) bool {
 	return d.SizeBytes == spec.SizeBytes && strings.EqualFold(d.SKUName, spec.SKUName) && d.MaxShares == max(spec.MaxShares, 1) &&
-		d.Zone == spec.Zone && key(d.SourceID) == key(spec.SourceID)
+		d.Zone == spec.Zone && client.Key(d.SourceID) == client.Key(spec.SourceID)
 }
 
-// Delete implements provisioner.Disks. The disk is read first: Azure has been seen to delete a disk that was on its way to a VM.
+// Delete implements provisioner.Disks. The disk is read first, because Azure has been seen to delete a disk that was being attached.
 func (d disks) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
-	r, err := d.cloud.parse(id, typeDisk)
+	r, err := d.cloud.api.Parse(id, client.TypeDisk)
 	if err != nil {
 		return nil, err
 	}
 	found, err := d.cloud.readDisk(ctx, id)
 	switch {
 	case errors.Is(err, provisioner.NotFound):
-		return ended{}, nil
+		return operation.Ended{}, nil
 	case err != nil:
 		return nil, err
 	case len(found.AttachedTo) > 0:
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
-	case found.state == stateDeleting:
-		return d.cloud.observe(kindDeleteDisk, id), nil
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "delete disk %s: it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
+	case found.state == operation.StateDeleting:
+		return d.cloud.observe(operation.DeleteDisk, id), nil
 	}
-	p, err := wrap(r.disks.BeginDelete(ctx, r.ResourceGroupName, r.Name, nil))
-	return d.cloud.begun(kindDeleteDisk, id, p, err)
+	p, err := client.Wrap(r.Disks.BeginDelete(ctx, r.ResourceGroupName, r.Name, nil))
+	return d.cloud.begun(operation.DeleteDisk, id, p, err)
 }
 
 // Resume implements provisioner.Disks. It takes the tokens of snapshots' operations, too.
@@ -128,36 +121,36 @@ func (d disks) Resume(ctx context.Context, text string) (provisioner.Operation, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t, err := parseToken(text, kindCreateDisk, kindUpdateDisk, kindDeleteDisk, kindCreateSnapshot, kindDeleteSnapshot)
+	t, err := operation.ParseToken(text, operation.CreateDisk, operation.UpdateDisk, operation.DeleteDisk, operation.CreateSnapshot, operation.DeleteSnapshot)
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.cloud.parse(t.ID, typeDisk, typeSnapshot)
+	r, err := d.cloud.api.Parse(t.ID, client.TypeDisk, client.TypeSnapshot)
 	if err != nil {
 		return nil, err
 	}
 	if t.SDK == "" {
 		return d.cloud.observe(t.Kind, t.ID), nil
 	}
-	p, err := r.resume(ctx, t)
+	p, err := resume(ctx, r, t)
 	if err != nil {
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume: %w", err)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume the %s of %s: %w", t.Kind, t.ID, err)
 	}
-	return resourceOperation{cloud: d.cloud, text: text, lro: d.cloud.follow(t.Kind, t.ID, p, true), id: t.ID}, nil
+	return resourceOperation{cloud: d.cloud, text: text, Operation: d.cloud.api.Follow(t.Kind, t.ID, p, true), id: t.ID}, nil
 }
 
-func (r resource) resume(ctx context.Context, t token) (poller, error) {
+func resume(ctx context.Context, r client.Resource, t operation.Token) (client.SDKPoller, error) {
 	group, name := r.ResourceGroupName, r.Name
 	switch t.Kind {
-	case kindCreateDisk:
-		return wrap(r.disks.BeginCreateOrUpdate(ctx, group, name, armcompute.Disk{}, &armcompute.DisksClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
-	case kindUpdateDisk:
-		return wrap(r.disks.BeginUpdate(ctx, group, name, armcompute.DiskUpdate{}, &armcompute.DisksClientBeginUpdateOptions{ResumeToken: t.SDK}))
-	case kindDeleteDisk:
-		return wrap(r.disks.BeginDelete(ctx, group, name, &armcompute.DisksClientBeginDeleteOptions{ResumeToken: t.SDK}))
-	case kindCreateSnapshot:
-		return wrap(r.snapshots.BeginCreateOrUpdate(ctx, group, name, armcompute.Snapshot{}, &armcompute.SnapshotsClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
+	case operation.CreateDisk:
+		return client.Wrap(r.Disks.BeginCreateOrUpdate(ctx, group, name, armcompute.Disk{}, &armcompute.DisksClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
+	case operation.UpdateDisk:
+		return client.Wrap(r.Disks.BeginUpdate(ctx, group, name, armcompute.DiskUpdate{}, &armcompute.DisksClientBeginUpdateOptions{ResumeToken: t.SDK}))
+	case operation.DeleteDisk:
+		return client.Wrap(r.Disks.BeginDelete(ctx, group, name, &armcompute.DisksClientBeginDeleteOptions{ResumeToken: t.SDK}))
+	case operation.CreateSnapshot:
+		return client.Wrap(r.Snapshots.BeginCreateOrUpdate(ctx, group, name, armcompute.Snapshot{}, &armcompute.SnapshotsClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
 	default:
-		return wrap(r.snapshots.BeginDelete(ctx, group, name, &armcompute.SnapshotsClientBeginDeleteOptions{ResumeToken: t.SDK}))
+		return client.Wrap(r.Snapshots.BeginDelete(ctx, group, name, &armcompute.SnapshotsClientBeginDeleteOptions{ResumeToken: t.SDK}))
 	}
 }

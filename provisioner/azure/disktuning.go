@@ -4,29 +4,30 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
 )
 
-// tuningOf translates from Azure's words what most disks leave alone.
+// tuningOf translates the settings that most disks leave at their defaults.
 func tuningOf(p *armcompute.DiskProperties) provisioner.DiskTuning {
 	t := provisioner.DiskTuning{
 		IOPSReadWrite: p.DiskIOPSReadWrite, MBpsReadWrite: p.DiskMBpsReadWrite,
-		IOPSReadOnly: p.DiskIOPSReadOnly, MBpsReadOnly: p.DiskMBpsReadOnly, Tier: value(p.Tier),
-		NetworkAccessPolicy: string(value(p.NetworkAccessPolicy)), PublicNetworkAccess: string(value(p.PublicNetworkAccess)),
-		DiskAccessID: value(p.DiskAccessID), Bursting: p.BurstingEnabled, OptimizedForFrequentAttach: p.OptimizedForFrequentAttach,
+		IOPSReadOnly: p.DiskIOPSReadOnly, MBpsReadOnly: p.DiskMBpsReadOnly, Tier: client.Value(p.Tier),
+		NetworkAccessPolicy: string(client.Value(p.NetworkAccessPolicy)), PublicNetworkAccess: string(client.Value(p.PublicNetworkAccess)),
+		DiskAccessID: client.Value(p.DiskAccessID), Bursting: p.BurstingEnabled, OptimizedForFrequentAttach: p.OptimizedForFrequentAttach,
 	}
 	if p.CreationData != nil {
 		t.LogicalSectorSize, t.PerformancePlus = p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus
 	}
 	if p.Encryption != nil {
-		t.EncryptionSetID, t.EncryptionType = value(p.Encryption.DiskEncryptionSetID), string(value(p.Encryption.Type))
+		t.EncryptionSetID, t.EncryptionType = client.Value(p.Encryption.DiskEncryptionSetID), string(client.Value(p.Encryption.Type))
 	}
 	if p.AvailabilityPolicy != nil {
-		t.ActionOnDiskDelay = string(value(p.AvailabilityPolicy.ActionOnDiskDelay))
+		t.ActionOnDiskDelay = string(client.Value(p.AvailabilityPolicy.ActionOnDiskDelay))
 	}
 	return t
 }
 
-// tune puts what is asked for besides size, SKU and place into a disk to be made.
+// tune sets what is requested besides size, SKU and place.
 func tune(p *armcompute.DiskProperties, t provisioner.DiskTuning) {
 	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSize, t.PerformancePlus
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = t.IOPSReadWrite, t.MBpsReadWrite

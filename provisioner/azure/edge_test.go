@@ -2,7 +2,9 @@ package azure_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -57,5 +59,46 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 	must(t, err)
 	if _, err := makeDisk(t.Context(), azureCloud, "in-the-region"); err != nil || plain["in-the-region"]["extendedLocation"] != nil {
 		t.Errorf("%v: %v", plain, err)
+	}
+}
+
+func TestRequestsCarryTheUserAgentOfTheProgramAndItsOperator(t *testing.T) {
+	s := startSimulator(t)
+	config := s.config(t)
+	credential, err := config.Credential()
+	must(t, err)
+	azureCloud, err := azure.New(t.Context(), azure.Options{
+		Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription,
+		UserAgent: "azuredisk/v9", UserAgentPrefix: "AKS", UserAgentSuffix: "team-a",
+	})
+	must(t, err)
+	if _, err := makeDisk(t.Context(), azureCloud, "signed"); err != nil {
+		t.Fatal(err)
+	}
+	calls, _ := s.requests(t, 0)
+	for _, c := range calls {
+		if !strings.HasPrefix(c.UserAgent, "AKS azuredisk/v9 ") || !strings.HasSuffix(c.UserAgent, " team-a") {
+			t.Errorf("%s: %s", c.API, c.UserAgent)
+		}
+	}
+	if len(calls) == 0 {
+		t.Error("no call was seen")
+	}
+}
+
+// makeDisk makes a disk.
+func makeDisk(ctx context.Context, cloud *azure.Cloud, name string) (id string, err error) {
+	id = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name)
+	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1})
+	if err != nil {
+		return id, err
+	}
+	return id, op.Wait(ctx)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
 // resourceOperation is an operation on a disk or snapshot.
@@ -12,74 +14,74 @@ type resourceOperation struct {
 	cloud *Cloud
 	text  string
 	id    string
-	lro   *lro
+	*operation.Operation
 }
 
-// begun makes the Operation of a call that has been answered.
-func (c *Cloud) begun(k kind, id string, p poller, err error) (provisioner.Operation, error) {
+// begun makes the operation of a call that has been answered.
+func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error) (provisioner.Operation, error) {
 	if err != nil {
-		return nil, translate(err, c.clock.Now(), "%s %s", k, id)
+		return nil, c.api.Translate(err, "%s %s", k, id)
 	}
-	l := c.follow(k, id, p, false)
-	if l.token == "" {
-		if l.err != nil {
-			return nil, l.err
+	op := c.api.Follow(k, id, p, false)
+	if op.Token() == "" {
+		if err := op.Err(); err != nil {
+			return nil, err
 		}
-		return ended{}, nil
+		return operation.Ended{}, nil
 	}
-	return resourceOperation{cloud: c, lro: l, id: id, text: token{Kind: k, ID: id, SDK: l.token}.text()}, nil
+	return resourceOperation{cloud: c, Operation: op, id: id, text: operation.Token{Kind: k, ID: id, SDK: op.Token()}.Text()}, nil
 }
 
 // Token implements provisioner.Operation.
 func (o resourceOperation) Token() string { return o.text }
 
-// Wait implements provisioner.Operation. Where Azure has forgotten how an old operation ended, the resource tells.
+// Wait implements provisioner.Operation. If Azure does not know any more how an old operation ended, the state of the resource tells.
 func (o resourceOperation) Wait(ctx context.Context) error {
-	err := o.lro.wait(ctx)
-	if codeOf(err) == codeForgotten {
-		return o.cloud.observe(o.lro.kind, o.id).Wait(ctx)
+	err := o.Operation.Wait(ctx)
+	if operation.CodeOf(err) == operation.CodeForgotten {
+		return o.cloud.observe(o.Kind, o.id).Wait(ctx)
 	}
 	return err
 }
 
-// observation is an operation that somebody else began and that shows in the resource's provisioning state.
+// observation is an operation of another process that shows in the resource's provisioning state.
 type observation struct {
 	cloud *Cloud
-	kind  kind
+	kind  operation.Kind
 	id    string
 }
 
-func (c *Cloud) observe(k kind, id string) provisioner.Operation {
+func (c *Cloud) observe(k operation.Kind, id string) provisioner.Operation {
 	return observation{cloud: c, kind: k, id: id}
 }
 
 // Token implements provisioner.Operation.
-func (o observation) Token() string { return token{Kind: o.kind, ID: o.id}.text() }
+func (o observation) Token() string { return operation.Token{Kind: o.kind, ID: o.id}.Text() }
 
 // Wait implements provisioner.Operation.
 func (o observation) Wait(ctx context.Context) error {
 	began := o.cloud.clock.Now()
 	for {
 		state, err := o.state(ctx)
-		deletes := o.kind == kindDeleteDisk || o.kind == kindDeleteSnapshot
+		deletes := o.kind == operation.DeleteDisk || o.kind == operation.DeleteSnapshot
 		switch {
 		case deletes && errors.Is(err, provisioner.NotFound):
 			return nil
 		case err != nil:
 			return err
-		case state == stateFailed || deletes && state == stateSucceeded:
-			return provisioner.Errorf(provisioner.Unavailable, "%s of %s: the resource's state is %s", o.kind, o.id, state)
-		case state == stateSucceeded:
+		case state == operation.StateFailed || deletes && state == operation.StateSucceeded:
+			return provisioner.Errorf(provisioner.Unavailable, "%s of %s: the state of the resource is %s", o.kind, o.id, state)
+		case state == operation.StateSucceeded:
 			return nil
 		}
-		if err := o.cloud.sleep(ctx, nextPoll(o.cloud.habits.of(o.kind), o.cloud.clock.Since(began), false)); err != nil {
+		if err := o.cloud.clock.Pause(ctx, o.cloud.api.Usual(o.kind).NextPoll(o.cloud.clock.Since(began), false)); err != nil {
 			return err
 		}
 	}
 }
 
 func (o observation) state(ctx context.Context) (string, error) {
-	if o.kind == kindCreateSnapshot || o.kind == kindDeleteSnapshot {
+	if o.kind == operation.CreateSnapshot || o.kind == operation.DeleteSnapshot {
 		seen, err := o.cloud.readSnapshot(ctx, o.id)
 		return seen.state, err
 	}

@@ -3,11 +3,12 @@ package azure
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
 type snapshots struct{ cloud *Cloud }
@@ -18,45 +19,45 @@ type snapshotView struct {
 }
 
 func (c *Cloud) readSnapshot(ctx context.Context, id string) (snapshotView, error) {
-	r, err := c.parse(id, typeSnapshot)
+	r, err := c.api.Parse(id, client.TypeSnapshot)
 	if err != nil {
 		return snapshotView{}, err
 	}
-	got, err := r.snapshots.Get(ctx, r.ResourceGroupName, r.Name, nil)
+	got, err := r.Snapshots.Get(ctx, r.ResourceGroupName, r.Name, nil)
 	if err != nil {
-		return snapshotView{}, translate(err, c.clock.Now(), "read snapshot %s", r.Name)
+		return snapshotView{}, c.api.Translate(err, "read snapshot %s", r.Name)
 	}
 	return viewOfSnapshot(&got.Snapshot), nil
 }
 
-// viewOfSnapshot translates a snapshot from Azure's words.
+// viewOfSnapshot translates a snapshot from the SDK's model.
 func viewOfSnapshot(s *armcompute.Snapshot) snapshotView {
-	seen := snapshotView{Snapshot: provisioner.Snapshot{ID: value(s.ID), Location: value(s.Location), Tags: values(s.Tags)}}
+	seen := snapshotView{Snapshot: provisioner.Snapshot{ID: client.Value(s.ID), Location: client.Value(s.Location), Tags: values(s.Tags)}}
 	p := s.Properties
 	if p == nil {
 		return seen
 	}
-	seen.state, seen.Created = value(p.ProvisioningState), value(p.TimeCreated)
-	seen.SizeBytes = int64(value(p.DiskSizeGB)) * gib
+	seen.state, seen.Created = client.Value(p.ProvisioningState), client.Value(p.TimeCreated)
+	seen.SizeBytes = int64(client.Value(p.DiskSizeGB)) * gib
 	if p.DiskSizeBytes != nil {
 		seen.SizeBytes = *p.DiskSizeBytes
 	}
 	if p.CreationData != nil {
-		seen.SourceID = value(p.CreationData.SourceResourceID)
+		seen.SourceID = client.Value(p.CreationData.SourceResourceID)
 	}
-	seen.Incremental, seen.CompletionPercent = value(p.Incremental), 100
+	seen.Incremental, seen.CompletionPercent = client.Value(p.Incremental), 100
 	if p.CompletionPercent != nil {
 		seen.CompletionPercent = float64(*p.CompletionPercent)
 	}
 	if e := p.CopyCompletionError; e != nil {
-		seen.CopyFailure = string(value(e.ErrorCode)) + ": " + value(e.ErrorMessage)
+		seen.CopyFailure = string(client.Value(e.ErrorCode)) + ": " + client.Value(e.ErrorMessage)
 	}
-	seen.Cut = seen.state == stateSucceeded // one that is being made is shown as being updated
+	seen.Cut = seen.state == operation.StateSucceeded // while it is being created, its state is Updating
 	seen.Ready = seen.Cut && seen.CopyFailure == "" && (seen.CompletionPercent >= 100 || instant(p.SnapshotAccessState))
 	return seen
 }
 
-// instant says that disks can be made from a snapshot whose background copy goes on.
+// instant says that disks can be created from a snapshot whose background copy is not complete.
 func instant(state *armcompute.SnapshotAccessState) bool {
 	return state != nil && (*state == armcompute.SnapshotAccessStateInstantAccess || *state == armcompute.SnapshotAccessStateAvailableWithInstantAccess)
 }
@@ -69,15 +70,15 @@ func (s snapshots) Get(ctx context.Context, id string) (provisioner.Snapshot, er
 
 // List implements provisioner.Snapshots.
 func (s snapshots) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Snapshot, error) {
-	in, err := s.cloud.in(scope.SubscriptionID)
+	in, err := s.cloud.api.In(scope.SubscriptionID)
 	if err != nil {
 		return nil, err
 	}
 	var all []provisioner.Snapshot
-	for pager := in.snapshots.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
+	for pager := in.Snapshots.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
-			return nil, translate(err, s.cloud.clock.Now(), "list snapshots of %s", scope.ResourceGroup)
+			return nil, s.cloud.api.Translate(err, "list snapshots of %s", scope.ResourceGroup)
 		}
 		for _, item := range page.Value {
 			if item == nil {
@@ -91,38 +92,38 @@ func (s snapshots) List(ctx context.Context, scope provisioner.Scope) ([]provisi
 
 // Create implements provisioner.Snapshots.
 func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (provisioner.Operation, error) {
-	r, err := s.cloud.parse(spec.ID, typeSnapshot)
+	r, err := s.cloud.api.Parse(spec.ID, client.TypeSnapshot)
 	if err != nil {
 		return nil, err
 	}
-	source, err := s.cloud.parse(spec.SourceID, typeDisk, typeSnapshot)
+	source, err := s.cloud.api.Parse(spec.SourceID, client.TypeDisk, client.TypeSnapshot)
 	if err != nil {
 		return nil, err
 	}
 	found, err := s.cloud.readSnapshot(ctx, spec.ID)
 	switch {
-	case err == nil && found.state == stateDeleting:
-		return nil, provisioner.Errorf(provisioner.Conflict, "snapshot %s is being deleted", r.Name)
-	case err == nil && key(found.SourceID) != key(spec.SourceID):
-		return nil, provisioner.Errorf(provisioner.AlreadyExists, "snapshot %s exists and is of %s", r.Name, found.SourceID)
-	case err == nil && (found.state == stateCreating || found.state == stateUpdating):
-		return s.cloud.observe(kindCreateSnapshot, spec.ID), nil
-	case err == nil && found.state != stateFailed:
-		return ended{}, nil
+	case err == nil && found.state == operation.StateDeleting:
+		return nil, provisioner.Errorf(provisioner.Conflict, "create snapshot %s: a snapshot of that name is being deleted", r.Name)
+	case err == nil && client.Key(found.SourceID) != client.Key(spec.SourceID):
+		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create snapshot %s: it exists and is a snapshot of %s", r.Name, found.SourceID)
+	case err == nil && (found.state == operation.StateCreating || found.state == operation.StateUpdating):
+		return s.cloud.observe(operation.CreateSnapshot, spec.ID), nil
+	case err == nil && found.state != operation.StateFailed:
+		return operation.Ended{}, nil
 	case err != nil && !errors.Is(err, provisioner.NotFound):
 		return nil, err
 	}
 	body := newSnapshot(spec)
-	if strings.EqualFold(source.ResourceType.String(), typeSnapshot) {
+	if source.Is(client.TypeSnapshot) {
 		option := armcompute.DiskCreateOptionCopyStart
 		body.Properties.CreationData.CreateOption = &option
 	}
 	body.ExtendedLocation = s.cloud.extendedLocation()
-	p, err := wrap(r.snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
-	return s.cloud.begun(kindCreateSnapshot, spec.ID, p, err)
+	p, err := client.Wrap(r.Snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
+	return s.cloud.begun(operation.CreateSnapshot, spec.ID, p, err)
 }
 
-// newSnapshot translates a snapshot of a disk that is to be made into Azure's words.
+// newSnapshot translates a snapshot to be created into the SDK's model.
 func newSnapshot(spec provisioner.SnapshotSpec) armcompute.Snapshot {
 	option := armcompute.DiskCreateOptionCopy
 	return armcompute.Snapshot{
@@ -150,14 +151,14 @@ func positive(n int64) *int64 {
 
 // Delete implements provisioner.Snapshots.
 func (s snapshots) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
-	r, err := s.cloud.parse(id, typeSnapshot)
+	r, err := s.cloud.api.Parse(id, client.TypeSnapshot)
 	if err != nil {
 		return nil, err
 	}
-	p, err := wrap(r.snapshots.BeginDelete(ctx, r.ResourceGroupName, r.Name, nil))
-	op, err := s.cloud.begun(kindDeleteSnapshot, id, p, err)
+	p, err := client.Wrap(r.Snapshots.BeginDelete(ctx, r.ResourceGroupName, r.Name, nil))
+	op, err := s.cloud.begun(operation.DeleteSnapshot, id, p, err)
 	if errors.Is(err, provisioner.NotFound) {
-		return ended{}, nil
+		return operation.Ended{}, nil
 	}
 	return op, err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 )
 
 const (
@@ -183,7 +184,7 @@ func start(b *testing.B, latency string) *simulator {
 
 func (s *simulator) open(b *testing.B) *azure.Cloud {
 	b.Helper()
-	config, err := azure.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "eastus",
+	config, err := credential.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "eastus",
 		"resourceManagerEndpoint": %q, "aadClientId": "bench", "aadClientSecret": "any"}`, subscription, group, s.url)), nil)
 	if err != nil {
 		b.Fatal(err)

@@ -1,0 +1,130 @@
+package azure
+
+import (
+	"context"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+)
+
+// attachments implements provisioner.Attachments.
+type attachments struct {
+	*batch.Engine
+	cloud *Cloud
+}
+
+// List implements provisioner.Attachments.
+func (a attachments) List(ctx context.Context, vmID string) ([]provisioner.Attachment, error) {
+	seen, err := a.cloud.readVM(ctx, vmID, false)
+	return seen.DataDisks, err
+}
+
+// platform implements batch.Platform.
+type platform struct{ *Cloud }
+
+// Validate implements batch.Platform.
+func (p platform) Validate(vmID, diskID string) error {
+	if _, err := p.vm(vmID); err != nil {
+		return err
+	}
+	_, err := p.api.Parse(diskID, client.TypeDisk)
+	return err
+}
+
+// VM implements batch.Platform.
+func (p platform) VM(ctx context.Context, vmID string) (batch.VM, error) {
+	v, err := p.vm(vmID)
+	if err != nil {
+		return batch.VM{}, err
+	}
+	seen, err := v.get(ctx, false)
+	return batch.VM{Instance: seen.Instance, State: seen.state, Gone: seen.gone}, err
+}
+
+// Disk implements batch.Platform.
+func (p platform) Disk(ctx context.Context, diskID string) (batch.Disk, error) {
+	seen, err := p.readDisk(ctx, diskID)
+	return batch.Disk{Disk: seen.Disk, State: seen.state}, err
+}
+
+// Update implements batch.Platform.
+func (p platform) Update(ctx context.Context, vmID string, k operation.Kind, changes []batch.Change) (*operation.Operation, error) {
+	v, err := p.vm(vmID)
+	if err != nil {
+		return nil, err
+	}
+	poller, err := v.attachDetach(ctx, updateOf(changes))
+	if err != nil {
+		return nil, p.api.Translate(err, "change the disks of VM %s", v.Name)
+	}
+	return p.api.Follow(k, vmID, poller, false), nil
+}
+
+// Resume implements batch.Platform.
+func (p platform) Resume(ctx context.Context, t operation.Token) (*operation.Operation, error) {
+	v, err := p.vm(t.ID)
+	if err != nil {
+		return nil, err
+	}
+	poller, err := v.resume(ctx, t.SDK)
+	if err != nil {
+		return nil, err
+	}
+	return p.api.Follow(t.Kind, t.ID, poller, true), nil
+}
+
+// updateOf translates changes into Azure's request.
+func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
+	var body armcompute.AttachDetachDataDisksRequest
+	for _, change := range changes {
+		if change.Kind != operation.Attach {
+			out := &armcompute.DataDisksToDetach{DiskID: &change.DiskID}
+			if change.Kind == operation.ForceDetach {
+				force := armcompute.DiskDetachOptionTypesForceDetach
+				out.DetachOption = &force
+			}
+			body.DataDisksToDetach = append(body.DataDisksToDetach, out)
+			continue
+		}
+		in := &armcompute.DataDisksToAttach{DiskID: &change.DiskID, Caching: optional(armcompute.CachingTypes(change.CachingMode))}
+		if change.EncryptionSetID != "" {
+			in.DiskEncryptionSet = &armcompute.DiskEncryptionSetParameters{ID: &change.EncryptionSetID}
+		}
+		if change.WriteAccelerator {
+			in.WriteAcceleratorEnabled = &change.WriteAccelerator
+		}
+		body.DataDisksToAttach = append(body.DataDisksToAttach, in)
+	}
+	return body
+}
+
+// attachDetach sends a request that changes the VM's data disks.
+func (v vmClient) attachDetach(ctx context.Context, body armcompute.AttachDetachDataDisksRequest) (client.SDKPoller, error) {
+	ctx = v.cloud.api.Persistent(ctx, pacing.UpdateVM, v.String())
+	if v.Is(client.TypeScaleSetVM) {
+		return client.Wrap(v.ScaleSets.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Parent.Name, v.Name, body, nil))
+	}
+	return client.Wrap(v.VMs.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Name, body, nil))
+}
+
+// resume makes a poller from the SDK's token.
+func (v vmClient) resume(ctx context.Context, sdkToken string) (client.SDKPoller, error) {
+	if v.Is(client.TypeScaleSetVM) {
+		return client.Wrap(v.ScaleSets.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Parent.Name, v.Name, armcompute.AttachDetachDataDisksRequest{},
+			&armcompute.VirtualMachineScaleSetVMsClientBeginAttachDetachDataDisksOptions{ResumeToken: sdkToken}))
+	}
+	return client.Wrap(v.VMs.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Name, armcompute.AttachDetachDataDisksRequest{},
+		&armcompute.VirtualMachinesClientBeginAttachDetachDataDisksOptions{ResumeToken: sdkToken}))
+}
+
+// UpdateDelay implements batch.Platform.
+func (p platform) UpdateDelay(vmID string) time.Duration { return p.api.UpdateDelay(vmID) }
+
+// Usual implements batch.Platform.
+func (p platform) Usual(k operation.Kind) operation.Span { return p.api.Usual(k) }

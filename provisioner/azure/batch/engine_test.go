@@ -1,0 +1,39 @@
+package batch
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/go-logr/logr"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+)
+
+// A caller that a refusal woke used to take it for an acceptance, if the refusal came while the caller was being woken.
+func TestACallerWokenByARefusalDoesNotTakeItForAnAcceptance(t *testing.T) {
+	e := newTestEngine(t, nil)
+	full := provisioner.Errorf(provisioner.InsufficientCapacity, "no slot is free")
+	for range 20_000 {
+		r := newRequest(operation.Attach, provisioner.AttachRequest{VMID: "vm", DiskID: "disk"})
+		seen := make(chan error)
+		go func() {
+			<-r.answered
+			seen <- e.refusal(r)
+		}()
+		e.finish(full, r)
+		if err := <-seen; !errors.Is(err, provisioner.InsufficientCapacity) {
+			t.Fatalf("the caller got %v, want InsufficientCapacity", err)
+		}
+	}
+}
+
+func newTestEngine(t *testing.T, p Platform) *Engine {
+	t.Helper()
+	e, err := New(t.Context(), Options{Platform: p, Clock: pacing.NewClock(nil, nil), Logger: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}

@@ -1,0 +1,80 @@
+package batch
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+)
+
+// Platform is Azure, as far as the engine needs it.
+type Platform interface {
+	// Validate refuses IDs that are not those of a VM and of a disk.
+	Validate(vmID, diskID string) error
+	// VM reads a VM. If there is no such VM, the result is Gone and err is nil.
+	VM(ctx context.Context, vmID string) (VM, error)
+	// Disk reads a disk.
+	Disk(ctx context.Context, diskID string) (Disk, error)
+	// UpdateDelay is how long an update of a VM would have to wait for its quota.
+	UpdateDelay(vmID string) time.Duration
+	// Update changes the data disks of a VM in one call. It returns when Azure has accepted the call.
+	Update(ctx context.Context, vmID string, k operation.Kind, changes []Change) (*operation.Operation, error)
+	// Resume follows a call that an earlier process made.
+	Resume(ctx context.Context, token operation.Token) (*operation.Operation, error)
+	// Usual is how long operations of a kind take.
+	Usual(k operation.Kind) operation.Span
+}
+
+// Sizes tells how many data disks VMs can have.
+type Sizes interface {
+	// KnownDataDisks returns the number without waiting; 0 if it is not known.
+	KnownDataDisks(location, vmSize string) int
+	// VM returns all limits of a VM size.
+	VM(ctx context.Context, location, vmSize string) (provisioner.VMLimits, error)
+}
+
+// Change is an attach or a detach of a disk.
+type Change struct {
+	Kind operation.Kind
+	provisioner.AttachRequest
+}
+
+// VM is a VM as it was read.
+type VM struct {
+	provisioner.Instance
+	// State is the provisioning state.
+	State string
+	// Gone says that there is no such VM.
+	Gone bool
+}
+
+// Disk is a disk as it was read.
+type Disk struct {
+	provisioner.Disk
+	// State is the provisioning state.
+	State string
+}
+
+// key is a resource ID in the form in which IDs are compared.
+func key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
+
+// find returns the VM's entry for a disk.
+func (v VM) find(diskKey string) (provisioner.Attachment, bool) {
+	for _, a := range v.DataDisks {
+		if key(a.DiskID) == diskKey {
+			return a, true
+		}
+	}
+	return provisioner.Attachment{}, false
+}
+
+// fulfils says whether the VM is as a request wants it. A VM whose update is under way, or has failed, also lists disks that it does not have.
+func (v VM) fulfils(r *request) bool {
+	a, listed := v.find(r.disk)
+	if !r.attaches() {
+		return !listed
+	}
+	return listed && !a.Detaching && v.State == operation.StateSucceeded
+}

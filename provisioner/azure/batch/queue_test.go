@@ -1,0 +1,147 @@
+package batch
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+)
+
+func put(q *queues, vm, disk string, k operation.Kind, shared bool) *request {
+	r := newRequest(k, provisioner.AttachRequest{VMID: vm, DiskID: disk, Shared: shared})
+	q.add(r)
+	return r
+}
+
+// filled begins the only batch that can begin, and fills it.
+func filled(t *testing.T, q *queues) *batch {
+	t.Helper()
+	started := q.start()
+	if len(started) != 1 {
+		t.Fatalf("%d batches begin, want 1", len(started))
+	}
+	q.fill(started[0])
+	return started[0]
+}
+
+// check compares the requests of a batch.
+func check(t *testing.T, what string, got []*request, want ...*request) {
+	t.Helper()
+	names := func(requests []*request) (out []string) {
+		for _, r := range requests {
+			out = append(out, fmt.Sprintf("%s %s at %s", r.kind, r.disk, r.vm))
+		}
+		return out
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s: got %q, want %q", what, names(got), names(want))
+	}
+}
+
+func TestRequestsThatArriveDuringTheReadAreInTheBatchAndLaterOnesInTheNext(t *testing.T) {
+	q := newQueues()
+	first := put(q, "vm", "a", operation.Attach, false)
+	started := q.start()
+	if len(started) != 1 {
+		t.Fatalf("%d batches begin, want 1", len(started))
+	}
+	during := put(q, "vm", "b", operation.Detach, false)
+	q.fill(started[0])
+	check(t, "the first batch", started[0].requests, first, during)
+	later, last := put(q, "vm", "c", operation.Attach, false), put(q, "vm", "d", operation.Detach, false)
+	if again := q.start(); len(again) != 0 {
+		t.Fatalf("%d batches begin while one is in flight, want 0", len(again))
+	}
+	q.end(started[0])
+	check(t, "the next batch", filled(t, q).requests, later, last)
+}
+
+func TestRequestsForOneDiskKeepTheirOrder(t *testing.T) {
+	q := newQueues()
+	out, in := put(q, "vm", "a", operation.Detach, false), put(q, "vm", "a", operation.Attach, false)
+	b := filled(t, q)
+	check(t, "the first batch", b.requests, out)
+	q.end(b)
+	check(t, "the next batch", filled(t, q).requests, in)
+}
+
+func TestAForcedDetachDoesNotWaitForAnOrdinaryBatchAndDelaysTheNextOne(t *testing.T) {
+	q := newQueues()
+	a := put(q, "vm", "a", operation.Attach, false)
+	ordinary := filled(t, q)
+	put(q, "vm", "b", operation.ForceDetach, false)
+	forced := filled(t, q)
+	if !forced.forced {
+		t.Fatal("an ordinary batch begins, want a forced one")
+	}
+	q.putBack(a)
+	q.end(ordinary)
+	if again := q.start(); len(again) != 0 {
+		t.Fatalf("%d batches begin while a forced one is in flight, want 0", len(again))
+	}
+	q.end(forced)
+	check(t, "after the forced batch", filled(t, q).requests, a)
+}
+
+func TestForcedDetachesJoinTheForcedBatchInFlightWhileItIsOpen(t *testing.T) {
+	q := newQueues()
+	first := put(q, "vm", "a", operation.ForceDetach, false)
+	b := filled(t, q)
+	check(t, "no request waits", q.vm("vm").canJoin())
+	again, second := put(q, "vm", "a", operation.ForceDetach, false), put(q, "vm", "b", operation.ForceDetach, false)
+	if started := q.start(); len(started) != 0 {
+		t.Fatalf("%d batches begin while a forced one is in flight, want 0", len(started))
+	}
+	check(t, "one request can join", q.vm("vm").canJoin(), second)
+	check(t, "it joins", q.join(b), second)
+	check(t, "the batch", b.requests, first, second)
+	b.open = false
+	late := put(q, "vm", "c", operation.ForceDetach, false)
+	check(t, "a closed batch", q.join(b))
+	q.end(b)
+	check(t, "the next batch", filled(t, q).requests, again, late)
+}
+
+func TestNoRequestJoinsABatchThatWasSplit(t *testing.T) {
+	q := newQueues()
+	put(q, "vm", "a", operation.ForceDetach, false)
+	put(q, "vm", "b", operation.ForceDetach, false)
+	b := filled(t, q)
+	q.split(b.requests...)
+	q.end(b)
+	half := filled(t, q)
+	put(q, "vm", "c", operation.ForceDetach, false)
+	check(t, "half of a batch", q.join(half))
+}
+
+func TestASharedDiskIsAttachedToOneVMAtATimeAndDoesNotDelayOtherDisks(t *testing.T) {
+	q := newQueues()
+	first := put(q, "vm1", "shared", operation.Attach, true)
+	one := filled(t, q)
+	check(t, "VM 1", one.requests, first)
+	second, other := put(q, "vm2", "shared", operation.Attach, true), put(q, "vm2", "other", operation.Attach, false)
+	two := filled(t, q)
+	check(t, "VM 2", two.requests, other)
+	q.end(two)
+	if again := q.start(); len(again) != 0 {
+		t.Fatalf("%d batches begin with a shared disk that another VM attaches, want 0", len(again))
+	}
+	q.end(one)
+	check(t, "VM 2 after VM 1", filled(t, q).requests, second)
+}
+
+func TestASplitBatchIsSentInHalvesApartFromOtherRequests(t *testing.T) {
+	q := newQueues()
+	a, b, c := put(q, "vm", "a", operation.Attach, false), put(q, "vm", "b", operation.Attach, false), put(q, "vm", "c", operation.Attach, false)
+	whole := filled(t, q)
+	late := put(q, "vm", "late", operation.Attach, false)
+	q.split(whole.requests...)
+	q.end(whole)
+	for _, want := range [][]*request{{a}, {b, c}, {late}} {
+		next := filled(t, q)
+		check(t, "the next batch", next.requests, want...)
+		q.end(next)
+	}
+}

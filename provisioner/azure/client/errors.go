@@ -1,0 +1,155 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+)
+
+// refusal is an answer of Azure that refuses a request, without its message.
+type refusal struct {
+	// status of the HTTP answer; 200 for an operation that failed later.
+	status int
+	// code, target and the codes of the details of the error body.
+	code, target string
+	details      []string
+}
+
+// kindOf maps a refusal to a kind. Where a code has several meanings, callers also read the resources.
+func kindOf(v refusal) provisioner.Kind {
+	for _, code := range append([]string{v.code}, v.details...) {
+		if k, ok := kindOfCode(code, v.target); ok {
+			return k
+		}
+	}
+	switch {
+	case v.status == http.StatusUnauthorized || v.status == http.StatusForbidden:
+		return provisioner.Unauthorized
+	case v.status == http.StatusNotFound || v.status == http.StatusGone:
+		return provisioner.NotFound
+	case v.status == http.StatusTooManyRequests:
+		return provisioner.RateLimited
+	case v.code == "OperationNotAllowed":
+		return provisioner.FailedPrecondition
+	case v.status == http.StatusConflict || v.status == http.StatusPreconditionFailed:
+		return provisioner.Conflict
+	case v.status == http.StatusRequestTimeout || v.status >= 500:
+		return provisioner.Unavailable
+	case v.status >= 400:
+		return provisioner.InvalidArgument
+	}
+	return provisioner.Unavailable
+}
+
+// kindOfCode maps the codes whose meaning does not depend on the HTTP status. Targets count where
+// Azure uses one code for several faults.
+func kindOfCode(code, target string) (provisioner.Kind, bool) {
+	under := func(prefix string) bool { return strings.HasPrefix(strings.ToLower(target), prefix) }
+	switch code {
+	case "TooManyRequests", "SubscriptionRequestsThrottled", "OperationThrottled":
+		return provisioner.RateLimited, true
+	case "OperationNotAllowed":
+		if target == "dataDisks" {
+			return provisioner.InsufficientCapacity, true
+		}
+	case "QuotaExceeded", "ResourceQuotaExceeded", "SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest":
+		return provisioner.InsufficientCapacity, true
+	case "AttachDiskWhileBeingDetached", "Conflict", operation.CodeOperationPreempted, operation.CodeDataDisksForceDetached, "AnotherOperationInProgress",
+		"OperationPreemptedByAnotherOperation", "RetryableError":
+		return provisioner.Conflict, true
+	case operation.CodeConflictingUserInput, "ScopeLocked", "DiskInUse":
+		return provisioner.FailedPrecondition, true
+	case "NotFound", "ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound":
+		return provisioner.NotFound, true
+	case "InvalidParameter":
+		switch {
+		case under("instanceids"):
+			return provisioner.NotFound, true // the scale set has no such instance
+		case under("datadisk.lun"):
+			return provisioner.Conflict, true // another disk has taken the LUN
+		}
+		return provisioner.InvalidArgument, true
+	case "BadRequest", "InvalidRequestFormat", "RequestDisallowedByPolicy", "PropertyChangeNotAllowed", "InvalidResourceType":
+		return provisioner.InvalidArgument, true
+	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken":
+		return provisioner.Unauthorized, true
+	}
+	return "", false
+}
+
+// Translate makes an error of the SDK one of the kinds, with what was being done in front. An error of a context, and an error that has a kind already,
+// keep what they are.
+func (c *Client) Translate(err error, doing string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf(doing, args...)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || provisioner.KindOf(err) != "" {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	var refused *azcore.ResponseError
+	if errors.As(err, &refused) {
+		return fromResponse(refused, c.clock.Now(), what)
+	}
+	kind := provisioner.Unavailable
+	var failed *azidentity.AuthenticationFailedError
+	if errors.As(err, &failed) && failed.RawResponse != nil && failed.RawResponse.StatusCode < 500 {
+		kind = provisioner.Unauthorized
+	}
+	return &provisioner.Error{Kind: kind, Message: what + ": " + err.Error(), Err: err}
+}
+
+func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *provisioner.Error {
+	v, message := read(refused)
+	e := &provisioner.Error{Kind: kindOf(v), Code: v.code, Err: refused}
+	if refused.RawResponse != nil {
+		e.RetryAfter = retryAfter(refused.RawResponse.Header, now)
+	}
+	if message == "" {
+		message = http.StatusText(v.status)
+	}
+	e.Message = fmt.Sprintf("%s: Azure answered %d %s: %s", what, v.status, v.code, message)
+	return e
+}
+
+// read takes the refusal and its message out of an answer.
+func read(refused *azcore.ResponseError) (refusal, string) {
+	v := refusal{status: refused.StatusCode, code: refused.ErrorCode}
+	if refused.RawResponse == nil || refused.RawResponse.Body == nil {
+		return v, ""
+	}
+	payload, err := runtime.Payload(refused.RawResponse)
+	if err != nil {
+		return v, ""
+	}
+	type body struct {
+		Target, Message string
+		Details         []struct{ Code string }
+	}
+	var parsed struct {
+		body
+		Error *body
+	}
+	if json.Unmarshal(payload, &parsed) != nil {
+		return v, ""
+	}
+	if parsed.Error != nil {
+		parsed.body = *parsed.Error
+	}
+	v.target = parsed.Target
+	for _, d := range parsed.Details {
+		v.details = append(v.details, d.Code)
+	}
+	return v, parsed.Message
+}

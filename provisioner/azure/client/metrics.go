@@ -1,0 +1,69 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+)
+
+// metrics count the requests to Azure. Package metered counts the calls of the Provisioner Library.
+type metrics struct {
+	requests *prometheus.HistogramVec
+	waits    *prometheus.HistogramVec
+	left     *prometheus.GaugeVec
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "azuredisk_azure_request_duration_seconds", Help: "Duration of HTTP requests to Azure by method, throttling policy and status.",
+			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"method", "policy", "status"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "azuredisk_azure_paced_seconds", Help: "How long requests were held back to stay within the quota.",
+			Buckets: []float64{.5, 1, 2.5, 5, 10, 15, 30, 60, 120},
+		}, []string{"policy"}),
+		left: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "azuredisk_azure_quota_remaining", Help: "What the last answer said is left of a quota.",
+		}, []string{"policy"}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	var faults []error
+	for _, c := range []prometheus.Collector{m.requests, m.waits, m.left} {
+		if err := registerer.Register(c); err != nil {
+			faults = append(faults, fmt.Errorf("register metrics: %w", err))
+		}
+	}
+	return m, errors.Join(faults...)
+}
+
+func (m *metrics) request(method string, p pacing.Policy, resp *http.Response, took time.Duration) {
+	status := "none"
+	if resp != nil {
+		status = strconv.Itoa(resp.StatusCode)
+	}
+	m.requests.WithLabelValues(method, string(p), status).Observe(took.Seconds())
+}
+
+func (m *metrics) paced(p pacing.Policy, wait time.Duration) {
+	m.waits.WithLabelValues(string(p)).Observe(wait.Seconds())
+}
+
+func (m *metrics) remaining(left []pacing.Remaining, h http.Header) {
+	for _, r := range left {
+		m.left.WithLabelValues(r.Policy).Set(r.Left)
+	}
+	for _, name := range []string{"reads", "writes", "deletes"} {
+		if n, err := strconv.ParseFloat(h.Get("x-ms-ratelimit-remaining-subscription-"+name), 64); err == nil {
+			m.left.WithLabelValues("subscription-" + name).Set(n)
+		}
+	}
+}

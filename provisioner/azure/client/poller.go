@@ -1,0 +1,134 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+)
+
+// SDKPoller is the SDK's poller without its type parameter.
+type SDKPoller interface {
+	Done() bool
+	Poll(ctx context.Context) (*http.Response, error)
+	ResumeToken() (string, error)
+	// result is nil if the operation succeeded.
+	result(ctx context.Context) error
+}
+
+type pollerOf[T any] struct{ *runtime.Poller[T] }
+
+func (p pollerOf[T]) result(ctx context.Context) error {
+	_, err := p.Result(ctx)
+	return err
+}
+
+// Wrap hides the type parameter of what one of the SDK's Begin methods returned.
+func Wrap[T any](p *runtime.Poller[T], err error) (SDKPoller, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pollerOf[T]{p}, nil
+}
+
+// Follow polls an operation on a resource until it has ended. Resumed says that the operation began in an earlier process.
+func (c *Client) Follow(k operation.Kind, resource string, p SDKPoller, resumed bool) *operation.Operation {
+	return c.Follower.Follow(k, resource, &poller{SDKPoller: p, client: c}, resumed)
+}
+
+// poller implements operation.Poller. Azure counts the polls of each operation separately.
+type poller struct {
+	SDKPoller
+	client *Client
+	token  string // as it was at first: the SDK's own changes while it polls
+}
+
+// ResumeToken implements operation.Poller.
+func (p *poller) ResumeToken() (string, error) {
+	var err error
+	if p.token == "" {
+		p.token, err = p.SDKPoller.ResumeToken()
+	}
+	return p.token, p.client.Translate(err, "read the SDK's token")
+}
+
+func (p *poller) scope() pacing.Scope {
+	return pacing.Scope{Policy: pacing.GetOperation, Resource: p.token}
+}
+
+// Scarce implements operation.Poller.
+func (p *poller) Scarce() bool { return p.client.pacer.Scarce(p.client.clock.Now(), p.scope()) }
+
+// Close implements operation.Poller.
+func (p *poller) Close() { p.client.pacer.Forget(p.scope()) }
+
+// context marks requests about the operation. The SDK does not retry them: the next poll is the retry.
+func (p *poller) context(ctx context.Context) context.Context {
+	if p.token == "" {
+		return ctx
+	}
+	return retries(context.WithValue(ctx, operationOf{}, p.token), 0)
+}
+
+// state is the document of an operation's state.
+type state struct {
+	Status             string
+	StartTime, EndTime time.Time
+}
+
+func stateOf(resp *http.Response) state {
+	var s state
+	payload, err := runtime.Payload(resp)
+	if err != nil || json.Unmarshal(payload, &s) != nil {
+		return state{}
+	}
+	return s
+}
+
+// Poll implements operation.Poller.
+func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
+	resp, err := p.SDKPoller.Poll(p.context(ctx))
+	if err != nil {
+		return operation.Answer{}, p.client.Translate(err, "poll")
+	}
+	s := stateOf(resp)
+	answer := operation.Answer{Status: s.Status, Start: s.StartTime, End: s.EndTime, RetryAfter: retryAfter(resp.Header, p.client.clock.Now())}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		answer.Date = date
+	}
+	return answer, nil
+}
+
+// Outcome implements operation.Poller.
+func (p *poller) Outcome(ctx context.Context) (outcome, err error) {
+	err = p.result(p.context(ctx))
+	var refused *azcore.ResponseError
+	if !errors.As(err, &refused) {
+		return nil, p.client.Translate(err, "read the result")
+	}
+	e := fromResponse(refused, p.client.clock.Now(), "the operation failed")
+	if e.Code == "" && canceled(refused) {
+		e.Kind, e.Code = provisioner.Conflict, operation.CodeCanceled
+	}
+	if refused.StatusCode < http.StatusBadRequest || !operation.Transient(e) {
+		return e, nil // the document of an operation that failed, or an answer that will not change
+	}
+	return nil, e
+}
+
+// canceled says whether the document of an operation's state says so.
+func canceled(refused *azcore.ResponseError) bool {
+	if refused.RawResponse == nil {
+		return false
+	}
+	status := stateOf(refused.RawResponse).Status
+	return status == "Canceled" || status == "Cancelled"
+}

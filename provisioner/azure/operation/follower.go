@@ -1,0 +1,255 @@
+package operation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+)
+
+// Poller asks Azure about one operation. Its errors are those of package provisioner.
+type Poller interface {
+	// Done says that the operation has ended.
+	Done() bool
+	// ResumeToken is the SDK's token of the operation.
+	ResumeToken() (string, error)
+	// Poll asks for the operation's state.
+	Poll(ctx context.Context) (Answer, error)
+	// Scarce says that little is left of the quota for polls of this operation.
+	Scarce() bool
+	// Outcome is how the operation ended, nil if it succeeded. err is set if that cannot be learned.
+	Outcome(ctx context.Context) (outcome, err error)
+	// Close is called after the operation's end.
+	Close()
+}
+
+// Answer is Azure's answer to a poll.
+type Answer struct {
+	// Status, Start and End are those of the operation; zero where Azure does not say.
+	Status     string
+	Start, End time.Time
+	// Date is Azure's clock; zero where Azure does not say.
+	Date time.Time
+	// RetryAfter is how long Azure asks to wait before the next poll.
+	RetryAfter time.Duration
+}
+
+// Operation is a long-running operation with one goroutine that polls it for all callers.
+type Operation struct {
+	Kind     Kind
+	resource string
+	token    string
+	resumed  bool // by this process, which does not know when it began
+	done     chan struct{}
+	err      error // after done
+}
+
+// Token is the SDK's token; "" for an operation that ended at once.
+func (o *Operation) Token() string { return o.token }
+
+// Done is closed when the operation has ended.
+func (o *Operation) Done() <-chan struct{} { return o.done }
+
+// Err is how the operation ended, nil if it succeeded. It may be called after Done is closed, or if Token is "".
+func (o *Operation) Err() error { return o.err }
+
+// Wait blocks until the operation has ended, and returns how.
+func (o *Operation) Wait(ctx context.Context) error {
+	select {
+	case <-o.done:
+		return o.err
+	default:
+	}
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Options of NewFollower.
+type Options struct {
+	Clock   *pacing.Clock
+	Metrics prometheus.Registerer // none if nil
+	Logger  logr.Logger
+}
+
+// Follower follows operations to their end.
+type Follower struct {
+	ctx   context.Context // of the polling, which goes on after a caller has left
+	clock *pacing.Clock
+	log   logr.Logger
+	polls *prometheus.CounterVec
+	times Times
+
+	mu      sync.Mutex
+	running map[string]*Operation // by token
+}
+
+// NewFollower makes a Follower whose polling ends with ctx.
+func NewFollower(ctx context.Context, options Options) (*Follower, error) {
+	f := &Follower{
+		ctx: ctx, clock: options.Clock, log: options.Logger, running: map[string]*Operation{},
+		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_azure_operation_polls_total", Help: "Polls of long-running operations.",
+		}, []string{"operation"}),
+	}
+	if options.Metrics != nil {
+		if err := options.Metrics.Register(f.polls); err != nil {
+			return nil, fmt.Errorf("register the metric for polls: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// Usual is how long operations of a kind take.
+func (f *Follower) Usual(k Kind) Span { return f.times.Of(k) }
+
+// Follow polls an operation on a resource until it has ended. It returns the Operation that exists already, if the operation is being followed. Resumed says
+// that the operation began in an earlier process.
+func (f *Follower) Follow(k Kind, resource string, p Poller, resumed bool) *Operation {
+	o := &Operation{Kind: k, resource: strings.ToLower(strings.TrimSuffix(resource, "/")), resumed: resumed, done: make(chan struct{})}
+	w := &watch{follower: f, operation: o, poller: p, began: f.clock.Now()}
+	if p.Done() {
+		o.err = w.outcome()
+		close(o.done)
+		return o
+	}
+	token, err := p.ResumeToken()
+	if err != nil {
+		o.err = fmt.Errorf("read the token of the %s of %s: %w", k, o.resource, err)
+		close(o.done)
+		return o
+	}
+	o.token = token
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if other, ok := f.running[token]; ok {
+		return other
+	}
+	f.running[token] = o
+	go w.run()
+	return o
+}
+
+// watch polls one operation.
+type watch struct {
+	follower  *Follower
+	operation *Operation
+	poller    Poller
+	began     time.Time // by this process's clock
+	last      Answer
+}
+
+func (w *watch) run() {
+	f, o := w.follower, w.operation
+	o.err = w.untilDone()
+	if took, ok := w.took(); ok && o.err == nil {
+		f.times.Learn(o.Kind, took)
+	}
+	w.poller.Close()
+	f.mu.Lock()
+	delete(f.running, o.token)
+	f.mu.Unlock()
+	close(o.done)
+}
+
+func (w *watch) untilDone() error {
+	f, o := w.follower, w.operation
+	usual := f.times.Of(o.Kind)
+	var pause time.Duration // that Azure asked for, or after a failure
+	failures := 0
+	for !w.poller.Done() {
+		if err := f.clock.Pause(f.ctx, max(pause, usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))); err != nil {
+			return err
+		}
+		answer, err := w.poller.Poll(f.ctx)
+		f.polls.WithLabelValues(string(o.Kind)).Inc()
+		if err == nil {
+			w.note(answer)
+			pause, failures = answer.RetryAfter, 0
+			continue
+		}
+		if end := w.pollFailed(err); end != nil {
+			return end
+		}
+		pause = max(provisioner.RetryAfter(err), f.clock.Backoff(failures))
+		failures++
+	}
+	if w.last.Status == StateSucceeded {
+		return nil // what the SDK's final request would return is not needed
+	}
+	return w.outcome()
+}
+
+// pollFailed returns the error that ends the polling, or nil. The operation goes on after a poll that failed, so only a failure that cannot pass ends
+// the polling.
+func (w *watch) pollFailed(err error) error {
+	f, o := w.follower, w.operation
+	switch kind := provisioner.KindOf(err); {
+	case f.ctx.Err() != nil:
+		return f.ctx.Err()
+	case kind == provisioner.NotFound:
+		return &provisioner.Error{Kind: provisioner.Conflict, Code: CodeForgotten, Err: err,
+			Message: fmt.Sprintf("poll the %s of %s: Azure does not know any more how it ended", o.Kind, o.resource)}
+	case kind == provisioner.InvalidArgument:
+		return fmt.Errorf("poll the %s of %s: %w", o.Kind, o.resource, err)
+	case kind == provisioner.Unauthorized:
+		f.log.Info("polling goes on until the identity is allowed to poll", "operation", o.Kind, "resource", o.resource, "error", err.Error())
+	default:
+		f.log.V(1).Info("polling goes on after a failure", "operation", o.Kind, "resource", o.resource, "error", err.Error())
+	}
+	return nil
+}
+
+// note keeps what a poll said. For a resumed operation the answer tells its age.
+func (w *watch) note(answer Answer) {
+	w.last = answer
+	if !w.operation.resumed || answer.Start.IsZero() {
+		return
+	}
+	now := w.follower.clock.Now()
+	platform := now
+	if !answer.Date.IsZero() {
+		platform = answer.Date // by the clock that the start time is of
+	}
+	if age := platform.Sub(answer.Start); age > now.Sub(w.began) {
+		w.began = now.Add(-age)
+	}
+}
+
+// took is how long the operation took, by Azure's clock if the answers tell; ok is false if it is not known.
+func (w *watch) took() (d time.Duration, ok bool) {
+	seen := w.follower.clock.Since(w.began)
+	if own := w.last.End.Sub(w.last.Start); !w.last.Start.IsZero() && own > 0 && own <= seen {
+		return own, true
+	}
+	return seen, !w.operation.resumed
+}
+
+// outcome is how an operation that has ended went. It asks until Azure answers.
+func (w *watch) outcome() error {
+	f := w.follower
+	for failures := 0; ; failures++ {
+		outcome, err := w.poller.Outcome(f.ctx)
+		switch {
+		case err == nil && outcome == nil:
+			return nil
+		case err == nil:
+			return fmt.Errorf("%s of %s: %w", w.operation.Kind, w.operation.resource, outcome)
+		case !Transient(err):
+			return fmt.Errorf("read the outcome of the %s of %s: %w", w.operation.Kind, w.operation.resource, err)
+		}
+		if err := f.clock.Pause(f.ctx, max(provisioner.RetryAfter(err), f.clock.Backoff(failures))); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package pacing
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestTheEstimateOfAQuotaNeverAllowsMoreThanThePlatform(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		now := time.Unix(0, 0)
+		p := rapid.SampledFrom([]Policy{UpdateVM, GetVM, GetOperation}).Draw(rt, "policy")
+		b, _ := budgetOf(p)
+		pace, s := NewPacer(), Scope{Policy: p, Resource: "vm"}
+		platform := newBucket(b, now) // what Azure counts
+		sent := now
+		for range rapid.IntRange(1, 150).Draw(rt, "requests") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(rt, "pause ms")) * time.Millisecond)
+			at := now.Add(pace.Take(now, s))
+			if at.Before(sent) {
+				rt.Fatalf("a request is sent at %v, before the one ahead of it at %v", at, sent)
+			}
+			sent = at
+			platform.refill(sent)
+			if platform.tokens < 1-1e-6 {
+				rt.Fatalf("sent with %.3f tokens left", platform.tokens)
+			}
+			platform.tokens--
+		}
+	})
+}
+
+func TestAnswersCorrectTheEstimate(t *testing.T) {
+	now, s := time.Unix(0, 0), Scope{Policy: UpdateVM, Resource: "vm"}
+	p := NewPacer()
+	if w := p.Take(now, s); w != 0 {
+		t.Fatalf("the first request waits %v, want 0", w)
+	}
+	p.Learn(now, s, []Remaining{{Policy: "Microsoft.Compute/UpdateVMResource", Left: 0}, {Policy: "Microsoft.Compute/UpdateVMSubscriptionMaximum", Left: 1400}})
+	if w := p.Delay(now, s); w != 15*time.Second {
+		t.Fatalf("with nothing left a request waits %v, want the 15 s that a token takes", w)
+	}
+	if w := p.Take(now.Add(15*time.Second), s); w != 0 {
+		t.Fatalf("after 15 s a request waits %v, want 0", w)
+	}
+	if w := p.Take(now, Scope{Policy: UpdateVM, Resource: "other"}); w != 0 {
+		t.Fatalf("a request for another VM waits %v, want 0", w)
+	}
+}
+
+func TestSilenceLastsAsLongAsAzureAsked(t *testing.T) {
+	now, own, all := time.Unix(0, 0), Scope{Policy: GetVM, Resource: "vm"}, Scope{Policy: "reads", Resource: "sub"}
+	p := NewPacer()
+	p.Block(now.Add(30*time.Second), all)
+	p.Block(now.Add(10*time.Second), own)
+	for _, step := range []struct{ after, want time.Duration }{{0, 30 * time.Second}, {12 * time.Second, 18 * time.Second}, {31 * time.Second, 0}} {
+		if got := p.Silence(now.Add(step.after), own, all); got != step.want {
+			t.Errorf("after %v: %v, want %v", step.after, got, step.want)
+		}
+	}
+}
