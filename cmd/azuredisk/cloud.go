@@ -59,7 +59,11 @@ func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Clo
 	if err != nil {
 		return nil, nil, err
 	}
-	credentials.OnRenewal(cloud.Renew)
+	credentials.OnChange(func(change credential.Change) {
+		if !change.Refused {
+			cloud.Renew()
+		}
+	})
 	return cloud, credentials, nil
 }
 

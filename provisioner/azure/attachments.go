@@ -2,7 +2,6 @@ package azure
 
 import (
 	"context"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
@@ -26,49 +25,50 @@ func (a attachments) List(ctx context.Context, vmID string) ([]provisioner.Attac
 }
 
 // platform implements batch.Platform.
-type platform struct{ *Cloud }
+type platform struct {
+	*client.Client // UpdateDelay and Usual
+	cloud          *Cloud
+}
 
 // Validate implements batch.Platform.
 func (p platform) Validate(vmID, diskID string) error {
-	if _, err := p.vm(vmID); err != nil {
+	if _, err := p.cloud.vm(vmID); err != nil {
 		return err
 	}
-	_, err := p.api.Parse(diskID, client.TypeDisk)
+	_, err := p.Parse(diskID, client.TypeDisk)
 	return err
 }
 
 // VM implements batch.Platform.
 func (p platform) VM(ctx context.Context, vmID string) (batch.VM, error) {
-	v, err := p.vm(vmID)
+	v, err := p.cloud.vm(vmID)
 	if err != nil {
 		return batch.VM{}, err
 	}
-	seen, err := v.get(ctx, false)
-	return batch.VM{Instance: seen.Instance, State: seen.state, Gone: seen.gone}, err
+	return v.get(ctx, false)
 }
 
 // Disk implements batch.Platform.
 func (p platform) Disk(ctx context.Context, diskID string) (batch.Disk, error) {
-	seen, err := p.readDisk(ctx, diskID)
-	return batch.Disk{Disk: seen.Disk, State: seen.state}, err
+	return p.cloud.readDisk(ctx, diskID)
 }
 
 // Update implements batch.Platform.
 func (p platform) Update(ctx context.Context, vmID string, k operation.Kind, changes []batch.Change) (*operation.Operation, error) {
-	v, err := p.vm(vmID)
+	v, err := p.cloud.vm(vmID)
 	if err != nil {
 		return nil, err
 	}
 	poller, err := v.attachDetach(ctx, updateOf(changes))
 	if err != nil {
-		return nil, p.api.Translate(err, "change the disks of VM %s", v.Name)
+		return nil, p.Translate(err, "change the disks of VM %s", v.Name)
 	}
-	return p.api.Follow(k, vmID, poller, false), nil
+	return p.Follow(k, vmID, poller, false), nil
 }
 
 // Resume implements batch.Platform.
 func (p platform) Resume(ctx context.Context, t operation.Token) (*operation.Operation, error) {
-	v, err := p.vm(t.ID)
+	v, err := p.cloud.vm(t.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (p platform) Resume(ctx context.Context, t operation.Token) (*operation.Ope
 	if err != nil {
 		return nil, err
 	}
-	return p.api.Follow(t.Kind, t.ID, poller, true), nil
+	return p.Follow(t.Kind, t.ID, poller, true), nil
 }
 
 // updateOf translates changes into Azure's request.
@@ -122,9 +122,3 @@ func (v vmClient) resume(ctx context.Context, sdkToken string) (client.SDKPoller
 	return client.Wrap(v.VMs.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Name, armcompute.AttachDetachDataDisksRequest{},
 		&armcompute.VirtualMachinesClientBeginAttachDetachDataDisksOptions{ResumeToken: sdkToken}))
 }
-
-// UpdateDelay implements batch.Platform.
-func (p platform) UpdateDelay(vmID string) time.Duration { return p.api.UpdateDelay(vmID) }
-
-// Usual implements batch.Platform.
-func (p platform) Usual(k operation.Kind) operation.Span { return p.api.Usual(k) }

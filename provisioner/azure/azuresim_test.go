@@ -53,16 +53,11 @@ func startSimulator(t *testing.T) *simulator {
 	s := &simulator{url: running.URL, admin: running.AdminURL}
 	s.assign(t, "suite", auth.Role{Actions: []string{"*"}})
 	s.assign(t, "driver", driverRoles("")...)
-	config := s.config(t)
-	config.AADClientID = "suite"
-	credential, err := config.Credential()
-	if err != nil {
-		t.Fatal(err)
-	}
-	factory, err := armcompute.NewClientFactory(subscription, credential, &arm.ClientOptions{
+	credentials := s.credentials(t, "suite", "secret")
+	factory, err := armcompute.NewClientFactory(subscription, credentials, &arm.ClientOptions{
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
-			Cloud: config.CloudConfiguration(), InsecureAllowCredentialWithHTTP: true, Telemetry: policy.TelemetryOptions{ApplicationID: "suite"},
+			Cloud: credentials.Cloud(), InsecureAllowCredentialWithHTTP: true, Telemetry: policy.TelemetryOptions{ApplicationID: "suite"},
 		},
 	})
 	if err != nil {
@@ -97,29 +92,30 @@ func driverRoles(without string) []auth.Role {
 	return []auth.Role{here, above}
 }
 
-// config is an azure.json for the simulator.
-func (s *simulator) config(t *testing.T) credential.Config {
+// credentials are those of a client of the simulator.
+func (s *simulator) credentials(t *testing.T, client, secret string) *credential.Credentials {
 	t.Helper()
-	c, err := credential.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
-		"resourceManagerEndpoint": %q, "aadClientId": "driver", "aadClientSecret": "secret"}`, subscription, group, s.url)), nil)
+	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
+		"resourceManagerEndpoint": %q, "aadClientId": %q, "aadClientSecret": %q}`, subscription, group, s.url, client, secret)
+	c, err := credential.Open(t.Context(), credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
+// options are those of a driver's client of the simulator.
+func (s *simulator) options(t *testing.T) azure.Options {
+	t.Helper()
+	c := s.credentials(t, "driver", "secret")
+	return azure.Options{Credential: c, Cloud: c.Cloud(), SubscriptionID: subscription, UserAgent: "azuredisk"}
+}
+
 // open makes a driver's client of the simulator that lives until close.
 func (s *simulator) open(t *testing.T) (cloud *azure.Cloud, closeIt func()) {
 	t.Helper()
-	config := s.config(t)
-	credential, err := config.Credential()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cloud, err = azure.New(ctx, azure.Options{
-		Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: config.SubscriptionID, UserAgent: "azuredisk",
-	})
+	cloud, err := azure.New(ctx, s.options(t))
 	if err != nil {
 		cancel()
 		t.Fatal(err)

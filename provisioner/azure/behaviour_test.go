@@ -305,13 +305,9 @@ func TestTheSKUListIsReadOnce(t *testing.T) {
 
 func TestTheWrongSecretIsUnauthorized(t *testing.T) {
 	s := startSimulator(t)
-	config := s.config(t)
-	config.AADClientSecret = "wrong"
-	credential, err := config.Credential()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloud, err := azure.New(t.Context(), azure.Options{Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription})
+	options := s.options(t)
+	options.Credential = s.credentials(t, "driver", "wrong")
+	cloud, err := azure.New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

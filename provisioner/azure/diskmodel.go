@@ -4,6 +4,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
@@ -11,8 +12,8 @@ import (
 const gib = int64(1) << 30
 
 // viewOfDisk translates a disk from the SDK's model.
-func viewOfDisk(d *armcompute.Disk) diskView {
-	seen := diskView{Disk: provisioner.Disk{
+func viewOfDisk(d *armcompute.Disk) batch.Disk {
+	seen := batch.Disk{Disk: provisioner.Disk{
 		ID: client.Value(d.ID), Location: client.Value(d.Location), Zone: first(d.Zones), Tags: values(d.Tags), MaxShares: 1, AttachedTo: attachedTo(d),
 	}}
 	if d.SKU != nil {
@@ -22,7 +23,7 @@ func viewOfDisk(d *armcompute.Disk) diskView {
 	if p == nil {
 		return seen
 	}
-	seen.state = client.Value(p.ProvisioningState)
+	seen.State = client.Value(p.ProvisioningState)
 	seen.UniqueID, seen.SizeBytes = client.Value(p.UniqueID), int64(client.Value(p.DiskSizeGB))*gib
 	if p.DiskSizeBytes != nil {
 		seen.SizeBytes = *p.DiskSizeBytes
@@ -39,7 +40,7 @@ func viewOfDisk(d *armcompute.Disk) diskView {
 		seen.CompletionPercent = float64(*p.CompletionPercent)
 	}
 	// The background work on a disk without a source is a conversion, during which the disk can be used.
-	seen.Ready = seen.state == operation.StateSucceeded && (seen.CompletionPercent >= 100 || seen.SourceID == "")
+	seen.Ready = seen.State == operation.StateSucceeded && (seen.CompletionPercent >= 100 || seen.SourceID == "")
 	return seen
 }
 
@@ -56,8 +57,8 @@ func attachedTo(d *armcompute.Disk) []string {
 	var ids []string
 	seen := map[string]bool{}
 	for _, id := range named {
-		if client.Value(id) != "" && !seen[client.Key(*id)] {
-			seen[client.Key(*id)] = true
+		if client.Value(id) != "" && !seen[operation.Key(*id)] {
+			seen[operation.Key(*id)] = true
 			ids = append(ids, *id)
 		}
 	}
@@ -110,4 +111,45 @@ func values(m map[string]*string) map[string]string {
 		out[k] = client.Value(v)
 	}
 	return out
+}
+
+// tuningOf translates the settings that most disks leave at their defaults.
+func tuningOf(p *armcompute.DiskProperties) provisioner.DiskTuning {
+	t := provisioner.DiskTuning{
+		IOPSReadWrite: p.DiskIOPSReadWrite, MBpsReadWrite: p.DiskMBpsReadWrite,
+		IOPSReadOnly: p.DiskIOPSReadOnly, MBpsReadOnly: p.DiskMBpsReadOnly, Tier: client.Value(p.Tier),
+		NetworkAccessPolicy: string(client.Value(p.NetworkAccessPolicy)), PublicNetworkAccess: string(client.Value(p.PublicNetworkAccess)),
+		DiskAccessID: client.Value(p.DiskAccessID), Bursting: p.BurstingEnabled, OptimizedForFrequentAttach: p.OptimizedForFrequentAttach,
+	}
+	if p.CreationData != nil {
+		t.LogicalSectorSize, t.PerformancePlus = p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus
+	}
+	if p.Encryption != nil {
+		t.EncryptionSetID, t.EncryptionType = client.Value(p.Encryption.DiskEncryptionSetID), string(client.Value(p.Encryption.Type))
+	}
+	if p.AvailabilityPolicy != nil {
+		t.ActionOnDiskDelay = string(client.Value(p.AvailabilityPolicy.ActionOnDiskDelay))
+	}
+	return t
+}
+
+// tune sets what is requested besides size, SKU and place.
+func tune(p *armcompute.DiskProperties, t provisioner.DiskTuning) {
+	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSize, t.PerformancePlus
+	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = t.IOPSReadWrite, t.MBpsReadWrite
+	p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = t.IOPSReadOnly, t.MBpsReadOnly
+	p.Tier = optional(t.Tier)
+	p.BurstingEnabled, p.OptimizedForFrequentAttach = t.Bursting, t.OptimizedForFrequentAttach
+	p.DiskAccessID = optional(t.DiskAccessID)
+	p.NetworkAccessPolicy = optional(armcompute.NetworkAccessPolicy(t.NetworkAccessPolicy))
+	p.PublicNetworkAccess = optional(armcompute.PublicNetworkAccess(t.PublicNetworkAccess))
+	if t.EncryptionSetID != "" || t.EncryptionType != "" {
+		p.Encryption = &armcompute.Encryption{
+			DiskEncryptionSetID: optional(t.EncryptionSetID), Type: optional(armcompute.EncryptionType(t.EncryptionType)),
+		}
+	}
+	if t.ActionOnDiskDelay != "" {
+		action := armcompute.AvailabilityPolicyDiskDelay(t.ActionOnDiskDelay)
+		p.AvailabilityPolicy = &armcompute.AvailabilityPolicy{ActionOnDiskDelay: &action}
+	}
 }

@@ -8,27 +8,22 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
 type disks struct{ cloud *Cloud }
 
-// diskView is a disk as it was read.
-type diskView struct {
-	provisioner.Disk
-	state string
-}
-
 // readDisk reads a disk that must exist.
-func (c *Cloud) readDisk(ctx context.Context, id string) (diskView, error) {
+func (c *Cloud) readDisk(ctx context.Context, id string) (batch.Disk, error) {
 	r, err := c.api.Parse(id, client.TypeDisk)
 	if err != nil {
-		return diskView{}, err
+		return batch.Disk{}, err
 	}
 	got, err := r.Disks.Get(ctx, r.ResourceGroupName, r.Name, nil)
 	if err != nil {
-		return diskView{}, c.api.Translate(err, "read disk %s", r.Name)
+		return batch.Disk{}, c.api.Translate(err, "read disk %s", r.Name)
 	}
 	return viewOfDisk(&got.Disk), nil
 }
@@ -46,19 +41,10 @@ func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner
 		return nil, err
 	}
 	var all []provisioner.Disk
-	for pager := in.Disks.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, d.cloud.api.Translate(err, "list disks of %s", scope.ResourceGroup)
-		}
-		for _, item := range page.Value {
-			if item == nil {
-				continue
-			}
-			all = append(all, viewOfDisk(item).Disk)
-		}
-	}
-	return all, nil
+	err = client.Each(ctx, in.Disks.NewListByResourceGroupPager(scope.ResourceGroup, nil),
+		func(page armcompute.DisksClientListByResourceGroupResponse) []*armcompute.Disk { return page.Value },
+		func(item *armcompute.Disk) { all = append(all, viewOfDisk(item).Disk) })
+	return all, d.cloud.api.Translate(err, "list disks of %s", scope.ResourceGroup)
 }
 
 // Create implements provisioner.Disks. The disk is read first, since a PUT would change one that exists.
@@ -72,13 +58,13 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 	}
 	found, err := d.cloud.readDisk(ctx, spec.ID)
 	switch {
-	case err == nil && found.state == operation.StateDeleting:
+	case err == nil && found.State == operation.StateDeleting:
 		return nil, provisioner.Errorf(provisioner.Conflict, "create disk %s: a disk of that name is being deleted", r.Name)
 	case err == nil && !fits(found.Disk, spec):
 		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create disk %s: it exists and differs in size, SKU, shares, zone or source", r.Name)
-	case err == nil && (found.state == operation.StateCreating || found.state == operation.StateUpdating):
+	case err == nil && (found.State == operation.StateCreating || found.State == operation.StateUpdating):
 		return d.cloud.observe(operation.CreateDisk, spec.ID), nil
-	case err == nil && found.state != operation.StateFailed:
+	case err == nil && found.State != operation.StateFailed:
 		return operation.Ended{}, nil
 	case err != nil && !errors.Is(err, provisioner.NotFound):
 		return nil, err
@@ -92,7 +78,7 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 
 func fits(d provisioner.Disk, spec provisioner.DiskSpec) bool {
 	return d.SizeBytes == spec.SizeBytes && strings.EqualFold(d.SKUName, spec.SKUName) && d.MaxShares == max(spec.MaxShares, 1) &&
-		d.Zone == spec.Zone && client.Key(d.SourceID) == client.Key(spec.SourceID)
+		d.Zone == spec.Zone && operation.Key(d.SourceID) == operation.Key(spec.SourceID)
 }
 
 // Delete implements provisioner.Disks. The disk is read first, because Azure has been seen to delete a disk that was being attached.
@@ -109,7 +95,7 @@ func (d disks) Delete(ctx context.Context, id string) (provisioner.Operation, er
 		return nil, err
 	case len(found.AttachedTo) > 0:
 		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "delete disk %s: it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
-	case found.state == operation.StateDeleting:
+	case found.State == operation.StateDeleting:
 		return d.cloud.observe(operation.DeleteDisk, id), nil
 	}
 	p, err := client.Wrap(r.Disks.BeginDelete(ctx, r.ResourceGroupName, r.Name, nil))

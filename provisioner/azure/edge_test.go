@@ -36,13 +36,10 @@ func (r recorder) Do(req *http.Request) (*http.Response, error) {
 
 func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 	s := startSimulator(t)
-	config := s.config(t)
-	credential, err := config.Credential()
-	must(t, err)
 	put := recorder{}
-	azureCloud, err := azure.New(t.Context(), azure.Options{
-		Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription, EdgeZone: "attatlanta1", Transport: put,
-	})
+	options := s.options(t)
+	options.EdgeZone, options.Transport = "attatlanta1", put
+	azureCloud, err := azure.New(t.Context(), options)
 	must(t, err)
 	disk, err := makeDisk(t.Context(), azureCloud, "at-the-edge")
 	must(t, err)
@@ -55,7 +52,8 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 		}
 	}
 	plain := recorder{}
-	azureCloud, err = azure.New(t.Context(), azure.Options{Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription, Transport: plain})
+	options.EdgeZone, options.Transport = "", plain
+	azureCloud, err = azure.New(t.Context(), options)
 	must(t, err)
 	if _, err := makeDisk(t.Context(), azureCloud, "in-the-region"); err != nil || plain["in-the-region"]["extendedLocation"] != nil {
 		t.Errorf("%v: %v", plain, err)
@@ -64,13 +62,9 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 
 func TestRequestsCarryTheUserAgentOfTheProgramAndItsOperator(t *testing.T) {
 	s := startSimulator(t)
-	config := s.config(t)
-	credential, err := config.Credential()
-	must(t, err)
-	azureCloud, err := azure.New(t.Context(), azure.Options{
-		Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription,
-		UserAgent: "azuredisk/v9", UserAgentPrefix: "AKS", UserAgentSuffix: "team-a",
-	})
+	options := s.options(t)
+	options.UserAgent, options.UserAgentPrefix, options.UserAgentSuffix = "azuredisk/v9", "AKS", "team-a"
+	azureCloud, err := azure.New(t.Context(), options)
 	must(t, err)
 	if _, err := makeDisk(t.Context(), azureCloud, "signed"); err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ func FuzzResource(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var disk armcompute.Disk
 		if json.Unmarshal(body, &disk) == nil {
-			if seen := viewOfDisk(&disk); seen.MaxShares < 1 || seen.Ready && seen.state != operation.StateSucceeded {
-				t.Errorf("a disk with %d shares, ready in the state %q", seen.MaxShares, seen.state)
+			if seen := viewOfDisk(&disk); seen.MaxShares < 1 || seen.Ready && seen.State != operation.StateSucceeded {
+				t.Errorf("a disk with %d shares, ready in the state %q", seen.MaxShares, seen.State)
 			}
 		}
 		var snapshot armcompute.Snapshot

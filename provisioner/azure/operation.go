@@ -60,7 +60,7 @@ func (o observation) Token() string { return operation.Token{Kind: o.kind, ID: o
 
 // Wait implements provisioner.Operation.
 func (o observation) Wait(ctx context.Context) error {
-	began := o.cloud.clock.Now()
+	began := o.cloud.api.Clock.Now()
 	for {
 		state, err := o.state(ctx)
 		deletes := o.kind == operation.DeleteDisk || o.kind == operation.DeleteSnapshot
@@ -74,7 +74,7 @@ func (o observation) Wait(ctx context.Context) error {
 		case state == operation.StateSucceeded:
 			return nil
 		}
-		if err := o.cloud.clock.Pause(ctx, o.cloud.api.Usual(o.kind).NextPoll(o.cloud.clock.Since(began), false)); err != nil {
+		if err := o.cloud.api.Clock.Pause(ctx, o.cloud.api.Usual(o.kind).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
 			return err
 		}
 	}
@@ -86,5 +86,5 @@ func (o observation) state(ctx context.Context) (string, error) {
 		return seen.state, err
 	}
 	seen, err := o.cloud.readDisk(ctx, o.id)
-	return seen.state, err
+	return seen.State, err
 }

@@ -75,19 +75,12 @@ func (s snapshots) List(ctx context.Context, scope provisioner.Scope) ([]provisi
 		return nil, err
 	}
 	var all []provisioner.Snapshot
-	for pager := in.Snapshots.NewListByResourceGroupPager(scope.ResourceGroup, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, s.cloud.api.Translate(err, "list snapshots of %s", scope.ResourceGroup)
-		}
-		for _, item := range page.Value {
-			if item == nil {
-				continue
-			}
-			all = append(all, viewOfSnapshot(item).Snapshot)
-		}
-	}
-	return all, nil
+	err = client.Each(ctx, in.Snapshots.NewListByResourceGroupPager(scope.ResourceGroup, nil),
+		func(page armcompute.SnapshotsClientListByResourceGroupResponse) []*armcompute.Snapshot {
+			return page.Value
+		},
+		func(item *armcompute.Snapshot) { all = append(all, viewOfSnapshot(item).Snapshot) })
+	return all, s.cloud.api.Translate(err, "list snapshots of %s", scope.ResourceGroup)
 }
 
 // Create implements provisioner.Snapshots.
@@ -104,7 +97,7 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 	switch {
 	case err == nil && found.state == operation.StateDeleting:
 		return nil, provisioner.Errorf(provisioner.Conflict, "create snapshot %s: a snapshot of that name is being deleted", r.Name)
-	case err == nil && client.Key(found.SourceID) != client.Key(spec.SourceID):
+	case err == nil && operation.Key(found.SourceID) != operation.Key(spec.SourceID):
 		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create snapshot %s: it exists and is a snapshot of %s", r.Name, found.SourceID)
 	case err == nil && (found.state == operation.StateCreating || found.state == operation.StateUpdating):
 		return s.cloud.observe(operation.CreateSnapshot, spec.ID), nil

@@ -8,6 +8,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
@@ -24,19 +25,8 @@ func (c *Cloud) vm(id string) (vmClient, error) {
 	return vmClient{cloud: c, Resource: r}, err
 }
 
-// view is a VM as it was read.
-type view struct {
-	provisioner.Instance
-	// state is the provisioning state.
-	state string
-	// complete says that the answer has the VM's disks. An answer without them does not say that the VM has none.
-	complete bool
-	// gone says that there is no such VM.
-	gone bool
-}
-
-// get reads the VM. A VM that does not exist is a view that is gone.
-func (v vmClient) get(ctx context.Context, withPower bool) (view, error) {
+// get reads the VM. If it does not exist, the result is Gone and err is nil.
+func (v vmClient) get(ctx context.Context, withPower bool) (batch.VM, error) {
 	read := v.getVM
 	if v.Is(client.TypeScaleSetVM) {
 		read = v.getScaleSetVM
@@ -45,14 +35,17 @@ func (v vmClient) get(ctx context.Context, withPower bool) (view, error) {
 	err = v.cloud.api.Translate(err, "read VM %s", v.Name)
 	switch {
 	case errors.Is(err, provisioner.NotFound) && saysGone(err):
-		return view{gone: true}, nil
+		return batch.VM{Gone: true}, nil
 	case errors.Is(err, provisioner.NotFound):
-		return view{}, &provisioner.Error{Kind: provisioner.Unavailable, Code: operation.CodeOf(err), Err: err,
+		return batch.VM{}, &provisioner.Error{Kind: provisioner.Unavailable, Code: operation.CodeOf(err), Err: err,
 			Message: "the answer does not prove that VM " + v.Name + " does not exist: " + err.Error()}
-	case err == nil && (!seen.complete || client.Key(seen.ID) != client.Key(v.String())):
-		return view{}, provisioner.Errorf(provisioner.Unavailable, "read VM %s: the answer is incomplete or about another VM", v.Name)
+	case err != nil:
+		return batch.VM{}, err
+	case seen.storage == nil || operation.Key(client.Value(seen.id)) != operation.Key(v.String()):
+		// An answer without the storage profile does not say that the VM has no disks.
+		return batch.VM{}, provisioner.Errorf(provisioner.Unavailable, "read VM %s: the answer is incomplete or about another VM", v.Name)
 	}
-	return seen, err
+	return seen.view(), nil
 }
 
 // saysGone says whether a 404 is Azure's statement that there is no such VM. This proves that the VM cannot write, so a 404 without a code, as from a proxy,
@@ -65,69 +58,67 @@ func saysGone(err error) bool {
 	return false
 }
 
-func (v vmClient) getVM(ctx context.Context, withPower bool) (view, error) {
+// model is what VMs and scale-set instances have in common in the SDK's model.
+type model struct {
+	id, name, location *string
+	zones              []*string
+	state              *string
+	storage            *armcompute.StorageProfile
+	statuses           []*armcompute.InstanceViewStatus
+	size               string
+}
+
+func (m model) view() batch.VM {
+	return batch.VM{State: client.Value(m.state), Instance: provisioner.Instance{
+		ID: client.Value(m.id), Name: client.Value(m.name), Location: client.Value(m.location), Zone: first(m.zones), Size: m.size,
+		Power: powerOf(m.statuses), DataDisks: dataDisksOf(m.storage),
+	}}
+}
+
+func (v vmClient) getVM(ctx context.Context, withPower bool) (model, error) {
 	var options armcompute.VirtualMachinesClientGetOptions
 	if withPower {
 		expand := armcompute.InstanceViewTypesInstanceView
 		options.Expand = &expand
 	}
 	got, err := v.VMs.Get(ctx, v.ResourceGroupName, v.Name, &options)
-	if err != nil {
-		return view{}, err
+	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
+	if p := got.Properties; p != nil {
+		m.state, m.storage = p.ProvisioningState, p.StorageProfile
+		if p.HardwareProfile != nil {
+			m.size = string(client.Value(p.HardwareProfile.VMSize))
+		}
+		if p.InstanceView != nil {
+			m.statuses = p.InstanceView.Statuses
+		}
 	}
-	seen := view{Instance: provisioner.Instance{
-		ID: client.Value(got.ID), Name: client.Value(got.Name), Location: client.Value(got.Location), Zone: first(got.Zones), Power: provisioner.PowerUnknown,
-	}}
-	p := got.Properties
-	if p == nil {
-		return seen, nil
-	}
-	seen.state = client.Value(p.ProvisioningState)
-	if p.HardwareProfile != nil {
-		seen.Size = string(client.Value(p.HardwareProfile.VMSize))
-	}
-	if p.InstanceView != nil {
-		seen.Power = powerOf(p.InstanceView.Statuses)
-	}
-	seen.DataDisks, seen.complete = dataDisksOf(p.StorageProfile), p.StorageProfile != nil
-	return seen, nil
+	return m, err
 }
 
-func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (view, error) {
+func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (model, error) {
 	var options armcompute.VirtualMachineScaleSetVMsClientGetOptions
 	if withPower {
 		expand := armcompute.InstanceViewTypesInstanceView
 		options.Expand = &expand
 	}
 	got, err := v.ScaleSets.Get(ctx, v.ResourceGroupName, v.Parent.Name, v.Name, &options)
-	if err != nil {
-		return view{}, err
-	}
-	seen := view{Instance: provisioner.Instance{
-		ID: client.Value(got.ID), Name: client.Value(got.Name), Location: client.Value(got.Location), Zone: first(got.Zones), Power: provisioner.PowerUnknown,
-	}}
+	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
 	if got.SKU != nil {
-		seen.Size = client.Value(got.SKU.Name)
+		m.size = client.Value(got.SKU.Name)
 	}
-	p := got.Properties
-	if p == nil {
-		return seen, nil
+	if p := got.Properties; p != nil {
+		m.state, m.storage = p.ProvisioningState, p.StorageProfile
+		if p.HardwareProfile != nil && p.HardwareProfile.VMSize != nil {
+			m.size = string(*p.HardwareProfile.VMSize)
+		}
+		if p.InstanceView != nil {
+			m.statuses = p.InstanceView.Statuses
+		}
 	}
-	seen.state = client.Value(p.ProvisioningState)
-	if p.HardwareProfile != nil && p.HardwareProfile.VMSize != nil {
-		seen.Size = string(*p.HardwareProfile.VMSize)
-	}
-	if p.InstanceView != nil {
-		seen.Power = powerOf(p.InstanceView.Statuses)
-	}
-	seen.DataDisks, seen.complete = dataDisksOf(p.StorageProfile), p.StorageProfile != nil
-	return seen, nil
+	return m, err
 }
 
 func dataDisksOf(s *armcompute.StorageProfile) []provisioner.Attachment {
-	if s == nil {
-		return nil
-	}
 	var list []provisioner.Attachment
 	for _, d := range s.DataDisks {
 		if d == nil || d.ManagedDisk == nil || d.ManagedDisk.ID == nil {
@@ -169,13 +160,13 @@ func (i instances) Get(ctx context.Context, vmID string) (provisioner.Instance, 
 }
 
 // readVM reads a VM that must exist.
-func (c *Cloud) readVM(ctx context.Context, vmID string, withPower bool) (view, error) {
+func (c *Cloud) readVM(ctx context.Context, vmID string, withPower bool) (batch.VM, error) {
 	v, err := c.vm(vmID)
 	if err != nil {
-		return view{}, err
+		return batch.VM{}, err
 	}
 	seen, err := v.get(ctx, withPower)
-	if err == nil && seen.gone {
+	if err == nil && seen.Gone {
 		err = noVM(vmID)
 	}
 	return seen, err

@@ -184,18 +184,15 @@ func start(b *testing.B, latency string) *simulator {
 
 func (s *simulator) open(b *testing.B) *azure.Cloud {
 	b.Helper()
-	config, err := credential.LoadConfig([]byte(fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "eastus",
-		"resourceManagerEndpoint": %q, "aadClientId": "bench", "aadClientSecret": "any"}`, subscription, group, s.url)), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	credential, err := config.Credential()
+	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "eastus",
+		"resourceManagerEndpoint": %q, "aadClientId": "bench", "aadClientSecret": "any"}`, subscription, group, s.url)
+	credentials, err := credential.Open(b.Context(), credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b.Cleanup(cancel)
-	cloud, err := azure.New(ctx, azure.Options{Credential: credential, Cloud: config.CloudConfiguration(), SubscriptionID: subscription})
+	cloud, err := azure.New(ctx, azure.Options{Credential: credentials, Cloud: credentials.Cloud(), SubscriptionID: subscription})
 	if err != nil {
 		b.Fatal(err)
 	}

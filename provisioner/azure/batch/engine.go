@@ -4,12 +4,12 @@ package batch
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -39,20 +39,14 @@ type Engine struct {
 }
 
 // New makes an Engine. Batches in flight end with ctx, with its error.
-func New(ctx context.Context, options Options) (*Engine, error) {
-	e := &Engine{
+func New(ctx context.Context, options Options) *Engine {
+	return &Engine{
 		Options: options, ctx: ctx, queues: newQueues(), last: map[string]*request{},
-		disks: prometheus.NewHistogram(prometheus.HistogramOpts{
+		disks: promauto.With(options.Metrics).NewHistogram(prometheus.HistogramOpts{
 			Name: "azuredisk_azure_disks_per_vm_update", Help: "Disks in one update of a VM.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
 		}),
 	}
-	if options.Metrics != nil {
-		if err := options.Metrics.Register(e.disks); err != nil {
-			return nil, fmt.Errorf("register the metric for batches: %w", err)
-		}
-	}
-	return e, nil
 }
 
 // Attach implements provisioner.Attachments.

@@ -31,9 +31,5 @@ func TestACallerWokenByARefusalDoesNotTakeItForAnAcceptance(t *testing.T) {
 
 func newTestEngine(t *testing.T, p Platform) *Engine {
 	t.Helper()
-	e, err := New(t.Context(), Options{Platform: p, Clock: pacing.NewClock(nil, nil), Logger: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return New(t.Context(), Options{Platform: p, Clock: pacing.NewClock(nil, nil), Logger: logr.Discard()})
 }

@@ -53,7 +53,7 @@ func (r *run) withoutFaulty(requests []*request, vm VM, err error) (rest []*requ
 func (r *request) forbiddenBy(d Disk, vm VM) *provisioner.Error {
 	var others []string
 	for _, id := range d.AttachedTo {
-		if key(id) != r.vm {
+		if operation.Key(id) != r.vm {
 			others = append(others, id)
 		}
 	}

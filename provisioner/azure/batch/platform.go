@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -57,13 +56,10 @@ type Disk struct {
 	State string
 }
 
-// key is a resource ID in the form in which IDs are compared.
-func key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
-
 // find returns the VM's entry for a disk.
 func (v VM) find(diskKey string) (provisioner.Attachment, bool) {
 	for _, a := range v.DataDisks {
-		if key(a.DiskID) == diskKey {
+		if operation.Key(a.DiskID) == diskKey {
 			return a, true
 		}
 	}

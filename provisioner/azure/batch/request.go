@@ -42,7 +42,7 @@ type request struct {
 
 func newRequest(k operation.Kind, params provisioner.AttachRequest) *request {
 	return &request{
-		kind: k, params: params, vm: key(params.VMID), disk: key(params.DiskID),
+		kind: k, params: params, vm: operation.Key(params.VMID), disk: operation.Key(params.DiskID),
 		answered: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -56,17 +56,10 @@ func (r *request) Token() string { return r.token }
 
 // Wait implements provisioner.Operation.
 func (r *request) Wait(ctx context.Context) error {
-	select {
-	case <-r.done:
-		return r.err
-	default:
+	if err := operation.Await(ctx, r.done); err != nil {
+		return err
 	}
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return r.err
 }
 
 // accept records that Azure has accepted the request. After a preemption it may be accepted again; callers keep the first token.

@@ -1,9 +1,12 @@
+// Package client sends requests to Azure Resource Manager through Azure's SDK. It holds back requests that would exceed a quota, retries what failed in
+// transit, translates refusals into the error kinds of package provisioner, and follows long-running operations.
 package client
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand"
 	"net/url"
 	"strings"
 	"sync"
@@ -16,6 +19,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -24,17 +28,23 @@ import (
 
 // Options of New.
 type Options struct {
-	// Credential for Azure Resource Manager.
+	// Credential for Azure Resource Manager, as from package credential.
 	Credential azcore.TokenCredential
 	// Cloud with the endpoint. An endpoint over plain http is accepted, and receives bearer tokens too: it is meant for a simulator.
 	Cloud cloud.Configuration
+	// SubscriptionID whose SKU list is read.
+	SubscriptionID string
+	// EdgeZone is the cluster's edge zone, in which disks and snapshots are created; "" for none.
+	EdgeZone string
 	// Transport of HTTP requests; the SDK's own if nil.
 	Transport policy.Transporter
-	// Clock that pacing and polling go by.
-	Clock *pacing.Clock
+	// Clock that pacing and polling go by; the real one if nil.
+	Clock clock.Clock
+	// Rand spreads retries; seeded from the clock if nil. It is not used by others.
+	Rand *rand.Rand
 	// Metrics to register with; none if nil.
 	Metrics prometheus.Registerer
-	// Logger of the polling.
+	// Logger; silent if it is the zero value.
 	Logger logr.Logger
 	// UserAgent is put in front of the SDK's own, at most 24 characters.
 	UserAgent string
@@ -45,8 +55,11 @@ type Options struct {
 // Client is a client of Azure Resource Manager. All methods may be called concurrently.
 type Client struct {
 	*operation.Follower
+	// Clock, Logger, SubscriptionID and EdgeZone are those of the Options.
+	Clock                    *pacing.Clock
+	Logger                   logr.Logger
+	SubscriptionID, EdgeZone string
 
-	clock      *pacing.Clock
 	credential azcore.TokenCredential
 	options    *arm.ClientOptions
 	pacer      *pacing.Pacer
@@ -72,22 +85,25 @@ func New(ctx context.Context, options Options) (*Client, error) {
 	if options.Credential == nil {
 		faults = append(faults, errors.New("a credential is missing"))
 	}
+	if options.SubscriptionID == "" {
+		faults = append(faults, errors.New("a subscription is missing"))
+	}
 	manager := options.Cloud.Services[cloud.ResourceManager].Endpoint
 	endpoint, err := url.Parse(manager)
 	if err != nil || endpoint.Host == "" {
 		faults = append(faults, fmt.Errorf("the cloud's endpoint for resource manager is %q; expected a URL", manager))
 	}
 	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+		return nil, fmt.Errorf("make a client of Azure: %w", errors.Join(faults...))
 	}
-	c := &Client{clock: options.Clock, credential: options.Credential, pacer: pacing.NewPacer(), services: map[string]*Services{}}
-	if c.metrics, err = newMetrics(options.Metrics); err != nil {
-		return nil, err
+	if options.Logger.GetSink() == nil {
+		options.Logger = logr.Discard()
 	}
-	c.Follower, err = operation.NewFollower(ctx, operation.Options{Clock: options.Clock, Metrics: options.Metrics, Logger: options.Logger})
-	if err != nil {
-		return nil, err
+	c := &Client{
+		Clock: pacing.NewClock(options.Clock, options.Rand), Logger: options.Logger, SubscriptionID: options.SubscriptionID, EdgeZone: options.EdgeZone,
+		credential: options.Credential, pacer: pacing.NewPacer(), metrics: newMetrics(options.Metrics), services: map[string]*Services{},
 	}
+	c.Follower = operation.NewFollower(ctx, operation.Options{Clock: c.Clock, Metrics: options.Metrics, Logger: options.Logger})
 	c.options = &arm.ClientOptions{
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
@@ -165,18 +181,15 @@ func (c *Client) Parse(id string, types ...string) (Resource, error) {
 	return Resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID of type %s", id, strings.Join(types, " or "))
 }
 
-// Key is a resource ID in the form in which IDs are compared.
-func Key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
-
 // UpdateDelay is how long an update of a VM would have to wait for its quota.
 func (c *Client) UpdateDelay(vmID string) time.Duration {
-	return c.pacer.Delay(c.clock.Now(), pacing.Scope{Policy: pacing.UpdateVM, Resource: Key(vmID)})
+	return c.pacer.Delay(c.Clock.Now(), pacing.Scope{Policy: pacing.UpdateVM, Resource: operation.Key(vmID)})
 }
 
 // Persistent sets how often the SDK retries a request about a VM: once, and not at all after a request that Azure failed to answer. The callers of this
 // package repeat such requests, and while Azure is down each further request uses the quota that they need when Azure is back.
 func (c *Client) Persistent(ctx context.Context, p pacing.Policy, vmID string) context.Context {
-	if c.pacer.Failing(pacing.Scope{Policy: p, Resource: Key(vmID)}) {
+	if c.pacer.Failing(pacing.Scope{Policy: p, Resource: operation.Key(vmID)}) {
 		return retries(ctx, 0)
 	}
 	return retries(ctx, 1)

@@ -100,7 +100,7 @@ func (c *Client) Translate(err error, doing string, args ...any) error {
 	}
 	var refused *azcore.ResponseError
 	if errors.As(err, &refused) {
-		return fromResponse(refused, c.clock.Now(), what)
+		return fromResponse(refused, c.Clock.Now(), what)
 	}
 	kind := provisioner.Unavailable
 	var failed *azidentity.AuthenticationFailedError

@@ -108,5 +108,5 @@ func (p endedPoller) result(context.Context) error { return p.err }
 
 // testClient is a client without requests, whose clock stands still.
 func testClient(now time.Time) *Client {
-	return &Client{clock: pacing.NewClock(testclock.NewFakeClock(now), nil)}
+	return &Client{Clock: pacing.NewClock(testclock.NewFakeClock(now), nil)}
 }

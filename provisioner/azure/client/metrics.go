@@ -1,13 +1,12 @@
 package client
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
 )
@@ -19,30 +18,21 @@ type metrics struct {
 	left     *prometheus.GaugeVec
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	register := promauto.With(registerer)
+	return &metrics{
+		requests: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "azuredisk_azure_request_duration_seconds", Help: "Duration of HTTP requests to Azure by method, throttling policy and status.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "policy", "status"}),
-		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		waits: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "azuredisk_azure_paced_seconds", Help: "How long requests were held back to stay within the quota.",
 			Buckets: []float64{.5, 1, 2.5, 5, 10, 15, 30, 60, 120},
 		}, []string{"policy"}),
-		left: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		left: register.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "azuredisk_azure_quota_remaining", Help: "What the last answer said is left of a quota.",
 		}, []string{"policy"}),
 	}
-	if registerer == nil {
-		return m, nil
-	}
-	var faults []error
-	for _, c := range []prometheus.Collector{m.requests, m.waits, m.left} {
-		if err := registerer.Register(c); err != nil {
-			faults = append(faults, fmt.Errorf("register metrics: %w", err))
-		}
-	}
-	return m, errors.Join(faults...)
 }
 
 func (m *metrics) request(method string, p pacing.Policy, resp *http.Response, took time.Duration) {

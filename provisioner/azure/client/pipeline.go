@@ -66,24 +66,24 @@ type quotaPolicy struct{ client *Client }
 func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	c, ctx := p.client, req.Raw().Context()
 	own, all := scopesOf(ctx, req.Raw())
-	now := c.clock.Now()
+	now := c.Clock.Now()
 	if wait := c.pacer.Silence(now, own, all); wait > longSilence {
 		return nil, notRetried{&provisioner.Error{
 			Kind: provisioner.RateLimited, Code: "ClientThrottled", RetryAfter: wait,
 			Message: fmt.Sprintf("request not sent: Azure asked for no more %s requests for %s", own.Policy, wait.Round(time.Second)),
 		}}
-	} else if err := c.clock.Pause(ctx, wait); err != nil {
+	} else if err := c.Clock.Pause(ctx, wait); err != nil {
 		return nil, err
 	}
-	if wait := c.pacer.Take(c.clock.Now(), own); wait > 0 {
+	if wait := c.pacer.Take(c.Clock.Now(), own); wait > 0 {
 		c.metrics.paced(own.Policy, wait)
-		if err := c.clock.Pause(ctx, wait); err != nil {
+		if err := c.Clock.Pause(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
-	began := c.clock.Now()
+	began := c.Clock.Now()
 	resp, err := req.Next()
-	c.metrics.request(req.Raw().Method, own.Policy, resp, c.clock.Since(began))
+	c.metrics.request(req.Raw().Method, own.Policy, resp, c.Clock.Since(began))
 	if own.Policy != pacing.NoPolicy {
 		c.pacer.SetAnswered(own, err == nil && resp.StatusCode < http.StatusInternalServerError || ctx.Err() != nil)
 	}
@@ -95,7 +95,7 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 }
 
 func (p quotaPolicy) learn(resp *http.Response, own, all pacing.Scope) {
-	c, now := p.client, p.client.clock.Now()
+	c, now := p.client, p.client.Clock.Now()
 	left := remainingOf(resp.Header)
 	if len(left) == 0 && resp.StatusCode < http.StatusMultipleChoices {
 		// Azure says in every answer what is left. A platform that does not has no quotas, so no request is held back.

@@ -65,7 +65,7 @@ func (p *poller) scope() pacing.Scope {
 }
 
 // Scarce implements operation.Poller.
-func (p *poller) Scarce() bool { return p.client.pacer.Scarce(p.client.clock.Now(), p.scope()) }
+func (p *poller) Scarce() bool { return p.client.pacer.Scarce(p.client.Clock.Now(), p.scope()) }
 
 // Close implements operation.Poller.
 func (p *poller) Close() { p.client.pacer.Forget(p.scope()) }
@@ -100,7 +100,7 @@ func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
 		return operation.Answer{}, p.client.Translate(err, "poll")
 	}
 	s := stateOf(resp)
-	answer := operation.Answer{Status: s.Status, Start: s.StartTime, End: s.EndTime, RetryAfter: retryAfter(resp.Header, p.client.clock.Now())}
+	answer := operation.Answer{Status: s.Status, Start: s.StartTime, End: s.EndTime, RetryAfter: retryAfter(resp.Header, p.client.Clock.Now())}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		answer.Date = date
 	}
@@ -114,7 +114,7 @@ func (p *poller) Outcome(ctx context.Context) (outcome, err error) {
 	if !errors.As(err, &refused) {
 		return nil, p.client.Translate(err, "read the result")
 	}
-	e := fromResponse(refused, p.client.clock.Now(), "the operation failed")
+	e := fromResponse(refused, p.client.Clock.Now(), "the operation failed")
 	if e.Code == "" && canceled(refused) {
 		e.Kind, e.Code = provisioner.Conflict, operation.CodeCanceled
 	}

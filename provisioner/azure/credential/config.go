@@ -69,17 +69,6 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Lookup finds an environment variable, as os.LookupEnv does.
 type Lookup func(name string) (string, bool)
 
-// LoadConfig reads azure.json, as JSON or YAML. The variables AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_FEDERATED_TOKEN_FILE and AZURE_CLIENT_SECRET, which the
-// workload identity webhook sets, take precedence over the file. The error lists all faults.
-func LoadConfig(data []byte, env Lookup) (Config, error) {
-	c, err := parseConfig(data)
-	if err != nil {
-		return Config{}, err
-	}
-	c.overrideBy(env)
-	return c.checked()
-}
-
 func parseConfig(data []byte) (Config, error) {
 	var c Config
 	if err := yaml.Unmarshal(data, &c); err != nil {

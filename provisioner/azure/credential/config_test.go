@@ -1,6 +1,7 @@
 package credential_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,15 @@ import (
 )
 
 const base = `"subscriptionId": "s", "resourceGroup": "g", "location": "West Europe", "tenantId": "t"`
+
+// open opens credentials with a text for azure.json.
+func open(t *testing.T, text string, env map[string]string) (*credential.Credentials, error) {
+	t.Helper()
+	return credential.Open(t.Context(), credential.Options{Source: credential.Source{
+		Read: func(context.Context) ([]byte, error) { return []byte(text), nil },
+		Env:  func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	}})
+}
 
 func TestConfigurations(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -36,7 +46,7 @@ func TestConfigurations(t *testing.T) {
 		"not JSON":                                      {file: `{`, faults: []string{"parse"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := credential.LoadConfig([]byte(test.file), func(name string) (string, bool) { v, ok := test.env[name]; return v, ok })
+			_, err := open(t, test.file, test.env)
 			if (err != nil) != (len(test.faults) > 0) {
 				t.Fatalf("error %v, want faults %v", err, test.faults)
 			}
@@ -45,21 +55,17 @@ func TestConfigurations(t *testing.T) {
 					t.Errorf("got %[2]v, want it to name %[1]q", fault, err)
 				}
 			}
-			if err == nil {
-				if _, err := c.Credential(); err != nil {
-					t.Errorf("make the credential: %v", err)
-				}
-			}
 		})
 	}
 }
 
 func TestTheEnvironmentTakesPrecedenceAndSecretsAreHidden(t *testing.T) {
 	env := map[string]string{"AZURE_TENANT_ID": "other", "AZURE_CLIENT_ID": "me", "AZURE_CLIENT_SECRET": "hush"}
-	c, err := credential.LoadConfig([]byte(`{`+base+`, "aadClientId": "c", "aadClientSecret": "x"}`), func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	credentials, err := open(t, `{`+base+`, "aadClientId": "c", "aadClientSecret": "x"}`, env)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := credentials.Config()
 	if c.TenantID != "other" || c.AADClientID != "me" || c.AADClientSecret != "hush" || c.Location != "westeurope" {
 		t.Errorf("got %+v, want the values of the environment", c)
 	}
@@ -78,11 +84,11 @@ func TestClouds(t *testing.T) {
 		`{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "http://localhost:7788/"}`:                                                         {"http://localhost:7788", "http://localhost:7788"},
 		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "AzureStackCloud", "resourceManagerEndpoint": "https://a", "activeDirectoryEndpoint": "https://b/"}`: {"https://a", "https://b"},
 	} {
-		c, err := credential.LoadConfig([]byte(file), nil)
+		credentials, err := open(t, file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := c.CloudConfiguration()
+		got := credentials.Cloud()
 		if at := got.Services[cloud.ResourceManager].Endpoint; at != want[0] || got.ActiveDirectoryAuthorityHost != want[1] {
 			t.Errorf("%s: got %s and %s, want %v", file, at, got.ActiveDirectoryAuthorityHost, want)
 		}

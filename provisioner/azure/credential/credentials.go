@@ -64,7 +64,6 @@ type Credentials struct {
 	first   Config // as it was at the start
 
 	mu        sync.Mutex
-	renewed   []func()
 	notified  []func(Change)
 	refused   [32]byte // print of the content that Azure refused last
 	refusedAt time.Time
@@ -94,11 +93,7 @@ func Open(ctx context.Context, options Options) (*Credentials, error) {
 	if options.Logger.GetSink() == nil {
 		options.Logger = logr.Discard()
 	}
-	m, err := newMetrics(options.Metrics)
-	if err != nil {
-		return nil, err
-	}
-	c := &Credentials{options: options, metrics: m}
+	c := &Credentials{options: options, metrics: newMetrics(options.Metrics)}
 	read, err := options.Source.read(ctx)
 	if err != nil {
 		return nil, err
@@ -153,14 +148,8 @@ func (c *Credentials) Do(req *http.Request) (*http.Response, error) {
 	return c.current.Load().transports.out.Do(req)
 }
 
-// OnRenewal has f called after each change that was taken, so that clients drop the tokens of the previous credential.
-func (c *Credentials) OnRenewal(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.renewed = append(c.renewed, f)
-}
-
-// OnChange has f called for each change, and once for each fault.
+// OnChange has f called for each change, and once for each fault. After a change that was not refused, clients have to drop the tokens of the previous
+// credential.
 func (c *Credentials) OnChange(f func(Change)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,12 +220,6 @@ func (c *Credentials) take(ctx context.Context, next material) error {
 		return err
 	}
 	c.use(made)
-	c.mu.Lock()
-	renewed := c.renewed
-	c.mu.Unlock()
-	for _, f := range renewed {
-		f()
-	}
 	message := "took changed credentials: " + made.config.describe()
 	if left := c.leftOut(made.config); left != "" {
 		message += "; the change of " + left + " takes effect with the next start"

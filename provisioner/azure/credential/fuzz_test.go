@@ -22,7 +22,10 @@ func FuzzConfig(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := LoadConfig(text, nil)
+		c, err := parseConfig(text)
+		if err == nil {
+			c, err = c.checked()
+		}
 		if err != nil {
 			return
 		}

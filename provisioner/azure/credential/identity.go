@@ -21,21 +21,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Credential makes the credential that the configuration names, with Azure's identity library. It reads the certificate, if there is one, and does not ask
-// for a token yet. Credentials follows changes as well.
-func (c *Config) Credential() (azcore.TokenCredential, error) {
-	t, err := newTransports(nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	file, err := c.identityFile()
-	if err != nil {
-		return nil, err
-	}
-	made, err := c.credential(file, t)
-	return made.TokenCredential, err
-}
-
 // identityFile reads the file that holds the identity's certificate; nil if there is none.
 func (c *Config) identityFile() ([]byte, error) {
 	field, path := "", ""

@@ -118,7 +118,11 @@ func (s *secureSimulator) follow(t *testing.T, options credential.Options) (*cre
 	if err != nil {
 		t.Fatal(err)
 	}
-	credentials.OnRenewal(cloud.Renew)
+	credentials.OnChange(func(change credential.Change) {
+		if !change.Refused {
+			cloud.Renew()
+		}
+	})
 	return credentials, cloud
 }
 

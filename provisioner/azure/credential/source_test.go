@@ -75,7 +75,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	}
 }
 
-// What clouds say of themselves: Azure's, an Azure Stack with Entra ID and one with AD FS.
+// The metadata of Azure, of an Azure Stack with Entra ID, and of one with AD FS.
 func TestAnUnknownCloudIsAskedForItsEndpoints(t *testing.T) {
 	for name, test := range map[string]struct {
 		answers             map[string]string // by api-version
@@ -97,7 +97,7 @@ func TestAnUnknownCloudIsAskedForItsEndpoints(t *testing.T) {
 		"several of other names":                            {answers: map[string]string{"2022-09-01": `[{"name":"a"},{"name":"b"}]`}, fault: `no cloud called "Mars"`},
 		"an authority that would send secrets in the clear": {answers: map[string]string{"2022-09-01": `{"authentication":{"loginEndpoint":"http://login.mars"}}`}, fault: `loginEndpoint "http://login.mars" is not a URL of https`},
 		"something else":                                    {answers: map[string]string{"2022-09-01": `<html>`}, fault: "parse the answer"},
-		"nobody that answers":                               {fault: "404"},
+		"no metadata":                                       {fault: "404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stack := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,11 +109,11 @@ func TestAnUnknownCloudIsAskedForItsEndpoints(t *testing.T) {
 				_, _ = w.Write([]byte(answer))
 			}))
 			defer stack.Close()
-			c, err := credential.LoadConfig([]byte(`{`+base+`, "cloud": "Mars", "aadClientId": "c", "aadClientSecret": "x", "resourceManagerEndpoint": "`+stack.URL+`"}`), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = c.Discover(t.Context(), stack.Client())
+			ca := filepath.Join(t.TempDir(), "ca.crt")
+			write(t, ca, pair{certificate: stack.Certificate()}.pem())
+			credentials, err := credential.Open(t.Context(), credential.Options{Source: credential.Source{CAFile: ca, Read: func(context.Context) ([]byte, error) {
+				return []byte(`{` + base + `, "cloud": "Mars", "aadClientId": "c", "aadClientSecret": "x", "resourceManagerEndpoint": "` + stack.URL + `"}`), nil
+			}}})
 			if test.fault != "" {
 				if err == nil || !strings.Contains(err.Error(), test.fault) {
 					t.Errorf("%v, want %q", err, test.fault)
@@ -123,12 +123,9 @@ func TestAnUnknownCloudIsAskedForItsEndpoints(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := c.CloudConfiguration()
+			got, c := credentials.Cloud(), credentials.Config()
 			if got.ActiveDirectoryAuthorityHost != test.authority || got.Services[cloud.ResourceManager].Audience != test.audience || c.TenantID != test.tenant {
 				t.Errorf("authority %s, audience %s, tenant %s", got.ActiveDirectoryAuthorityHost, got.Services[cloud.ResourceManager].Audience, c.TenantID)
-			}
-			if _, err := c.Credential(); err != nil {
-				t.Errorf("no credential: %v", err)
 			}
 		})
 	}

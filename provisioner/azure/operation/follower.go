@@ -3,12 +3,12 @@ package operation
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
@@ -62,14 +62,22 @@ func (o *Operation) Err() error { return o.err }
 
 // Wait blocks until the operation has ended, and returns how.
 func (o *Operation) Wait(ctx context.Context) error {
+	if err := Await(ctx, o.done); err != nil {
+		return err
+	}
+	return o.err
+}
+
+// Await blocks until done is closed. If ctx ends before that, it returns the context's error.
+func Await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-o.done:
-		return o.err
+	case <-done:
+		return nil
 	default:
 	}
 	select {
-	case <-o.done:
-		return o.err
+	case <-done:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -95,19 +103,13 @@ type Follower struct {
 }
 
 // NewFollower makes a Follower whose polling ends with ctx.
-func NewFollower(ctx context.Context, options Options) (*Follower, error) {
-	f := &Follower{
+func NewFollower(ctx context.Context, options Options) *Follower {
+	return &Follower{
 		ctx: ctx, clock: options.Clock, log: options.Logger, running: map[string]*Operation{},
-		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
+		polls: promauto.With(options.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_azure_operation_polls_total", Help: "Polls of long-running operations.",
 		}, []string{"operation"}),
 	}
-	if options.Metrics != nil {
-		if err := options.Metrics.Register(f.polls); err != nil {
-			return nil, fmt.Errorf("register the metric for polls: %w", err)
-		}
-	}
-	return f, nil
 }
 
 // Usual is how long operations of a kind take.
@@ -116,7 +118,7 @@ func (f *Follower) Usual(k Kind) Span { return f.times.Of(k) }
 // Follow polls an operation on a resource until it has ended. It returns the Operation that exists already, if the operation is being followed. Resumed says
 // that the operation began in an earlier process.
 func (f *Follower) Follow(k Kind, resource string, p Poller, resumed bool) *Operation {
-	o := &Operation{Kind: k, resource: strings.ToLower(strings.TrimSuffix(resource, "/")), resumed: resumed, done: make(chan struct{})}
+	o := &Operation{Kind: k, resource: Key(resource), resumed: resumed, done: make(chan struct{})}
 	w := &watch{follower: f, operation: o, poller: p, began: f.clock.Now()}
 	if p.Done() {
 		o.err = w.outcome()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -44,6 +45,9 @@ const (
 	// CodeForgotten stands for an operation whose outcome Azure does not know any more.
 	CodeForgotten = "OperationForgotten"
 )
+
+// Key is a resource ID in the form in which IDs are compared.
+func Key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/")) }
 
 // CodeOf is Azure's code in an error; "" if it has none.
 func CodeOf(err error) string {

@@ -6,15 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
-	"github.com/go-logr/logr"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
 )
 
 const gib = int64(1) << 30
@@ -22,32 +19,21 @@ const gib = int64(1) << 30
 // skuAge is how long the list of a region is used.
 const skuAge = 24 * time.Hour
 
-// Options of New.
-type Options struct {
-	Client *client.Client
-	Clock  *pacing.Clock
-	// SubscriptionID whose SKU list is read.
-	SubscriptionID string
-	Logger         logr.Logger
-}
-
 // Catalog keeps the resource SKUs and the usage counters of regions. It implements provisioner.SKUs.
 type Catalog struct {
-	Options
-
 	ctx    context.Context // of readings without a caller
-	usages usageCache
-
-	mu      sync.Mutex
-	regions map[string]*region
+	client *client.Client
+	offers cache[offers]
+	left   cache[map[string]int64] // of the usage counters by name in lower case; by subscription and region
 }
 
-// region is what a region offers.
-type region struct {
-	reading chan struct{} // holds a token unless the list is being read; callers wait for it
-	read    time.Time
-	sizes   map[string]provisioner.VMLimits // by VM size in lower case
-	tiers   map[string][]tier               // by disk SKU in lower case
+// New makes a Catalog. Readings without a caller end with ctx.
+func New(ctx context.Context, c *client.Client) *Catalog { return &Catalog{ctx: ctx, client: c} }
+
+// offers is what a region offers.
+type offers struct {
+	sizes map[string]provisioner.VMLimits // by VM size in lower case
+	tiers map[string][]tier               // by disk SKU in lower case
 }
 
 // tier is one size range of a disk SKU.
@@ -55,11 +41,6 @@ type tier struct {
 	minGiB, maxGiB int64
 	maxShares      int32
 	zones          []string
-}
-
-// New makes a Catalog. Readings without a caller end with ctx.
-func New(ctx context.Context, options Options) *Catalog {
-	return &Catalog{Options: options, ctx: ctx, regions: map[string]*region{}, usages: usageCache{options: options, regions: map[string]*usage{}}}
 }
 
 // VM implements provisioner.SKUs.
@@ -79,22 +60,15 @@ func (c *Catalog) VM(ctx context.Context, location, vmSize string) (provisioner.
 // KnownDataDisks returns the number of data disks of a VM size without waiting; 0 if the list has not been read. Then it starts to read the list, which is
 // large, so that attaches do not wait for it.
 func (c *Catalog) KnownDataDisks(location, vmSize string) int {
-	r := c.entry(client.NormalLocation(location))
-	select {
-	case <-r.reading:
-	default:
-		return 0
-	}
-	n, old := r.sizes[strings.ToLower(vmSize)].MaxDataDisks, r.read.IsZero() || c.Clock.Since(r.read) >= skuAge
-	r.reading <- struct{}{}
-	if old {
+	known, recent := c.offers.known(client.NormalLocation(location), c.client.Clock.Now().Add(-skuAge))
+	if !recent {
 		go func() {
 			if _, err := c.region(c.ctx, location); err != nil {
-				c.Logger.V(1).Info("cannot read the SKU list", "location", location, "reason", err.Error())
+				c.client.Logger.V(1).Info("cannot read the SKU list", "location", location, "reason", err.Error())
 			}
 		}()
 	}
-	return int(n)
+	return int(known.sizes[strings.ToLower(vmSize)].MaxDataDisks)
 }
 
 // Disk implements provisioner.SKUs.
@@ -126,73 +100,41 @@ func (c *Catalog) Disk(ctx context.Context, location, skuName string, sizeBytes 
 }
 
 // region returns what a region offers, read at most a day ago.
-func (c *Catalog) region(ctx context.Context, location string) (*region, error) {
-	r := c.entry(client.NormalLocation(location))
-	select {
-	case <-r.reading:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { r.reading <- struct{}{} }()
-	if !r.read.IsZero() && c.Clock.Since(r.read) < skuAge {
-		return r.copy(), nil
-	}
-	sizes, tiers, err := c.list(ctx, client.NormalLocation(location))
-	if err != nil {
-		return nil, err
-	}
-	r.read, r.sizes, r.tiers = c.Clock.Now(), sizes, tiers
-	return r.copy(), nil
+func (c *Catalog) region(ctx context.Context, location string) (offers, error) {
+	location = client.NormalLocation(location)
+	now := c.client.Clock.Now
+	valid := func(a *answer[offers]) bool { return a.err == nil && now().Sub(a.at) < skuAge }
+	return c.offers.get(ctx, location, now, valid, func() (offers, error) { return c.list(ctx, location) })
 }
 
-// copy shares the maps, which are replaced but not changed.
-func (r *region) copy() *region { return &region{sizes: r.sizes, tiers: r.tiers} }
-
-func (c *Catalog) entry(location string) *region {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r, ok := c.regions[location]
-	if !ok {
-		r = &region{reading: make(chan struct{}, 1)}
-		r.reading <- struct{}{}
-		c.regions[location] = r
-	}
-	return r
-}
-
-func (c *Catalog) list(ctx context.Context, location string) (map[string]provisioner.VMLimits, map[string][]tier, error) {
-	in, err := c.Client.In(c.SubscriptionID)
+func (c *Catalog) list(ctx context.Context, location string) (offers, error) {
+	all := offers{sizes: map[string]provisioner.VMLimits{}, tiers: map[string][]tier{}}
+	in, err := c.client.In(c.client.SubscriptionID)
 	if err != nil {
-		return nil, nil, err
+		return all, err
 	}
 	filter := "location eq '" + strings.ReplaceAll(location, "'", "''") + "'"
-	sizes, tiers := map[string]provisioner.VMLimits{}, map[string][]tier{}
-	for pager := in.SKUs.NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: &filter}); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, nil, c.Client.Translate(err, "list the SKUs of %s", location)
+	pager := in.SKUs.NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: &filter})
+	err = client.Each(ctx, pager, func(page armcompute.ResourceSKUsClientListResponse) []*armcompute.ResourceSKU { return page.Value },
+		func(sku *armcompute.ResourceSKU) { all.add(sku, location) })
+	return all, c.client.Translate(err, "list the SKUs of %s", location)
+}
+
+func (o offers) add(sku *armcompute.ResourceSKU, location string) {
+	name, has := strings.ToLower(client.Value(sku.Name)), capabilitiesOf(sku.Capabilities)
+	switch client.Value(sku.ResourceType) {
+	case "virtualMachines":
+		// Restrictions hold for new VMs only.
+		if _, ok := has["MaxDataDiskCount"]; ok {
+			o.sizes[name] = limitsOf(sku, location)
 		}
-		for _, sku := range page.Value {
-			if sku == nil {
-				continue
-			}
-			name, has := strings.ToLower(client.Value(sku.Name)), capabilitiesOf(sku.Capabilities)
-			switch client.Value(sku.ResourceType) {
-			case "virtualMachines":
-				// Restrictions hold for new VMs only.
-				if _, ok := has["MaxDataDiskCount"]; ok {
-					sizes[name] = limitsOf(sku, location)
-				}
-			case "disks":
-				if zones, offered := offerOf(sku, location); offered {
-					tiers[name] = append(tiers[name], tier{
-						minGiB: number(has, "MinSizeGiB"), maxGiB: number(has, "MaxSizeGiB"), maxShares: int32(max(number(has, "MaxValueOfMaxShares"), 1)), zones: zones,
-					})
-				}
-			}
+	case "disks":
+		if zones, offered := offerOf(sku, location); offered {
+			o.tiers[name] = append(o.tiers[name], tier{
+				minGiB: number(has, "MinSizeGiB"), maxGiB: number(has, "MaxSizeGiB"), maxShares: int32(max(number(has, "MaxValueOfMaxShares"), 1)), zones: zones,
+			})
 		}
 	}
-	return sizes, tiers, nil
 }
 
 func capabilitiesOf(list []*armcompute.ResourceSKUCapabilities) map[string]string {

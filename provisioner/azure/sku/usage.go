@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
@@ -32,22 +31,6 @@ var countersOf = map[string]counters{
 	"ultrassd_lrs":    {disks: "UltraSSDDiskCount", gib: "UltraSSDDiskSizeInGB"},
 }
 
-// usageCache keeps the counters of regions for a minute, so that many questions cost one call.
-type usageCache struct {
-	options Options
-
-	mu      sync.Mutex
-	regions map[string]*usage // by subscription and region
-}
-
-// usage is what is left of the counters of a region.
-type usage struct {
-	reading chan struct{}    // holds a token unless the counters are being read; callers wait for it
-	read    time.Time        // when the last reading began
-	left    map[string]int64 // by counter in lower case
-	err     error
-}
-
 // Quota implements provisioner.SKUs. A counter that Azure does not name in a region limits nothing.
 func (c *Catalog) Quota(ctx context.Context, subscriptionID, location, skuName string) (provisioner.DiskQuota, error) {
 	names, ok := countersOf[strings.ToLower(skuName)]
@@ -55,9 +38,9 @@ func (c *Catalog) Quota(ctx context.Context, subscriptionID, location, skuName s
 		return provisioner.DiskQuota{}, provisioner.Errorf(provisioner.NotFound, "there is no quota for disk SKU %q", skuName)
 	}
 	if subscriptionID == "" {
-		subscriptionID = c.SubscriptionID
+		subscriptionID = c.client.SubscriptionID
 	}
-	left, err := c.usages.left(ctx, subscriptionID, client.NormalLocation(location), c.Clock.Now().Add(-usageAge))
+	left, err := c.leftOf(ctx, subscriptionID, location, c.client.Clock.Now().Add(-usageAge))
 	if err != nil {
 		return provisioner.DiskQuota{}, err
 	}
@@ -75,65 +58,39 @@ func (n counters) quota(left map[string]int64) provisioner.DiskQuota {
 	return q
 }
 
-// left returns what is left of the counters of a region, by a reading that began at a time or later. Callers wait for a reading in flight.
-func (u *usageCache) left(ctx context.Context, subscription, location string, since time.Time) (map[string]int64, error) {
-	r := u.entry(strings.ToLower(subscription) + "/" + location)
-	select {
-	case <-r.reading:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// leftOf returns what is left of the counters of a region, by a reading that began at a time or later.
+func (c *Catalog) leftOf(ctx context.Context, subscription, location string, since time.Time) (map[string]int64, error) {
+	location = client.NormalLocation(location)
+	now := c.client.Clock.Now
+	valid := func(a *answer[map[string]int64]) bool {
+		if a.err != nil {
+			return now().Sub(a.at) < usageRetry
+		}
+		return !a.at.Before(since)
 	}
-	defer func() { r.reading <- struct{}{} }()
-	began := u.options.Clock.Now()
-	if r.err != nil && began.Sub(r.read) < usageRetry {
-		return nil, r.err
-	}
-	if r.err == nil && !r.read.IsZero() && !r.read.Before(since) {
-		return r.left, nil
-	}
-	left, err := u.list(ctx, subscription, location)
-	if err != nil && ctx.Err() != nil {
-		return nil, err // the caller has left, which says nothing about Azure
-	}
-	r.read, r.left, r.err = began, left, err
-	return left, err
+	return c.left.get(ctx, strings.ToLower(subscription)+"/"+location, now, valid, func() (map[string]int64, error) {
+		return c.listUsage(ctx, subscription, location)
+	})
 }
 
-func (u *usageCache) entry(key string) *usage {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	r, ok := u.regions[key]
-	if !ok {
-		r = &usage{reading: make(chan struct{}, 1)}
-		r.reading <- struct{}{}
-		u.regions[key] = r
-	}
-	return r
-}
-
-func (u *usageCache) list(ctx context.Context, subscription, location string) (map[string]int64, error) {
-	in, err := u.options.Client.In(subscription)
+func (c *Catalog) listUsage(ctx context.Context, subscription, location string) (map[string]int64, error) {
+	in, err := c.client.In(subscription)
 	if err != nil {
 		return nil, err
 	}
 	left := map[string]int64{}
-	for pager := in.Usages.NewListPager(location, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, u.options.Client.Translate(err, "list the quotas of %s", location)
-		}
-		for _, item := range page.Value {
+	err = client.Each(ctx, in.Usages.NewListPager(location, nil), func(page armcompute.UsageClientListResponse) []*armcompute.Usage { return page.Value },
+		func(item *armcompute.Usage) {
 			if name, n, ok := counterOf(item); ok {
 				left[name] = n
 			}
-		}
-	}
-	return left, nil
+		})
+	return left, c.client.Translate(err, "list the quotas of %s", location)
 }
 
 // counterOf returns a counter's name in lower case and what is left of it; ok is false for one without a limit.
 func counterOf(item *armcompute.Usage) (name string, left int64, ok bool) {
-	if item == nil || item.Name == nil || item.Limit == nil || *item.Limit < 0 {
+	if item.Name == nil || item.Limit == nil || *item.Limit < 0 {
 		return "", 0, false
 	}
 	return strings.ToLower(client.Value(item.Name.Value)), max(0, *item.Limit-int64(client.Value(item.CurrentValue))), true
@@ -146,7 +103,7 @@ func (c *Catalog) OverQuota(ctx context.Context, subscription string, spec provi
 	if !errors.As(refused, &e) || e.Kind != provisioner.FailedPrecondition || e.Code != "OperationNotAllowed" {
 		return refused
 	}
-	left, err := c.usages.left(ctx, subscription, client.NormalLocation(spec.Location), c.Clock.Now())
+	left, err := c.leftOf(ctx, subscription, spec.Location, c.client.Clock.Now())
 	if err != nil {
 		return refused
 	}
