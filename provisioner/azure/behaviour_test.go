@@ -100,7 +100,7 @@ func (b *bed) calls() []seenCall {
 	return calls
 }
 
-func TestManyDisksForOneVMTravelInFewCalls(t *testing.T) {
+func TestManyDisksForOneVMAreSentInFewCalls(t *testing.T) {
 	b := newBed(t, 40)
 	b.together(40, func(i int) error { return b.outcome(b.attach(i)) })
 	if n := len(b.attached()); n != 40 {
@@ -121,22 +121,7 @@ func TestManyDisksForOneVMTravelInFewCalls(t *testing.T) {
 	}
 }
 
-func TestForcedDetachesOfALostNodeTravelTogether(t *testing.T) {
-	b := newBed(t, 6)
-	b.together(6, func(i int) error { return b.outcome(b.attach(i)) })
-	before := vmUpdates(b.calls())
-	b.together(6, func(i int) error {
-		return b.outcome(b.cloud.Attachments().ForceDetach(t.Context(), b.vm, b.disks[i]))
-	})
-	if n := vmUpdates(b.calls()) - before; n > 2 {
-		t.Errorf("%d updates of the VM", n)
-	}
-	if left := b.attached(); len(left) != 0 {
-		t.Errorf("left: %v", left)
-	}
-}
-
-func TestAnAttachThatSomebodyElsePreemptedIsNotMadeAgain(t *testing.T) {
+func TestAnAttachThatAnotherProcessPreemptedIsNotRepeated(t *testing.T) {
 	b := newBed(t, 2)
 	if err := b.outcome(b.attach(0)); err != nil {
 		t.Fatal(err)
@@ -160,7 +145,7 @@ func TestAnAttachThatSomebodyElsePreemptedIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatWasLostIsAskedForAgain(t *testing.T) {
+func TestAnAttachWhoseAnswerIsLostIsRepeated(t *testing.T) {
 	b := newBed(t, 1)
 	b.fault(t, map[string]any{"stage": "after", "action": "attachDetachDataDisks", "disconnect": true, "times": 1})
 	if err := b.outcome(b.attach(0)); err != nil || !b.has(0) {
@@ -168,7 +153,7 @@ func TestAnAnswerThatWasLostIsAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestAnOperationThatFailsForOneDiskDoesNotFailItsNeighbours(t *testing.T) {
+func TestAnOperationThatFailsForOneDiskDoesNotFailTheOthers(t *testing.T) {
 	b := newBed(t, 4)
 	b.travelTogether()
 	// The first operation fails after it was accepted; nobody can tell for whose sake.
@@ -179,7 +164,7 @@ func TestAnOperationThatFailsForOneDiskDoesNotFailItsNeighbours(t *testing.T) {
 	}
 }
 
-func TestACallThatIsRefusedWithoutAReasonGoesInHalves(t *testing.T) {
+func TestACallThatIsRefusedWithoutAReasonIsSentInHalves(t *testing.T) {
 	b := newBed(t, 4)
 	b.travelTogether()
 	b.fault(t, map[string]any{"action": "attachDetachDataDisks", "status": 400, "code": "BadRequest", "times": 1})
@@ -194,14 +179,6 @@ func TestACallThatIsRefusedWithoutAReasonGoesInHalves(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-func TestPollingOutlivesFailuresOfThePlatform(t *testing.T) {
-	b := newBed(t, 1)
-	b.fault(t, map[string]any{"kind": "operations", "status": 503, "code": "ServerBusy", "times": 4})
-	if err := b.outcome(b.attach(0)); err != nil || !b.has(0) {
-		t.Errorf("attached %v, %v", b.has(0), err)
-	}
 }
 
 func TestOneOperationIsPolledOnceHoweverManyWait(t *testing.T) {
@@ -254,7 +231,7 @@ func TestATokenCannotSendTheCredentialElsewhere(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheProcessFreesEverybody(t *testing.T) {
+func TestTheEndOfTheProcessEndsAllWaits(t *testing.T) {
 	s := startSimulator(t)
 	cloud, stop := s.open(t)
 	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_D2s_v3", "")}

@@ -102,7 +102,7 @@ func (l *lab) rule(r faults.Rule) {
 	}
 }
 
-func TestTheDisksOfALostNodeAreCutOffTogetherThoughTheyAreAskedForOneAfterTheOther(t *testing.T) {
+func TestForcedDetachesOfALostNodeShareCallsThoughTheyArriveOneAfterAnother(t *testing.T) {
 	for name, apart := range map[string]time.Duration{"at once": 0, "within 100 ms": 8 * time.Millisecond, "over two seconds": 160 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, calm(), 3, func(l *lab) {
@@ -268,7 +268,7 @@ func TestAFenceDoesNotWaitForAnAttachThatIsPutBackInTheQueue(t *testing.T) {
 }
 
 // The reads of the VM that failed had used up its quota: the forced detach began 37 seconds after Azure answered again, and that of a second disk 12 seconds later.
-func TestAfterALongBrownoutTheDisksOfALostNodeAreCutOffSoonAndTogether(t *testing.T) {
+func TestAfterALongBrownoutTheDisksOfALostNodeAreDetachedSoonAndTogether(t *testing.T) {
 	const brownout = 2 * time.Minute
 	for name, fault := range map[string]faults.Rule{
 		"every call is answered 503":             {Status: 503, Code: "ServerBusy"},

@@ -68,7 +68,7 @@ func TestTheEndOfEveryDiskOperationIsNoticedWithinASecond(t *testing.T) {
 	})
 }
 
-func TestAPlatformThatAsksForPausesBetweenPollsGetsThem(t *testing.T) {
+func TestPausesThatAzureAsksForBetweenPollsAreKept(t *testing.T) {
 	inLab(t, latency.Realistic(), 1, func(l *lab) {
 		vm, disk := l.newVM(), l.newDisks(1)[0]
 		l.header = http.Header{"Retry-After": {"3"}}

@@ -36,7 +36,7 @@ func (a oneAnswer) GetToken(context.Context, policy.TokenRequestOptions) (azcore
 }
 
 // That a VM is gone, and that a disk is not attached to it, proves that a lost node cannot write. Only Azure's own word will do.
-func TestOnlyAzuresWordAboutAVMIsAProof(t *testing.T) {
+func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 	const (
 		vm    = "/subscriptions/" + subscription + "/resourceGroups/default/providers/Microsoft.Compute/virtualMachines/vm"
 		disks = `"storageProfile": {"dataDisks": []}`

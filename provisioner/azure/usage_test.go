@@ -53,7 +53,7 @@ func TestManyQuestionsAboutQuotasCostAzureOneCallAMinute(t *testing.T) {
 	})
 }
 
-func TestAQuotaThatCannotBeReadIsNotAskedForAgainAtOnce(t *testing.T) {
+func TestAQuotaThatCannotBeReadIsNotReadAgainAtOnce(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
 		added, err := l.faults.Add(faults.Rule{Kind: "usages", Status: 403, Code: "AuthorizationFailed"})
 		if err != nil {
@@ -75,7 +75,7 @@ func TestAQuotaThatCannotBeReadIsNotAskedForAgainAtOnce(t *testing.T) {
 	})
 }
 
-func TestARefusalThatIsNotTheQuotasIsNoLackOfCapacity(t *testing.T) {
+func TestARefusalForAnotherReasonThanTheQuotaIsNotInsufficientCapacity(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
 		if _, err := l.faults.Add(faults.Rule{Method: "PUT", Kind: "disks", Status: 409, Code: "OperationNotAllowed"}); err != nil {
 			l.Fatal(err)

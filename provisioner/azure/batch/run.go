@@ -168,8 +168,8 @@ func (r *run) preempted(requests []*request, vm VM, err error) {
 	e := r.engine
 	e.mu.Lock()
 	ours := r.batch.preempted || r.batch.joined
-	var again []*request
 	e.mu.Unlock()
+	var again []*request
 	for _, q := range requests {
 		if ours || q.kind == operation.ForceDetach && r.detachingElsewhere(vm, q) {
 			again = append(again, q)

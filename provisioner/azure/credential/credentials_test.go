@@ -101,7 +101,7 @@ func TestACredentialThatAzureDoesNotKnowYetIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatTakesARestartIsTold(t *testing.T) {
+func TestAChangeThatNeedsARestartIsReported(t *testing.T) {
 	s := startSecure(t)
 	s.register(t, "driver", auth.Application{Secrets: []string{"old", "new"}})
 	volume := newMounted(t, map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{"aadClientId": "driver", "aadClientSecret": "old"})})
@@ -121,7 +121,7 @@ func TestWhatTakesARestartIsTold(t *testing.T) {
 	}
 }
 
-func TestAChangedAuthorityOfTheEndpointIsTakenUp(t *testing.T) {
+func TestAChangedCABundleIsUsed(t *testing.T) {
 	s := startSecure(t)
 	s.register(t, "driver", auth.Application{Secrets: []string{"x"}})
 	bundle := filepath.Join(t.TempDir(), "ca.crt")

@@ -279,7 +279,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestEachWayOfSigningInAndItsChangeWhileCallsGoOn(t *testing.T) {
+func TestEachIdentityAndItsChangeWhileCallsGoOn(t *testing.T) {
 	s := startSecure(t)
 	t.Run("ways", func(t *testing.T) {
 		for name, way := range ways {

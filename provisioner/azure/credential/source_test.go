@@ -15,7 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 )
 
-func TestTheEnvironmentAlone(t *testing.T) {
+func TestTheEnvironmentWithoutAFile(t *testing.T) {
 	place := map[string]string{"AZURE_SUBSCRIPTION_ID": "s", "AZURE_RESOURCE_GROUP": "g", "AZURE_LOCATION": "West Europe"}
 	for name, test := range map[string]struct {
 		env   map[string]string
@@ -62,7 +62,7 @@ func endpoint(c credential.Config) string {
 	return c.CloudConfiguration().Services[cloud.ResourceManager].Endpoint
 }
 
-func TestFlagsWinOverTheFile(t *testing.T) {
+func TestFlagsTakePrecedenceOverTheFile(t *testing.T) {
 	volume := newMounted(t, map[string][]byte{"azure.json": []byte(`{"subscriptionId": "s", "location": "eastus", "useManagedIdentityExtension": true}`)})
 	source := credential.FileSource(volume.path("azure.json"), nil)
 	source.SubscriptionID, source.ResourceGroup, source.Location = "other", "g", "West Europe"

@@ -55,7 +55,7 @@ func TestPollsNeverStallAndNeverSpin(t *testing.T) {
 	})
 }
 
-func TestHabitsFollowWhatIsSeen(t *testing.T) {
+func TestUsualTimesFollowTheLatestOperations(t *testing.T) {
 	var h Times
 	for range 40 {
 		h.Learn(Attach, 5*time.Second)
