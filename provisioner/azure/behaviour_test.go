@@ -73,9 +73,9 @@ func (b *bed) attach(i int) (provisioner.Operation, error) {
 	return b.cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: b.vm, DiskID: b.disks[i], CachingMode: "None"})
 }
 
-// travelTogether has requests that are made at once go in one call. The VM is read before a call is made up, and whoever has come by then is in it: all, if
+// shareCall has requests that are made at once sent in one call. A call holds the requests that arrive until the VM has been read: all of them, if
 // that read takes its time.
-func (b *bed) travelTogether() {
+func (b *bed) shareCall() {
 	b.Helper()
 	b.fault(b.T, map[string]any{"method": "GET", "kind": "virtualMachines", "times": 1, "delay": "500ms"})
 }
@@ -155,8 +155,8 @@ func TestAnAttachWhoseAnswerIsLostIsRepeated(t *testing.T) {
 
 func TestAnOperationThatFailsForOneDiskDoesNotFailTheOthers(t *testing.T) {
 	b := newBed(t, 4)
-	b.travelTogether()
-	// The first operation fails after it was accepted; nobody can tell for whose sake.
+	b.shareCall()
+	// The first operation fails after Azure has accepted it, and does not name the disk at fault.
 	b.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "status": 400, "code": "BadRequest", "times": 1})
 	b.together(4, func(i int) error { return b.outcome(b.attach(i)) })
 	if n := len(b.attached()); n != 4 {
@@ -166,7 +166,7 @@ func TestAnOperationThatFailsForOneDiskDoesNotFailTheOthers(t *testing.T) {
 
 func TestACallThatIsRefusedWithoutAReasonIsSentInHalves(t *testing.T) {
 	b := newBed(t, 4)
-	b.travelTogether()
+	b.shareCall()
 	b.fault(t, map[string]any{"action": "attachDetachDataDisks", "status": 400, "code": "BadRequest", "times": 1})
 	b.together(4, func(i int) error { return b.outcome(b.attach(i)) })
 	if n := len(b.attached()); n != 4 {

@@ -13,7 +13,7 @@ type Permission struct {
 }
 
 // Permissions are the actions of all calls that this package makes, in the order in which a role definition lists them. Azure looks
-// at the actions of what a call refers to as well: who makes a snapshot must be allowed to read the content of the disk.
+// at the resources to which a call refers as well: an identity that creates a snapshot must be allowed to read the content of the disk.
 func Permissions() []Permission {
 	return []Permission{
 		{Action: "Microsoft.Compute/disks/read", Needed: "look at a disk before each change, list disks"},

@@ -8,20 +8,20 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 )
 
-// In V1 every attach and every detach sent all of a VM's data disks from a list that was up to ten minutes old, so that what somebody else had
-// attached meanwhile was detached again; and attaches and detaches took a call each.
+// In V1 every attach and every detach sent all of a VM's data disks from a list that was up to ten minutes old, so that a disk that another process had
+// attached since was detached; and attaches and detaches took a call each.
 func TestV1BugTheDisksOfAVMAreSentFromAnOldList(t *testing.T) {
 	b := newBed(t, 4)
 	if err := b.outcome(b.attach(0)); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody else attaches a disk of his own.
+	// Another process attaches a disk.
 	p, err := b.vms.BeginAttachDetachDataDisks(t.Context(), group, nameOf(b.vm), armcompute.AttachDetachDataDisksRequest{
 		DataDisksToAttach: []*armcompute.DataDisksToAttach{{DiskID: &b.disks[1]}},
 	}, nil)
 	finish(t, p, err)
 	before := vmUpdates(b.calls())
-	// What comes while a call is under way travels in one call, whatever it is.
+	// Requests that arrive while a call is in flight are sent in one call.
 	b.together(3, func(i int) error {
 		if i == 0 {
 			return b.outcome(b.cloud.Attachments().Detach(t.Context(), b.vm, b.disks[0]))

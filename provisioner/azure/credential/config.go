@@ -23,7 +23,7 @@ type Config struct {
 	SubscriptionID string `json:"subscriptionId"`
 	ResourceGroup  string `json:"resourceGroup"`
 	Location       string `json:"location"`
-	// ExtendedLocationName is the edge zone that disks and snapshots are made in, and ExtendedLocationType must be "EdgeZone" where it is set.
+	// ExtendedLocationName is the edge zone in which disks and snapshots are created. ExtendedLocationType must be "EdgeZone" if it is set.
 	ExtendedLocationType string `json:"extendedLocationType"`
 	ExtendedLocationName string `json:"extendedLocationName"`
 	// UserAgent is put in front of the driver's user agent.

@@ -34,8 +34,8 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string]struct {
-		files map[string][]byte
-		told  string
+		files    map[string][]byte
+		reported string
 	}{
 		"half a file":                   {map[string][]byte{"azure.json": []byte(`{"tenantId": `)}, "parse"},
 		"an empty file":                 {map[string][]byte{"azure.json": nil}, "empty"},
@@ -55,23 +55,23 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 				now.Step(time.Minute)
 				credentials.Check(t.Context())
 			}
-			told := changes.all()[before:]
-			if len(told) != 1 || !told[0].Refused || !strings.Contains(told[0].Message, bad.told) {
-				t.Errorf("told %+v, want one refusal that says %q", told, bad.told)
+			reported := changes.all()[before:]
+			if len(reported) != 1 || !reported[0].Refused || !strings.Contains(reported[0].Message, bad.reported) {
+				t.Errorf("got %+v, want one refusal that says %q", reported, bad.reported)
 			}
-			if strings.Contains(told[0].Message, "mistyped") {
-				t.Errorf("the secret is told: %s", told[0].Message)
+			if strings.Contains(reported[0].Message, "mistyped") {
+				t.Errorf("got %s, want the secret hidden", reported[0].Message)
 			}
 			if got := gauge(t, registry, "azuredisk_azure_credential_refused"); got != 1 {
-				t.Errorf("the metric says %v", got)
+				t.Errorf("azuredisk_azure_credential_refused: got %v, want 1", got)
 			}
 			if _, err := azureCloud.Disks().Get(t.Context(), disk); err != nil {
-				t.Errorf("the old credential does not go on: %v", err)
+				t.Errorf("get a disk with the old credential: %v", err)
 			}
 			volume.swap(t, file(nil))
 			credentials.Check(t.Context())
 			if got := gauge(t, registry, "azuredisk_azure_credential_refused"); got != 0 {
-				t.Errorf("the fault is over, and the metric says %v", got)
+				t.Errorf("azuredisk_azure_credential_refused after the fault: got %v, want 0", got)
 			}
 		})
 	}
@@ -91,13 +91,13 @@ func TestACredentialThatAzureDoesNotKnowYetIsTriedAgain(t *testing.T) {
 	credentials.Check(t.Context())
 	s.register(t, "driver", auth.Application{Secrets: []string{"old", "new"}})
 	credentials.Check(t.Context())
-	if told := changes.all(); len(told) != 1 || !told[0].Refused {
-		t.Fatalf("within a moment: %+v, want the one refusal", told)
+	if reported := changes.all(); len(reported) != 1 || !reported[0].Refused {
+		t.Fatalf("at once: got %+v, want one refusal", reported)
 	}
 	now.Step(time.Minute)
 	credentials.Check(t.Context())
-	if told := changes.all(); len(told) != 2 || told[1].Refused {
-		t.Errorf("after a minute: %+v, want it taken up", told)
+	if reported := changes.all(); len(reported) != 2 || reported[1].Refused {
+		t.Errorf("after a minute: got %+v, want it taken", reported)
 	}
 }
 
@@ -112,12 +112,12 @@ func TestAChangeThatNeedsARestartIsReported(t *testing.T) {
 		"aadClientId": "driver", "aadClientSecret": "new", "subscriptionId": "another", "location": "westus",
 	})})
 	credentials.Check(t.Context())
-	told := changes.all()
-	if len(told) != 1 || told[0].Refused || !strings.Contains(told[0].Message, "the change of subscriptionId, location takes effect with the next start") {
-		t.Errorf("%+v", told)
+	reported := changes.all()
+	if len(reported) != 1 || reported[0].Refused || !strings.Contains(reported[0].Message, "the change of subscriptionId, location takes effect with the next start") {
+		t.Errorf("got %+v, want a change that names subscriptionId and location", reported)
 	}
 	if got := credentials.Config(); got.SubscriptionID != subscription || got.Location != "eastus" {
-		t.Errorf("the configuration in force changed: %+v", got)
+		t.Errorf("the configuration in use: got %+v, want that of the start", got)
 	}
 }
 
@@ -137,16 +137,16 @@ func TestAChangedCABundleIsUsed(t *testing.T) {
 	}
 	write(t, bundle, newAuthority(t, "a third").pem())
 	credentials.Check(t.Context())
-	if told := changes.all(); len(told) != 1 || !told[0].Refused {
-		t.Fatalf("a bundle that does not fit the endpoint: %+v, want a refusal", told)
+	if reported := changes.all(); len(reported) != 1 || !reported[0].Refused {
+		t.Fatalf("a bundle without the endpoint's authority: got %+v, want a refusal", reported)
 	}
 	if _, err := azureCloud.Disks().Get(t.Context(), disk); err != nil {
-		t.Errorf("the old bundle does not go on: %v", err)
+		t.Errorf("get a disk with the old bundle: %v", err)
 	}
 	write(t, bundle, s.caPEM)
 	credentials.Check(t.Context())
-	if told := changes.all(); len(told) != 2 || told[1].Refused {
-		t.Errorf("a bundle that fits: %+v, want it taken up", told)
+	if reported := changes.all(); len(reported) != 2 || reported[1].Refused {
+		t.Errorf("a bundle with the authority: got %+v, want it taken", reported)
 	}
 	if _, err := azureCloud.Disks().Get(t.Context(), disk); err != nil {
 		t.Errorf("with the new bundle: %v", err)

@@ -59,8 +59,8 @@ func startSecure(t *testing.T) *secureSimulator {
 		o.TLSCert, o.TLSKey = cert, key
 	})
 	s.url, s.admin = running.URL, running.AdminURL
-	// While nobody is in the directory everybody gets tokens.
-	s.register(t, "somebody", auth.Application{Secrets: []string{"something"}})
+	// While the directory is empty, every client gets tokens.
+	s.register(t, "registered", auth.Application{Secrets: []string{"something"}})
 	return s
 }
 

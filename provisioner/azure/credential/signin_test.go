@@ -180,7 +180,7 @@ func (m *machine) set(identities ...imds.Identity) {
 	m.identities = identities
 }
 
-// withManaged signs in with an identity of the VM, of which it has three.
+// withManaged signs in with an identity of the VM, which has three.
 func withManaged(system bool) func(t *testing.T, s *secureSimulator, dir string) identity {
 	return func(t *testing.T, s *secureSimulator, _ string) identity {
 		key, err := auth.LoadKey(filepath.Join(s.states, "token.key"))
@@ -322,7 +322,7 @@ func signInAndChange(t *testing.T, s *secureSimulator, way func(*testing.T, *sec
 	id.grant()
 	if id.next != nil {
 		volume.swap(t, id.next)
-		eventually(t, "the change is taken up", func() bool { return len(changes.all()) == 1 })
+		eventually(t, "the change is taken", func() bool { return len(changes.all()) == 1 })
 		if got := changes.all()[0]; got.Refused {
 			t.Fatalf("refused: %s", got.Message)
 		}
@@ -345,12 +345,12 @@ func signInAndChange(t *testing.T, s *secureSimulator, way func(*testing.T, *sec
 	}
 	if id.next != nil {
 		old := newMounted(t, id.files)
-		s.refusesWhatWasBefore(t, options, old, volume)
+		s.refusesTheOldCredential(t, options, old, volume)
 	}
 }
 
-// refusesWhatWasBefore shows that the change was one: who comes with the old credential gets no token.
-func (s *secureSimulator) refusesWhatWasBefore(t *testing.T, options credential.Options, old, volume *mounted) {
+// refusesTheOldCredential shows that the change took place: the old credential gets no token.
+func (s *secureSimulator) refusesTheOldCredential(t *testing.T, options credential.Options, old, volume *mounted) {
 	t.Helper()
 	text := old.read(t, "azure.json")
 	options.Source = credential.Source{Read: func(context.Context) ([]byte, error) {

@@ -31,11 +31,11 @@ func TestTheEnvironmentWithoutAFile(t *testing.T) {
 				return endpoint(c) == "https://management.usgovcloudapi.net" && c.AADFederatedTokenFile == "/f"
 			},
 		},
-		"a cloud by its name":           {env: map[string]string{"AZURE_ENVIRONMENT": "AzureChinaCloud"}, check: func(c credential.Config) bool { return endpoint(c) == "https://management.chinacloudapi.cn" }},
-		"an endpoint of somebody's own": {env: map[string]string{"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://arm.example/"}, check: func(c credential.Config) bool { return endpoint(c) == "https://arm.example" }},
-		"a secret without a tenant":     {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_CLIENT_SECRET": "x"}, fault: "tenantId is missing"},
-		"a certificate that is not":     {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_CERTIFICATE_PATH": "/does/not/exist"}, fault: "aadClientCertPath"},
-		"nowhere to make disks":         {env: map[string]string{"AZURE_SUBSCRIPTION_ID": ""}, fault: "subscriptionId is missing"},
+		"a cloud by its name":       {env: map[string]string{"AZURE_ENVIRONMENT": "AzureChinaCloud"}, check: func(c credential.Config) bool { return endpoint(c) == "https://management.chinacloudapi.cn" }},
+		"a custom endpoint":         {env: map[string]string{"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://arm.example/"}, check: func(c credential.Config) bool { return endpoint(c) == "https://arm.example" }},
+		"a secret without a tenant": {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_CLIENT_SECRET": "x"}, fault: "tenantId is missing"},
+		"a certificate that is not": {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_CERTIFICATE_PATH": "/does/not/exist"}, fault: "aadClientCertPath"},
+		"nowhere to make disks":     {env: map[string]string{"AZURE_SUBSCRIPTION_ID": ""}, fault: "subscriptionId is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := credential.Source{Env: func(name string) (string, bool) {
