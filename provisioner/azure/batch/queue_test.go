@@ -106,12 +106,13 @@ func TestForcedDetachesJoinTheForcedBatchInFlightWhileItIsOpen(t *testing.T) {
 
 func TestNoRequestJoinsABatchThatWasSplit(t *testing.T) {
 	q := newQueues()
-	put(q, "vm", "a", operation.ForceDetach, false)
+	first := put(q, "vm", "a", operation.ForceDetach, false)
 	put(q, "vm", "b", operation.ForceDetach, false)
 	b := filled(t, q)
 	q.split(b.requests...)
 	q.end(b)
 	half := filled(t, q)
+	check(t, "the first half", half.requests, first)
 	put(q, "vm", "c", operation.ForceDetach, false)
 	check(t, "half of a batch", q.join(half))
 }
