@@ -41,9 +41,9 @@ func (c *Config) setAuthority(authority string) {
 
 func plainHTTP(endpoint string) bool { return strings.HasPrefix(strings.ToLower(endpoint), "http://") }
 
-// CloudConfiguration returns the endpoints in the SDK's form. For a cloud that is not known by name, Discover has to be called first, or the authority is
+// cloudConfiguration returns the endpoints in the SDK's form. For a cloud that is not known by name, discover has to be called first, or the authority is
 // missing.
-func (c *Config) CloudConfiguration() cloud.Configuration {
+func (c *Config) cloudConfiguration() cloud.Configuration {
 	known, _ := knownCloud(c.Cloud)
 	manager := known.Services[cloud.ResourceManager]
 	if c.ResourceManagerEndpoint != "" {
@@ -118,8 +118,8 @@ const (
 	maxMetadata          = 1 << 20
 )
 
-// Discover asks the resource manager of a cloud that is not known by name for the authority and the audience. For other clouds it does nothing.
-func (c *Config) Discover(ctx context.Context, transport policy.Transporter) error {
+// discover asks the resource manager of a cloud that is not known by name for the authority and the audience. For other clouds it does nothing.
+func (c *Config) discover(ctx context.Context, transport policy.Transporter) error {
 	if !c.undiscovered() {
 		return nil
 	}

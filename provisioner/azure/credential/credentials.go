@@ -114,7 +114,7 @@ func (c *Credentials) make(ctx context.Context, r material) (*signIn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.config.Discover(ctx, t.out); err != nil {
+	if err := r.config.discover(ctx, t.out); err != nil {
 		return nil, err
 	}
 	made, err := r.config.credential(r.identity, t)
@@ -136,7 +136,7 @@ func (c *Credentials) use(s *signIn) {
 func (c *Credentials) Config() Config { return c.first }
 
 // Cloud is the cloud with its endpoints.
-func (c *Credentials) Cloud() cloud.Configuration { return c.first.CloudConfiguration() }
+func (c *Credentials) Cloud() cloud.Configuration { return c.first.cloudConfiguration() }
 
 // GetToken implements azcore.TokenCredential, with the credential in use.
 func (c *Credentials) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
@@ -230,7 +230,7 @@ func (c *Credentials) take(ctx context.Context, next material) error {
 
 // sameCloud refuses a change that would send the tokens of one cloud to another.
 func (c *Credentials) sameCloud(made *signIn) error {
-	was, is := c.first.CloudConfiguration(), made.config.CloudConfiguration()
+	was, is := c.first.cloudConfiguration(), made.config.cloudConfiguration()
 	if w, i := was.Services[cloud.ResourceManager], is.Services[cloud.ResourceManager]; w != i {
 		return fmt.Errorf("the resource manager changed from %s to %s; restart the controller to use it", w.Endpoint, i.Endpoint)
 	}
@@ -241,7 +241,7 @@ func (c *Credentials) sameCloud(made *signIn) error {
 func (c *Credentials) try(ctx context.Context, made *signIn) error {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	audience := made.config.CloudConfiguration().Services[cloud.ResourceManager].Audience
+	audience := made.config.cloudConfiguration().Services[cloud.ResourceManager].Audience
 	_, err := made.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{audience + "/.default"}, EnableCAE: true})
 	if err != nil {
 		return fmt.Errorf("get a token for %s: %w", made.config.describe(), err)

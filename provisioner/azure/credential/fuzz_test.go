@@ -32,12 +32,12 @@ func FuzzConfig(f *testing.F) {
 		if c.SubscriptionID == "" || c.ResourceGroup == "" || c.Location == "" || c.identity() == identityNone {
 			t.Errorf("accepted an incomplete configuration: %+v", c)
 		}
-		manager, err := url.Parse(c.CloudConfiguration().Services[cloud.ResourceManager].Endpoint)
+		manager, err := url.Parse(c.cloudConfiguration().Services[cloud.ResourceManager].Endpoint)
 		if err != nil || manager.Host == "" || manager.Scheme != "https" && manager.Scheme != "http" {
-			t.Errorf("the endpoint is %q", c.CloudConfiguration().Services[cloud.ResourceManager].Endpoint)
+			t.Errorf("the endpoint is %q", c.cloudConfiguration().Services[cloud.ResourceManager].Endpoint)
 		}
-		if plainHTTP(c.CloudConfiguration().ActiveDirectoryAuthorityHost) && manager.Scheme != "http" {
-			t.Errorf("secrets would go to %s in the clear", c.CloudConfiguration().ActiveDirectoryAuthorityHost)
+		if plainHTTP(c.cloudConfiguration().ActiveDirectoryAuthorityHost) && manager.Scheme != "http" {
+			t.Errorf("secrets would go to %s in the clear", c.cloudConfiguration().ActiveDirectoryAuthorityHost)
 		}
 		if again := c.describe(); len(c.AADClientSecret) > 8 && strings.Contains(again, string(c.AADClientSecret)) && c.AADClientID != string(c.AADClientSecret) {
 			t.Errorf("the secret shows in %q", again)

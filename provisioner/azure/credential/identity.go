@@ -47,7 +47,7 @@ type credential struct {
 
 // credential makes the credential. file is what identityFile read.
 func (c *Config) credential(file []byte, t transports) (credential, error) {
-	endpoints := c.CloudConfiguration()
+	endpoints := c.cloudConfiguration()
 	options := policy.ClientOptions{Cloud: endpoints, Transport: t.out}
 	// Authorities of Azure Stack and simulators are not in Azure's list of known ones.
 	_, known := knownCloud(c.Cloud)
