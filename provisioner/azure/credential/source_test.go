@@ -22,16 +22,22 @@ func TestTheEnvironmentWithoutAFile(t *testing.T) {
 		check func(c credential.Config, endpoint string) bool
 		fault string
 	}{
-		"the system-assigned identity": {env: map[string]string{}, check: func(c credential.Config, endpoint string) bool { return c.UseManagedIdentityExtension && c.UserAssignedIdentityID == "" }},
-		"a user-assigned identity":     {env: map[string]string{"AZURE_CLIENT_ID": "me"}, check: func(c credential.Config, endpoint string) bool { return c.UserAssignedIdentityID == "me" }},
-		"a client secret":              {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_SECRET": "x"}, check: func(c credential.Config, endpoint string) bool { return c.AADClientSecret == "x" && !c.UseManagedIdentityExtension }},
+		"the system-assigned identity": {env: map[string]string{}, check: func(c credential.Config, endpoint string) bool {
+			return c.UseManagedIdentityExtension && c.UserAssignedIdentityID == ""
+		}},
+		"a user-assigned identity": {env: map[string]string{"AZURE_CLIENT_ID": "me"}, check: func(c credential.Config, endpoint string) bool { return c.UserAssignedIdentityID == "me" }},
+		"a client secret": {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_SECRET": "x"}, check: func(c credential.Config, endpoint string) bool {
+			return c.AADClientSecret == "x" && !c.UseManagedIdentityExtension
+		}},
 		"workload identity in a Government cloud": {
 			env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_FEDERATED_TOKEN_FILE": "/f", "AZURE_AUTHORITY_HOST": "https://login.microsoftonline.us/"},
 			check: func(c credential.Config, endpoint string) bool {
 				return endpoint == "https://management.usgovcloudapi.net" && c.AADFederatedTokenFile == "/f"
 			},
 		},
-		"a cloud by its name":       {env: map[string]string{"AZURE_ENVIRONMENT": "AzureChinaCloud"}, check: func(c credential.Config, endpoint string) bool { return endpoint == "https://management.chinacloudapi.cn" }},
+		"a cloud by its name": {env: map[string]string{"AZURE_ENVIRONMENT": "AzureChinaCloud"}, check: func(c credential.Config, endpoint string) bool {
+			return endpoint == "https://management.chinacloudapi.cn"
+		}},
 		"a custom endpoint":         {env: map[string]string{"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://arm.example/"}, check: func(c credential.Config, endpoint string) bool { return endpoint == "https://arm.example" }},
 		"a secret without a tenant": {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_CLIENT_SECRET": "x"}, fault: "tenantId is missing"},
 		"a certificate that is not": {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_CERTIFICATE_PATH": "/does/not/exist"}, fault: "aadClientCertPath"},
