@@ -267,19 +267,6 @@ func TestTheEndOfTheProcessEndsAllWaits(t *testing.T) {
 	}
 }
 
-func TestTheSKUListIsReadOnce(t *testing.T) {
-	b := newBed(t, 0)
-	b.together(20, func(int) error {
-		_, err := b.cloud.SKUs().VM(t.Context(), "East US", "Standard_D2s_v3")
-		return err
-	})
-	n := count(b.calls(), func(c seenCall) bool { return strings.HasSuffix(strings.ToLower(c.Path), "/skus") })
-	_, err := b.cloud.SKUs().Disk(t.Context(), "eastus", "Premium_LRS", 1<<30)
-	if again := count(b.calls(), func(c seenCall) bool { return strings.HasSuffix(strings.ToLower(c.Path), "/skus") }); err != nil || n == 0 || again != n {
-		t.Errorf("%d calls for 20 questions, %d after one more, %v", n, again, err)
-	}
-}
-
 func TestTheWrongSecretIsUnauthorized(t *testing.T) {
 	s := startSimulator(t)
 	options := s.options(t)
