@@ -195,7 +195,7 @@ func (w *watch) untilDone() error {
 // pollFailed returns the error that ends the polling, or nil. The operation goes on after a poll that failed, so only a failure that cannot pass ends
 // the polling.
 func (w *watch) pollFailed(err error) error {
-	f, o := w.follower, w.operation
+	f, o, level := w.follower, w.operation, 1
 	switch kind := provisioner.KindOf(err); {
 	case f.ctx.Err() != nil:
 		return f.ctx.Err()
@@ -205,10 +205,9 @@ func (w *watch) pollFailed(err error) error {
 	case kind == provisioner.InvalidArgument:
 		return fmt.Errorf("poll the %s of %s: %w", o.Kind, o.resource, err)
 	case kind == provisioner.Unauthorized:
-		f.log.Info("polling goes on until the identity is allowed to poll", "operation", o.Kind, "resource", o.resource, "error", err.Error())
-	default:
-		f.log.V(1).Info("polling goes on after a failure", "operation", o.Kind, "resource", o.resource, "error", err.Error())
+		level = 0 // polling goes on until the identity has the right to poll
 	}
+	f.log.V(level).Info("polling goes on after a failure", "operation", o.Kind, "resource", o.resource, "error", err.Error())
 	return nil
 }
 
