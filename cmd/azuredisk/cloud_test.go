@@ -99,7 +99,7 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	if err := kube.Update(ctx, secret); err != nil {
 		t.Fatal(err)
 	}
-	waitForEvent(t, kube, namespace, reasonCredentialsRefused, "those of before go on")
+	waitForEvent(t, kube, namespace, reasonCredentialsRefused, "the previous ones stay in use")
 	list()
 }
 
