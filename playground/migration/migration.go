@@ -27,7 +27,7 @@ import (
 const (
 	switchOver = "Switch to this driver"
 	switchBack = "Switch back to V1"
-	removeV1   = "Remove V1 for good"
+	removeV1   = "Remove V1"
 )
 
 // Options of Run.
