@@ -1,5 +1,5 @@
-// Package docs checks what the documentation claims: that its links lead somewhere, that every row of the table of V1's features
-// names a test that exists, and that every metric is on its page.
+// Package docs checks the documentation: its links, the tests that it names, its list of metrics, the length of its lines,
+// and the words that it uses. The words of the chart and of the Go files are checked too.
 package docs
 
 import (
@@ -9,11 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-// pages returns the pages of the project, by their paths from its root.
+// pages returns the Markdown pages of the project, by their paths from its root.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -53,7 +54,7 @@ var (
 	notSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// anchors are the fragments that GitHub makes of a page's headings.
+// anchors are the fragments that GitHub creates from a page's headings.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -74,15 +75,45 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 				to = filepath.Join(filepath.Dir(page), target)
 			}
 			if _, err := os.Stat(filepath.Join(tree.Root(), to)); err != nil {
-				t.Errorf("%s: link to %s: there is no %s", page, m[1], to)
+				t.Errorf("%s: got a link to %s, want a file that exists: %s", page, m[1], to)
 				continue
 			}
 			// The reference of the custom resources has anchors of its own.
 			if fragment != "" && strings.HasSuffix(to, ".md") && !strings.Contains(read(t, to), `id="`+fragment+`"`) && !anchors(read(t, to))[fragment] {
-				t.Errorf("%s: link to %s: %s has no such heading", page, m[1], to)
+				t.Errorf("%s: got a link to %s, want a heading that %s has", page, m[1], to)
 			}
 		}
 	}
+}
+
+// longest is the number of columns that a line of Markdown may have.
+const longest = 119
+
+// splittable is a part of a line that a line break could follow: a blank outside of code and of links.
+var splittable = regexp.MustCompile("`[^`]*`|\\[[^\\]]*\\]\\([^)]*\\)|( )")
+
+// TestLinesOfMarkdownAreShort allows a longer line only if it has nothing but its indentation, a list marker, and one name, link or URL.
+// Generated pages are not checked.
+func TestLinesOfMarkdownAreShort(t *testing.T) {
+	for _, page := range pages(t) {
+		if generated(t, page) {
+			continue
+		}
+		for n, line := range strings.Split(read(t, page), "\n") {
+			if got := utf8.RuneCountInString(line); got > longest && hasBreak(strings.TrimLeft(line, " *-")) {
+				t.Errorf("%s:%d: got %d columns, want at most %d", page, n+1, got, longest)
+			}
+		}
+	}
+}
+
+func hasBreak(line string) bool {
+	for _, m := range splittable.FindAllStringSubmatch(line, -1) {
+		if m[1] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 var metric = regexp.MustCompile(`"(azuredisk_[a-z0-9_]+)"`)
@@ -114,98 +145,87 @@ func TestTheMetricsPageHasEveryMetric(t *testing.T) {
 	text := read(t, page)
 	for name := range served {
 		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("%s does not tell of %s", page, name)
+			t.Errorf("%s: got no line about the metric %s, want one", page, name)
 		}
 	}
 	for _, m := range regexp.MustCompile("`(azuredisk_[a-z0-9_]+)`").FindAllStringSubmatch(text, -1) {
 		if !served[m[1]] {
-			t.Errorf("%s tells of %s, which is not served", page, m[1])
+			t.Errorf("%s: got the metric %s, want only metrics that are served", page, m[1])
 		}
 	}
 }
 
-const parityPage = "docs/reference/parity-with-v1.md"
-
+// named are the tests of a statement: `folder.TestName`, or `playground/lifecycle: what it says` for one of the playground's.
 var named = regexp.MustCompile("`([A-Za-z0-9_/-]+)(?:\\.|: )((?:Test|Fuzz)[A-Za-z0-9_]+|[a-zA-Z][^`]* [^`]+)`")
 
-// TestEveryFeatureOfV1HasATestThatExists reads the table: the last column names tests as `folder.TestName`, or
-// `playground/lifecycle: what it says` for one of the playground's.
-func TestEveryFeatureOfV1HasATestThatExists(t *testing.T) {
-	rows := 0
-	for n, line := range strings.Split(read(t, parityPage), "\n") {
-		cells := strings.Split(strings.ReplaceAll(line, `\|`, ""), "|")
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|-") || strings.HasPrefix(line, "| V1 ") {
-			continue
+// statement is an item of a list that says after "Test:" which tests show it, or after "No test:" why there is none.
+type statement struct {
+	page  string
+	line  int
+	text  string
+	tests string
+}
+
+var evidence = regexp.MustCompile(`(?:^|\s)(No test|Test): `)
+
+// statements are the items of the lists in a part of a page that name tests.
+func statements(page, text string) []statement {
+	var found []statement
+	var item []string
+	at := 0
+	end := func() {
+		whole := strings.Join(item, " ")
+		if m := evidence.FindStringIndex(whole); m != nil {
+			found = append(found, statement{page, at, whole[:m[0]], strings.TrimSpace(whole[m[0]:])})
 		}
-		if len(cells) != 5 {
-			t.Errorf("%s:%d: a row has three cells: %s", parityPage, n+1, line)
-			continue
-		}
-		rows++
-		if strings.TrimSpace(cells[3]) == "out of scope" && strings.Contains(cells[1], "Windows") {
-			continue
-		}
-		tests := named.FindAllStringSubmatch(cells[3], -1)
-		if len(tests) == 0 || strings.TrimSpace(cells[2]) == "" {
-			t.Errorf("%s:%d: an empty cell: %s", parityPage, n+1, line)
-		}
-		checkNamed(t, parityPage, n+1, tests)
+		item = nil
 	}
-	if rows < 100 {
-		t.Errorf("%s: %d rows", parityPage, rows)
+	for n, line := range strings.Split(text, "\n") {
+		switch {
+		case strings.HasPrefix(line, "* "):
+			end()
+			item, at = []string{line}, n+1
+		case strings.HasPrefix(line, "  ") && item != nil:
+			item = append(item, strings.TrimSpace(line))
+		default:
+			end()
+		}
+	}
+	end()
+	return found
+}
+
+// TestEveryStatementHasATestThatExists reads the pages whose statements name the tests that show them.
+func TestEveryStatementHasATestThatExists(t *testing.T) {
+	for page, least := range map[string]int{
+		"docs/reference/parity-with-v1.md": 100,
+		"docs/reference/final-codes.md":    15,
+		"docs/explanation/security.md":     20,
+		"docs/explanation/testing.md":      30,
+	} {
+		found := statements(page, read(t, page))
+		if len(found) < least {
+			t.Errorf("%s: got %d statements with tests, want at least %d", page, len(found), least)
+		}
+		for _, s := range found {
+			checkStatement(t, s)
+		}
 	}
 }
 
-func checkNamed(t *testing.T, page string, line int, tests [][]string) {
+func checkStatement(t *testing.T, s statement) {
 	t.Helper()
+	if strings.HasPrefix(s.tests, "No test: ") {
+		return
+	}
+	tests := named.FindAllStringSubmatch(s.tests, -1)
+	if len(tests) == 0 || strings.TrimSpace(strings.Trim(s.text, "* ")) == "" {
+		t.Errorf("%s:%d: got the statement %q with the tests %q, want both", s.page, s.line, s.text, s.tests)
+	}
 	for _, test := range tests {
 		if !exists(t, test[1], test[2]) {
-			t.Errorf("%s:%d: there is no test %s in %s", page, line, test[2], test[1])
+			t.Errorf("%s:%d: got the test %s, want one that exists in %s", s.page, s.line, test[2], test[1])
 		}
-	}
-}
-
-// TestEveryFinalCodeHasATestThatExists reads the table of what must not be left behind a final code: its last column names tests.
-func TestEveryFinalCodeHasATestThatExists(t *testing.T) {
-	const page = "docs/reference/final-codes.md"
-	_, table, _ := strings.Cut(read(t, page), "## What could be left behind")
-	rows := 0
-	for n, line := range strings.Split(table, "\n") {
-		if !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		rows++
-		tests := named.FindAllStringSubmatch(line[strings.LastIndex(strings.TrimSuffix(line, "|"), "|"):], -1)
-		if len(tests) == 0 {
-			t.Errorf("%s, row %d: no test: %s", page, n, line)
-		}
-		checkNamed(t, page, n, tests)
-	}
-	if rows < 10 {
-		t.Errorf("%s: %d rows, want at least 10", page, rows)
-	}
-}
-
-// TestEveryClaimOfTheThreatModelHasATestThatExists reads the tables of the page: the last column names tests as `folder.TestName`, or says after a dash why there
-// is nothing to test.
-func TestEveryClaimOfTheThreatModelHasATestThatExists(t *testing.T) {
-	const page = "docs/explanation/security.md"
-	claims := 0
-	for n, line := range strings.Split(read(t, page), "\n") {
-		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(line, "| test |") {
-			continue
-		}
-		claims++
-		cells := strings.Split(line, "|")
-		last := strings.TrimSpace(cells[len(cells)-2])
-		tests := named.FindAllStringSubmatch(last, -1)
-		if len(tests) == 0 && !strings.HasPrefix(last, "—") && !strings.Contains(line, "See above") {
-			t.Errorf("%s:%d: got no test for the claim %q", page, n+1, line)
-		}
-		checkNamed(t, page, n+1, tests)
-	}
-	if claims < 20 {
-		t.Errorf("%s: got %d claims, want at least 20", page, claims)
 	}
 }
 
