@@ -213,6 +213,36 @@ func TestEveryStatementHasATestThatExists(t *testing.T) {
 	}
 }
 
+var mutant = regexp.MustCompile(`(?m)^\t([A-Z][A-Za-z]*) Mutant = "`)
+
+// TestThePageOnTestingHasEveryMutant compares the page with the constants of the simulation.
+func TestThePageOnTestingHasEveryMutant(t *testing.T) {
+	const page = "docs/explanation/testing.md"
+	files, err := filepath.Glob(filepath.Join(tree.Root(), "test/simulation/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mutants []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mutant.FindAllStringSubmatch(string(text), -1) {
+			mutants = append(mutants, m[1])
+		}
+	}
+	if len(mutants) < 10 {
+		t.Fatalf("mutants of the simulation: got %q, want at least 10", mutants)
+	}
+	text := read(t, page)
+	for _, m := range mutants {
+		if !strings.Contains(text, "`"+m+"`") {
+			t.Errorf("%s: got no line about the mutant %s, want one", page, m)
+		}
+	}
+}
+
 func checkStatement(t *testing.T, s statement) {
 	t.Helper()
 	if strings.HasPrefix(s.tests, "No test: ") {
