@@ -8,7 +8,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Labels of every object. The version is not among them, so that an upgrade changes only what it must. */}}
+{{/* Labels of every object. They do not have the version, so an upgrade changes only what it must. */}}
 {{- define "azuredisk.labels" -}}
 app.kubernetes.io/name: azuredisk
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -49,7 +49,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 - --metrics-address={{ if .values.metricsPort }}:{{ .values.metricsPort }}{{ else }}0{{ end }}
 {{- end -}}
 
-{{/* Where the pods of a component may run. Input: dict root, component, values. The node plug-in is what the start-up taint waits for; the others must not wait for it. */}}
+{{/* Where the pods of a component may run. Input: dict root, component, values. The start-up taint waits for the node plug-in. The other components must not wait for it. */}}
 {{- define "azuredisk.placement" -}}
 priorityClassName: {{ .values.priorityClassName | quote }}
 {{- with .values.nodeSelector }}
@@ -169,7 +169,7 @@ secret
 {{- end -}}
 {{- end -}}
 
-{{/* Name of the Secret with azure.json that is mounted; empty where none is. */}}
+{{/* Name of the mounted Secret with azure.json. Empty if there is none. */}}
 {{- define "azuredisk.cloudSecret" -}}
 {{- $from := include "azuredisk.cloudFrom" . -}}
 {{- if eq $from "inline" -}}
@@ -179,7 +179,7 @@ secret
 {{- end -}}
 {{- end -}}
 
-{{/* Path of azure.json in the controller. One of the host has the host's path, so that the paths in it are right; empty where there is none. */}}
+{{/* Path of azure.json in the controller. A file of the host has the host's path, so paths in it are correct. Empty if there is none. */}}
 {{- define "azuredisk.cloudFile" -}}
 {{- $from := include "azuredisk.cloudFrom" . -}}
 {{- if eq $from "inline" -}}
@@ -191,7 +191,7 @@ secret
 {{- end -}}
 {{- end -}}
 
-{{/* Flags by which the controller finds Azure and signs in. */}}
+{{/* Flags of the controller for Azure's endpoints and credentials. */}}
 {{- define "azuredisk.cloudArgs" -}}
 {{- $cloud := .Values.cloud -}}
 - --cloud-config={{ include "azuredisk.cloudFile" . }}
@@ -221,7 +221,7 @@ secret
 {{- end }}
 {{- end -}}
 
-{{/* Environment of the controller: its pod, for events, the identity where there is no azure.json, and the proxy. */}}
+{{/* Environment of the controller: its pod, for events, the identity if there is no azure.json, and the proxy. */}}
 {{- define "azuredisk.cloudEnv" -}}
 {{- $cloud := .Values.cloud -}}
 - name: POD_NAME
@@ -283,7 +283,7 @@ profiles:
 {{ include "azuredisk.extenderStanza" (dict "root" . "address" (printf "127.0.0.1:%v" .Values.scheduler.port)) }}
 {{- end -}}
 
-{{/* "true" where snapshots are served, and nothing where they are not. */}}
+{{/* "true" if snapshots are served, otherwise empty. */}}
 {{- define "azuredisk.snapshots" -}}
 {{- if kindIs "bool" .Values.snapshot.enabled -}}
 {{- if .Values.snapshot.enabled }}true{{ end -}}
@@ -292,12 +292,12 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* The CSIDriver that is there, as YAML; empty where there is none, and where the chart is rendered without a cluster. */}}
+{{/* The existing CSIDriver, as YAML. Empty if there is none, and if the chart is rendered without a cluster. */}}
 {{- define "azuredisk.csiDriverThere" -}}
 {{- (lookup "storage.k8s.io/v1" "CSIDriver" "" .Values.driverName | default dict).spec | default dict | toYaml -}}
 {{- end -}}
 
-{{/* The name of a VolumeAttachment of the driver and its node, in words; empty if there is none. */}}
+{{/* Name and node of a VolumeAttachment of the driver, as text. Empty if there is none. */}}
 {{- define "azuredisk.volumeAttachmentThere" -}}
 {{- $driver := .Values.driverName -}}
 {{- range (lookup "storage.k8s.io/v1" "VolumeAttachment" "" "" | default dict).items -}}
@@ -309,8 +309,8 @@ true
 {{- end -}}
 
 {{/*
-csiDriver.attachRequired as it is to be: what the values say, or else what a CSIDriver that is there has, since Kubernetes does not let anybody change
-it. Where there is none: true if something is attached by a VolumeAttachment, or if somebody else is to make the CSIDriver, whose own default is true; and false otherwise.
+The effective csiDriver.attachRequired. If the value is not a boolean, it is that of the existing CSIDriver, because Kubernetes does not allow a change of it.
+Without a CSIDriver it is true if a VolumeAttachment of the driver exists, or if the chart does not create the CSIDriver (Kubernetes' default is true), and otherwise false.
 */}}
 {{- define "azuredisk.attachRequired" -}}
 {{- $there := include "azuredisk.csiDriverThere" . | fromYaml -}}
@@ -323,16 +323,16 @@ it. Where there is none: true if something is attached by a VolumeAttachment, or
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses what Kubernetes cannot do: change attachRequired of a CSIDriver that is there, and forget VolumeAttachments that somebody has still to take back. */}}
+{{/* Refuses a change of attachRequired in an existing CSIDriver, which Kubernetes does not allow, and a mode in which no component would remove the remaining VolumeAttachments. */}}
 {{- define "azuredisk.checkAttachRequired" -}}
 {{- $wanted := eq (include "azuredisk.attachRequired" .) "true" -}}
 {{- $there := include "azuredisk.csiDriverThere" . | fromYaml -}}
 {{- if and (hasKey $there "attachRequired") (ne $there.attachRequired $wanted) -}}
-{{- fail (printf "csiDriver.attachRequired: %v, and the CSIDriver %s that is there has %v, which Kubernetes does not let anybody change. How to: docs/guides/without-volumeattachments.md" $wanted .Values.driverName $there.attachRequired) -}}
+{{- fail (printf "csiDriver.attachRequired: %v, and the CSIDriver %s that is there has %v, which Kubernetes does not allow to change. See docs/guides/without-volumeattachments.md" $wanted .Values.driverName $there.attachRequired) -}}
 {{- end -}}
 {{- if not $wanted -}}
 {{- with include "azuredisk.volumeAttachmentThere" . -}}
-{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s is there, which nobody would take back any more. How to: docs/guides/without-volumeattachments.md" .) -}}
+{{- fail (printf "csiDriver.attachRequired: false, and the VolumeAttachment %s is there, and no component would remove it. See docs/guides/without-volumeattachments.md" .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

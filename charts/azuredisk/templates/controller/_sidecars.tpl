@@ -1,4 +1,4 @@
-{{/* What all sidecars are given. Input: dict root, name, values, and env where there is any. */}}
+{{/* The part that all sidecars have in common. Input: dict root, name, values, and optionally env. */}}
 {{- define "azuredisk.sidecar" -}}
 - name: csi-{{ .name }}
   image: {{ printf "%s:%s" .values.image.repository .values.image.tag | quote }}
@@ -25,7 +25,7 @@
     - --leader-election-retry-period={{ .root.Values.leaderElection.retryPeriod }}
 {{- end -}}
 
-{{/* By which csi-provisioner finds the Deployment that is to own its CSIStorageCapacity objects. */}}
+{{/* With this csi-provisioner finds the Deployment that owns its CSIStorageCapacity objects. */}}
 {{- define "azuredisk.podIdentity" -}}
 - name: NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
