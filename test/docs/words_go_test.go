@@ -64,7 +64,7 @@ func (r *reader) add(at token.Pos, text string, name bool) {
 	r.found = append(r.found, passage{file: r.file, text: text, lines: []int{r.set.Position(at).Line}, name: name})
 }
 
-// comment adds a group of comments as one text, because a phrase may go over the end of a line.
+// comment adds a group of comments as one text, because a phrase may continue on the next line.
 func (r *reader) comment(group *ast.CommentGroup) {
 	p := passage{file: r.file}
 	for _, c := range group.List {

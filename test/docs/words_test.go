@@ -26,8 +26,8 @@ const (
 	remainingFile = "test/docs/words_remaining.yaml"
 )
 
-// TestProseUsesTheAgreedWords checks the Markdown pages and the chart's comments and texts. There are no exceptions.
-// Generated pages are not read: their sources are.
+// TestProseUsesTheAgreedWords checks the Markdown pages and the chart's comments and texts, without exceptions.
+// It does not check generated pages, because it checks their sources.
 func TestProseUsesTheAgreedWords(t *testing.T) {
 	rules := readRules(t)
 	for _, page := range pages(t) {
@@ -47,7 +47,7 @@ func TestProseUsesTheAgreedWords(t *testing.T) {
 }
 
 // TestGoUsesTheAgreedWords checks comments, string literals and declared names. Each folder may have as many findings
-// as words_remaining.yaml says, and not fewer: the table only shrinks.
+// as words_remaining.yaml says, and not fewer, so that the numbers only fall.
 func TestGoUsesTheAgreedWords(t *testing.T) {
 	rules := readRules(t)
 	found := map[string][]finding{}
@@ -109,23 +109,14 @@ func lowerAllowed(t *testing.T, found map[string][]finding, allowed map[string]i
 	}
 }
 
-// TestWordRules shows for a few sentences what is found and what is not.
+// TestWordRules checks the sentences of words_examples.yaml: each has the words that are found in it, or none.
 func TestWordRules(t *testing.T) {
 	rules := readRules(t)
-	for text, want := range map[string]string{
-		"The claim is bound to a PersistentVolume, and the pod's claim is deleted.": "",
-		"the node holds the claim under epoch 3":                                    "holds the claim",
-		"node-2 claims the volume":                                                  "claims the volume",
-		"the claim\nof the node":                                                    "claim of the node",
-		"requests in flight join the next batch":                                    "",
-		"the next flight":                                                           "flight",
-		"Meanwhile, the disk is attached.":                                          "",
-		"the disk is attached meanwhile.":                                           "meanwhile.",
-		"it is removed by\nhand":                                                    "by hand",
-		"the disk is recommended":                                                   "",
-		"Who deletes it loses data.":                                                "Who deletes",
-		"Who deletes a disk?":                                                       "",
-	} {
+	examples := map[string]string{}
+	if err := yaml.UnmarshalStrict([]byte(read(t, "test/docs/words_examples.yaml")), &examples); err != nil || len(examples) < 10 {
+		t.Fatalf("read the examples: got %d of them, %v", len(examples), err)
+	}
+	for text, want := range examples {
 		got := ""
 		if findings := rules.check(passage{file: "x.md", text: text, lines: []int{1}}); len(findings) > 0 {
 			got = findings[0].got
@@ -134,8 +125,8 @@ func TestWordRules(t *testing.T) {
 			t.Errorf("check %q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := inWords("TestPrimaryClaimOfVMID2"); got != "test primary claim of vmid2" {
-		t.Errorf("words of a name: got %q, want %q", got, "test primary claim of vmid2")
+	if got, want := inWords("TestAttachOfVMID2"), "test attach of vmid2"; got != want {
+		t.Errorf("words of a name: got %q, want %q", got, want)
 	}
 }
 
@@ -175,7 +166,7 @@ func readRules(t *testing.T) ruleSet {
 	return rules
 }
 
-// compile has no word boundary in the expression: with a literal at its beginning Go's regexp is much faster.
+// compile adds no word boundary to the expression: Go's regexp is much faster if the expression begins with a literal.
 func compile(t *testing.T, pattern string) *regexp.Regexp {
 	t.Helper()
 	expression, err := regexp.Compile("(?m)" + pattern)
@@ -185,7 +176,7 @@ func compile(t *testing.T, pattern string) *regexp.Regexp {
 	return expression
 }
 
-// passage is a text of one file. lines has the number in the file of each of its lines, or of the first alone if they follow each other.
+// passage is a text of one file. lines has the line number of each of its lines, or only of the first if the numbers follow each other.
 type passage struct {
 	file  string
 	text  string
@@ -215,7 +206,7 @@ func (f finding) String() string {
 var blanks = regexp.MustCompile(`\n[ \t>]*`)
 
 func (rules ruleSet) check(p passage) []finding {
-	// A phrase may go over the end of a line. The break becomes one blank, and marks where the line begins.
+	// A phrase may continue on the next line. Each line break becomes one blank, and starts has where the next line begins.
 	var starts []int // offsets in flat at which a line of p.text begins
 	var breaks []int // offsets in p.text
 	flat, at := make([]byte, 0, len(p.text)), 0
@@ -282,7 +273,7 @@ func wordByte(text []byte, at int) bool {
 
 var generatedPage = regexp.MustCompile(`(?m)^This page is generated|^# API Reference|also writes this page\.`)
 
-// generated says whether a page is made from sources, by its own text.
+// generated says whether a page is generated, by the text of the page.
 func generated(t *testing.T, page string) bool {
 	t.Helper()
 	return strings.HasPrefix(page, "docs/reference/") && generatedPage.MatchString(read(t, page))
@@ -309,7 +300,7 @@ func chartFiles(t *testing.T) []string {
 
 var yamlComment = regexp.MustCompile(`^\s*# ?(.*)`)
 
-// chartPassages are the comments of a file of YAML, and the whole of any other.
+// chartPassages are the comments and messages of a YAML file, and the whole text of any other file.
 func chartPassages(file, text string) []passage {
 	if !strings.HasSuffix(file, ".yaml") {
 		return []passage{{file: file, text: text, lines: []int{1}}}
@@ -333,7 +324,7 @@ func chartPassages(file, text string) []passage {
 
 var humps = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)
 
-// inWords splits an identifier: TestPrimaryClaim is "test primary claim".
+// inWords splits an identifier: TestAttachOfVMID2 is "test attach of vmid2".
 func inWords(name string) string {
 	return strings.ToLower(strings.Join(humps.FindAllString(name, -1), " "))
 }
