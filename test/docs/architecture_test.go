@@ -1,0 +1,124 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
+)
+
+const architecture = "docs/explanation/architecture.md"
+
+var folderItem = regexp.MustCompile("(?m)^\\* `((?:internal|provisioner)[a-z0-9/]*)`: ")
+
+// TestThePageOnArchitectureHasEveryFolder compares its list with the folders of internal and provisioner that hold Go files.
+func TestThePageOnArchitectureHasEveryFolder(t *testing.T) {
+	var listed, folders []string
+	for _, m := range folderItem.FindAllStringSubmatch(read(t, architecture), -1) {
+		listed = append(listed, m[1])
+	}
+	for _, file := range goFiles(t) {
+		folder := filepath.Dir(file)
+		of := strings.Split(folder, "/")[0]
+		if (of == "internal" || of == "provisioner") && !strings.Contains(folder, "testdata") && !slices.Contains(folders, folder) {
+			folders = append(folders, folder)
+		}
+	}
+	for _, folder := range folders {
+		if !slices.Contains(listed, folder) {
+			t.Errorf("%s: got no line about %s, want \"* `%s`: what it holds\"", architecture, folder, folder)
+		}
+	}
+	for _, folder := range listed {
+		if !slices.Contains(folders, folder) {
+			t.Errorf("%s: got a line about %s, want only folders that hold Go files", architecture, folder)
+		}
+	}
+}
+
+var codeLink = regexp.MustCompile("\\[`([A-Za-z]+)`\\]\\(([^)]+\\.go)\\)")
+
+// codeLinks are the links of a page to declarations, as the folder and the name of each.
+func codeLinks(t *testing.T, page string) (links map[string]bool) {
+	t.Helper()
+	links = map[string]bool{}
+	for _, m := range codeLink.FindAllStringSubmatch(read(t, page), -1) {
+		name, file := m[1], filepath.Join(filepath.Dir(page), m[2])
+		text, err := os.ReadFile(filepath.Join(tree.Root(), file))
+		if err != nil {
+			t.Errorf("%s: link to `%s`: %v", page, name, err)
+			continue
+		}
+		if !regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const |\t)` + name + `\b`).Match(text) {
+			t.Errorf("%s: got a link to `%s` in %s, want a declaration that is there", page, name, file)
+		}
+		links[file+" "+name] = true
+	}
+	return links
+}
+
+// TestLinksToDeclarationsLeadThere checks links such as [`Failover`](../../internal/plan/failover.go) on all pages.
+func TestLinksToDeclarationsLeadThere(t *testing.T) {
+	for _, page := range pages(t) {
+		codeLinks(t, page)
+	}
+}
+
+// TestEveryWriterOfAStatusIsInTheTable finds the functions that write the status of an object (law 6).
+func TestEveryWriterOfAStatusIsInTheTable(t *testing.T) {
+	links := codeLinks(t, architecture)
+	writers := 0
+	for _, file := range goFiles(t) {
+		if !strings.HasPrefix(file, "internal/") || strings.HasPrefix(file, "internal/testkit/") || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, name := range writesStatus(t, file) {
+			writers++
+			if !links[file+" "+name] {
+				t.Errorf("%s: got no row for %s in %s, which writes a status", architecture, name, file)
+			}
+		}
+	}
+	if writers < 10 {
+		t.Errorf("functions that write a status: got %d, want at least 10", writers)
+	}
+}
+
+// writesStatus are the functions of a file that call Status().Update or Status().Patch.
+func writesStatus(t *testing.T, file string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(tree.Root(), file), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatalf("parse %s: %v", file, err)
+	}
+	var found []string
+	for _, d := range parsed.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && (s.Sel.Name == "Patch" || s.Sel.Name == "Update") && isStatusCall(s.X) {
+				found = append(found, f.Name.Name)
+			}
+			return true
+		})
+	}
+	return slices.Compact(found)
+}
+
+func isStatusCall(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok || len(call.Args) > 0 {
+		return false
+	}
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && s.Sel.Name == "Status"
+}
