@@ -116,6 +116,16 @@ func hasBreak(line string) bool {
 	return false
 }
 
+// TestPagesForUsersLinkTheGlossary: each page explains its first special term by a link.
+func TestPagesForUsersLinkTheGlossary(t *testing.T) {
+	for _, page := range pages(t) {
+		forUsers := strings.HasPrefix(page, "docs/guides/") || strings.HasPrefix(page, "docs/tutorials/") || page == "README.md" || page == architecture
+		if forUsers && !strings.Contains(read(t, page), "glossary.md") {
+			t.Errorf("%s: got no link to the glossary, want one at the first term that a platform engineer may not know", page)
+		}
+	}
+}
+
 var metric = regexp.MustCompile(`"(azuredisk_[a-z0-9_]+)"`)
 
 // TestTheMetricsPageHasEveryMetric compares the page with the names in the sources, both ways.
