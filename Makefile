@@ -1,8 +1,8 @@
 # `make help` lists the targets. Every target does all of its own set-up.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# One set of flags for everything that is compiled, so that Go's cache serves all of it; only the race detector needs another. Nothing here is looked at
-# with a debugger, and compiling without the tables for one takes a tenth less time. They also stand in hack/stages.sh and playground/programs/flags.go.
+# One set of flags for everything, so that Go's cache serves all of it. Only the race detector needs another set. Compiling without
+# tables for a debugger takes a tenth less time. hack/stages.sh and playground/programs/flags.go have the same flags.
 export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false -trimpath -gcflags=all=-dwarf=false
 
@@ -15,7 +15,7 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Bring up a real Kubernetes, move a pod, print and picture the timeline (KEEP=1 leaves it up)
+demo: ## Start a real Kubernetes, move a pod, print and draw the timeline (KEEP=1 leaves it running)
 	@hack/demo.sh
 
 .PHONY: test
@@ -59,16 +59,16 @@ bench: build ## Measure attach batching and the extender
 	@go test -run '^$$' -bench . -benchtime 1x ./test/bench/... ./internal/scheduler/...
 
 .PHONY: generate
-generate: ## Make generated code, manifests and reference documentation again
+generate: ## Generate code, manifests and reference documentation
 	@hack/generate.sh
 
 .PHONY: update
-update: generate ## Make every generated file and golden chart file again
+update: generate ## Update every generated file and golden chart file
 	@go test ./test/chart/... -update
 	@go test ./test/errorcodes -run TestTheReferencePage -update
 
 .PHONY: verify
-verify: ## Fail when a generated file is not what its source says
+verify: ## Fail if a generated file is out of date
 	@hack/verify.sh
 
 .PHONY: fmt
@@ -81,5 +81,5 @@ lint: ## Run the linters
 	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 
 .PHONY: clean
-clean: ## Remove what was built here (the cache outside of the tree stays)
+clean: ## Remove the built files (the cache outside of the tree stays)
 	@rm -rf bin out

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make demo`: brings a playground up, or uses the one that is up, runs the scenario
-# planned-move and cleans up after itself. KEEP=1 leaves the playground up.
+# `make demo` starts a playground, or uses the running one, plays the scenario planned-move, and stops
+# the playground. KEEP=1 leaves it running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/stages.sh

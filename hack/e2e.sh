@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The end-to-end tests, on real clusters on this machine, as stages of their own: each ends with `playground down`, which fails if anything is left behind.
-# Usage: hack/e2e.sh [STAGE ...]; without arguments all of them. Their output goes to out/test/e2e/STAGE.log.
+# Runs the end-to-end tests on real clusters on this machine. Each test is a stage. It ends with `playground down`, which fails
+# if anything is left.
+# Usage: hack/e2e.sh [STAGE ...]; without arguments all of them. The output of a stage is in out/test/e2e/STAGE.log.
 #   selftest   the playground itself, from inside and outside
 #   volumes    the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
 #              moved, and the chart removed
-#   v1         the guide from the V1 driver and back followed word by word, and the chart removed; installed as it comes, and a node lost under a pod
+#   v1         the commands of the guide from the V1 driver and back, and the chart removed; installed with defaults, and a node lost under a pod
 #              that writes; removed again
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,10 +13,10 @@ self=hack/e2e.sh
 . hack/stages.sh
 log_dir=out/test/e2e
 
-# The selftest looks for what is left on the machine, so it has the machine's clusters to itself. The others mostly wait, and do so side by side.
+# The selftest checks what is left on the machine, so no other cluster may run with it. The others mostly wait, so they run in parallel.
 all=(selftest volumes lane 0 selftest v1)
 
-# Each in a process of its own, which ends at the first error: bash does not see to that in what run_stages calls.
+# Each runs in its own process, which ends at the first error: bash does not do that for functions that run_stages calls.
 stage_selftest() { "$BASH" "$self" --play selftest; }
 stage_volumes()  { "$BASH" "$self" --play volumes; }
 stage_v1()       { "$BASH" "$self" --play v1; }
@@ -64,7 +65,7 @@ uninstall() {
   fi
 }
 
-# play runs one of the above in a state folder of its own, and takes the playground there down.
+# play runs one of the above in its own state folder, and stops the playground there.
 play() {
   state=$(mktemp -d)
   export PLAYGROUND_STATE="$state/playground"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the generated files again: deepcopy functions, CRDs and reference documentation.
-# Usage: hack/generate.sh [DIR]; with DIR the files go there instead of into the tree.
+# Generates files: deepcopy functions, CRDs and reference documentation.
+# Usage: hack/generate.sh [DIR]; with DIR it writes the files there instead of into the tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-.}

@@ -3,7 +3,7 @@
 # only what is missing, prints what it installs, and can be run again at any time.
 set -euo pipefail
 
-# Package, and a program or file by which its presence is known.
+# A package, and a program or file that shows that it is installed.
 wanted=(
   "runc:runc" "nftables:nft" "iptables:iptables" "conntrack:conntrack" "iproute2:ip"
   "e2fsprogs:mkfs.ext4" "xfsprogs:mkfs.xfs" "util-linux:nsenter" "mount:mount" "kmod:modprobe"
@@ -46,7 +46,7 @@ echo "system packages: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive
-# Another apt may be at work: wait for it instead of failing.
+# If another apt is running, wait for it instead of failing.
 apt() { apt-get -o DPkg::Lock::Timeout=600 -q "$@" >>"$log" 2>&1; }
 if ! { apt install -y --no-install-recommends "${missing[@]}" || { apt update && apt install -y --no-install-recommends "${missing[@]}"; }; }; then
   tail -n 30 "$log" >&2

@@ -22,14 +22,14 @@ stage_broken-beside-endless() {
   until [ -e "$log_dir/endless.began" ]; do sleep 0.1; done
   return 3
 }
-# Is not through before somebody waits for it.
+# Does not end before another stage waits for it.
 stage_slow() { until [ -e "$log_dir/awaits.began" ]; do sleep 0.1; done; touch "$log_dir/slow.ended"; }
 stage_awaits() {
   touch "$log_dir/awaits.began"
   await_stage slow && [ -e "$log_dir/slow.ended" ]
 }
 stage_awaits-nothing() { await_stage slow; }
-# Waits until the lane is through, and then has the kernel give the lane's number to whatever the shell that started it starts next.
+# Waits until the lane has ended. Then the kernel gives the lane's process ID to the next process of the shell that started it.
 stage_reuse() {
   local lane end
   until [ -e "$log_dir/beside.passed" ]; do sleep 0.1; done
@@ -46,7 +46,7 @@ if [ "${1-}" = --lane ]; then
 fi
 
 failed=0
-# expect STATUS LAST-LINE STAGE ...: what run_stages is to return and to say at the end.
+# expect STATUS LAST-LINE STAGE ...: the expected status and last line of run_stages.
 expect() {
   local status=0 last
   rm -rf "$log_dir"
@@ -66,11 +66,11 @@ expect 1 "1 failed; failed or not run to the end: broken second" first broken se
 expect 0 "3 passed, 0 failed" first second lane 0 first beside
 expect 1 "1 failed; failed or not run to the end: broken beside" first second lane 19 first broken beside
 expect 1 "1 failed; failed or not run to the end: broken-beside-endless endless" first broken-beside-endless lane 0 first endless
-# A stage that needs what a lane makes.
+# A stage that needs the output of a lane.
 expect 0 "3 passed, 0 failed" first awaits lane 0 first slow
 expect 0 "3 passed, 0 failed" first awaits-nothing lane 0 first beside
 expect 1 "2 failed; failed or not run to the end: awaits broken slow" first awaits lane 0 first broken slow
-# A lane whose number another process has got since.
+# A lane whose process ID another process has now.
 expect 0 "3 passed, 0 failed" first reuse lane 0 first beside
 expect 1 "1 failed; failed or not run to the end: broken" first reuse lane 0 first beside broken
 exit $failed

@@ -1,5 +1,5 @@
-# Sourced by the scripts that run long steps: run_stages NAME ... calls stage_NAME for each, shows what is going on
-# while it runs, and stops at the first that fails. Who calls it has its own path, from the current folder, in `self`.
+# Sourced by the scripts that run long steps: run_stages NAME ... calls stage_NAME for each, shows its progress,
+# and stops at the first that fails. The caller sets `self` to its own path from the current folder.
 
 # As in the Makefile.
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath -gcflags=all=-dwarf=false"
@@ -21,13 +21,13 @@ require_linux_root() {
   fi
 }
 
-# Where the stages' output goes.
+# The folder of the stages' output.
 log_dir=out/test
-# The stages of this run, as far as run_stages has been told.
+# The stages of this run, as given to run_stages.
 all_stages=()
 
-# run_stages STAGE ... [lane NICE AFTER STAGE ...] ...: those of a lane run one after the other as well, beside the others and at a priority of their own, from when
-# the stage AFTER, one of the first, is through. $self is the script that calls this, by its path from here: lanes are run by it.
+# run_stages STAGE ... [lane NICE AFTER STAGE ...] ...: the stages of a lane run one after the other, in parallel to the others, with priority NICE,
+# as soon as the stage AFTER, one of the first, has ended. $self is the path of the calling script, which runs the lanes.
 run_stages() {
   require_linux_root
   mkdir -p "$log_dir"
@@ -46,12 +46,12 @@ run_stages() {
     run_stage "$stage" || { end_lanes; break; }
     for i in "${!lanes[@]}"; do
       [ "${afters[i]}" = "$stage" ] || continue
-      # A session of its own, because the kernel weighs sessions against each other before it weighs what is in them.
+      # Its own session, because the kernel first shares time among sessions, and then within them.
       setsid "$BASH" "$self" --lane "${nices[i]}" ${lanes[i]} &
     done
   done
-  # How a lane went is what its stages have left, not what wait says of it: bash forgets how a process ended when another gets its number,
-  # and on a machine with 32768 of them one does before the longest stage is through.
+  # The result of a lane is in the files of its stages, not in the status of wait: bash forgets the status of a process when another one
+  # gets its process ID. With 32768 IDs that happens before the longest stage has ended.
   wait
   for stage in "${all_stages[@]}"; do [ -e "$log_dir/$stage.passed" ] || missing+=("$stage"); done
   if [ ${#missing[@]} -gt 0 ]; then
@@ -61,8 +61,8 @@ run_stages() {
   echo "${#all_stages[@]} passed, 0 failed"
 }
 
-# await_stage NAME waits, in one of the first stages, until a stage of a lane is through. It fails if a stage has failed. Where the stage is not run at all, there
-# is nothing to wait for.
+# await_stage NAME waits, in one of the first stages, until a stage of a lane has ended. It fails if a stage has failed. It does not wait if the
+# stage is not part of the run.
 await_stage() {
   [[ " ${all_stages[*]} " == *" $1 "* ]] || return 0
   until [ -e "$log_dir/$1.passed" ]; do
@@ -71,7 +71,7 @@ await_stage() {
   done
 }
 
-# end_lanes ends the lanes that still run, each a session and so a process group. Those that are through are not asked for: their number may be another's.
+# end_lanes ends the lanes that still run. Each is a session and so a process group. It skips those that have ended: another process may have their ID.
 end_lanes() {
   local pid
   for pid in $(jobs -rp); do kill -TERM -- "-$pid" 2>/dev/null; done
@@ -87,7 +87,7 @@ run_lane() {
   done
 }
 
-# run_stage runs one stage, its output in a file, and says how it went.
+# run_stage runs one stage with its output in a file, and prints the result.
 run_stage() {
   local stage=$1 started=$SECONDS log="$log_dir/$1.log" pid
   echo "=== $stage (log: $log)"
@@ -103,7 +103,7 @@ run_stage() {
   fi
   touch "$log_dir/$stage.passed"
   echo "=== $stage passed in $((SECONDS - started)) s"
-  # What a stage has to show, if anything: a stage without such a line has passed just as well.
+  # The summary of a stage, if it has one. A stage without such a line has passed too.
   grep -a -E '^(ok |Ran |SUCCESS|METRIC|[0-9]+ passed)|histories, [0-9]+ steps' "$log" | tail -60 || true
 }
 

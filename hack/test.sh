@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs the project's tests, stage by stage. Without arguments: all stages, which is what CI runs.
+# Runs the project's tests, stage by stage. Without arguments it runs all stages, as CI does.
 # Usage: hack/test.sh [STAGE ...]; a named stage does the set-up that it needs first.
-# Each stage's output goes to out/test/STAGE.log; the end of it is shown where a stage fails.
+# The output of a stage is in out/test/STAGE.log. If a stage fails, its end is printed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 self=hack/test.sh
 . hack/stages.sh
 
-# Real clusters and devices mostly wait. What only computes fills the gaps, at the lowest priority: the race detector compiles everything once more before
-# the unit tests come. The simulation is to be through in five minutes, and so has both processors to itself; csi-sanity and the faults are through before a
-# cluster is measured, and come first meanwhile: their controllers have leases of a few seconds.
+# Real clusters and devices mostly wait. Stages that only compute run beside them at the lowest priority: the race detector compiles everything again before
+# the unit tests. The simulation has both processors to itself, because it has to end in five minutes. csi-sanity and the faults end before a cluster is
+# measured. Until then they have priority, because their controllers have leases of a few seconds.
 all=(packages build programs simulation e2e unit
   lane -10 simulation sanity chaos
   lane 19 programs race verify lint playground-unit)
@@ -22,12 +22,12 @@ needs() {
   esac
 }
 
-# What a test mounts is nobody else's to see. The processes of a playground copy the mounts that are there when they begin, where those are not shared, and
-# would keep a test's disk busy; and its selftest takes what it has not seen before for its own.
+# No other process may see the mounts of a test. The processes of a playground copy the mounts that exist when they start, unless those are shared, and
+# would keep a test's disk busy. The playground's selftest counts mounts that it has not seen before as its own.
 with_own_mounts()       { unshare --mount --propagation slave "$@"; }
 
 stage_packages()        { hack/install-packages.sh; }
-# A compiler lives for seconds and rarely needs more than this: until then it need not look for garbage, which saves a tenth of its time.
+# A compiler runs for seconds and rarely needs more memory than this. Without garbage collection until then it takes a tenth less time.
 compile()               { GOGC=off GOMEMLIMIT=1500MiB "$@"; }
 stage_build()           { compile make --no-print-directory build; }
 stage_programs()        { compile bin/playground programs ensure; }
@@ -35,8 +35,8 @@ stage_race()            { CGO_ENABLED=1 compile go build -race ./...; }
 stage_verify()          { hack/verify.sh && hack/stages-test.sh; }
 # The linters vet everything, so the tests need not.
 stage_lint()            { make --no-print-directory lint; }
-# Tests of what was built beside them (our programs, the chart) run every time, in an order of its own each time. What the tests' own programs are
-# made of is the same for the same code and the same pinned programs, so Go may remember that it passed.
+# Tests of files that were built separately (our programs, the chart) run every time, in a random order. The other tests depend only on the code and the
+# pinned programs, so Go may cache their results.
 stage_unit() {
   # Compiling it here as well would take twice as long.
   await_stage race || return 1
@@ -48,7 +48,7 @@ stage_unit() {
   "${race[@]}" -count=1 -shuffle=on -p 3 $built && "${race[@]}" -p 3 $(grep -v -x -F "$built" <<<"$all")
 }
 stage_playground-unit() { (cd playground && go test -vet=off -shuffle=on -timeout 10m ./...); }
-# The simulation is the same for the same code, so Go may remember that it passed, also in another clone.
+# The simulation is the same for the same code, so Go may cache its result, also for another clone.
 stage_simulation()      { GODEBUG=adaptivestackstart=1 go test -vet=off -timeout 15m -v ./test/simulation; }
 stage_sanity()          { with_own_mounts go test -vet=off -count=1 -timeout 10m -v ./test/sanity && with_own_mounts go test -vet=off -count=1 -timeout 10m -v ./test/sanity -access block; }
 stage_chaos()           { with_own_mounts go test -vet=off -count=1 -timeout 15m -v ./test/chaos/...; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints the path of a pinned tool and builds it first where it is missing.
-# Usage: hack/tool.sh NAME. The tools and their versions stand in tools/*/go.mod; the
-# programs are kept outside of the tree, by a hash of those files.
+# Prints the path of a pinned tool and builds it first if it is missing.
+# Usage: hack/tool.sh NAME. tools/*/go.mod has the tools and their versions. The
+# programs are cached outside of the tree, under a hash of those files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ dir="${AZUREDISK_CACHE:-$HOME/.cache/azuredisk}/tools/$1-$hash"
 if [ ! -x "$dir/$1" ]; then
   echo "building $1 (once; kept in $dir)" >&2
   mkdir -p "$dir"
-  # As hack/test.sh compiles.
+  # The same flags as in hack/test.sh.
   (cd "$module" && GOGC=off GOMEMLIMIT=1500MiB GOFLAGS="${GOFLAGS-} -mod=readonly" CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/.$1.$$" "$package")
   mv "$dir/.$1.$$" "$dir/$1"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when a generated file in the tree is not what its source says.
+# Fails if a generated file in the tree differs from what is generated now.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 made=$(mktemp -d)
@@ -12,7 +12,7 @@ while IFS= read -r file; do
     status=1
   fi
 done < <(cd "$made" && find . -type f | sed 's|^\./||' | sort)
-# Kubernetes' client is half of what most programs are compiled from. With the same versions of everything in it, it is compiled once for all of them.
+# Kubernetes' client is half of the code of most programs. With the same versions of its modules everywhere, it is compiled once for all of them.
 client_of() { (cd "$1" && go list -mod=readonly -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' k8s.io/client-go/kubernetes | sort -u); }
 for module in playground playground/programs/{kubernetes,helm,coredns}; do
   if ! diff -u --label go.mod --label "$module/go.mod" <(client_of .) <(client_of "$module"); then

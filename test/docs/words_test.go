@@ -26,7 +26,7 @@ const (
 	remainingFile = "test/docs/words_remaining.yaml"
 )
 
-// TestProseUsesTheAgreedWords checks the Markdown pages and the chart's comments and texts, without exceptions.
+// TestProseUsesTheAgreedWords checks the Markdown pages, the chart and the scripts, without exceptions.
 // It does not check generated pages, because it checks their sources.
 func TestProseUsesTheAgreedWords(t *testing.T) {
 	rules := readRules(t)
@@ -37,8 +37,8 @@ func TestProseUsesTheAgreedWords(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range chartFiles(t) {
-		for _, p := range chartPassages(file, read(t, file)) {
+	for _, file := range textFiles(t) {
+		for _, p := range textPassages(file, read(t, file)) {
 			for _, f := range rules.check(p) {
 				t.Error(f)
 			}
@@ -294,29 +294,34 @@ func generated(t *testing.T, page string) bool {
 	return strings.HasPrefix(page, "docs/reference/") && generatedPage.MatchString(read(t, page))
 }
 
-// chartFiles are the files of the chart that people write, in all charts of the tree.
-func chartFiles(t *testing.T) []string {
+// textFiles are the files of the chart that people write, and the scripts and settings with which the project is built.
+func textFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
 	root := tree.Root()
-	err := filepath.WalkDir(filepath.Join(root, "charts"), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.Contains(path, "/files/crds/") {
+	for _, top := range []string{"charts", "hack", ".ci", "Makefile", ".golangci.yaml"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.Contains(path, "/files/crds/") || strings.HasSuffix(path, ".go") {
+				return err
+			}
+			rel, err := filepath.Rel(root, path)
+			files = append(files, rel)
 			return err
+		})
+		if err != nil {
+			t.Fatalf("files of %s: %v", top, err)
 		}
-		rel, err := filepath.Rel(root, path)
-		files = append(files, rel)
-		return err
-	})
-	if err != nil || len(files) < 10 {
-		t.Fatalf("files of the charts: got %q, %v", files, err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("files of the chart and scripts: got %q, want at least 20", files)
 	}
 	return files
 }
 
 var yamlComment = regexp.MustCompile(`^\s*# ?(.*)`)
 
-// chartPassages are the comments and messages of a YAML file, and the whole text of any other file.
-func chartPassages(file, text string) []passage {
+// textPassages are the comments and messages of a YAML file, and the whole text of any other file.
+func textPassages(file, text string) []passage {
 	if !strings.HasSuffix(file, ".yaml") {
 		return []passage{{file: file, text: text, lines: []int{1}}}
 	}
