@@ -20,7 +20,7 @@ import (
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas.ready`
 // +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.replicas.wanted`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
-// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.claim.name`,priority=1
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.persistentVolumeClaim`,priority=1
 // +kubebuilder:printcolumn:name="PersistentVolume",type=string,JSONPath=`.status.persistentVolume`,priority=1
 // +kubebuilder:printcolumn:name="Released by",type=string,JSONPath=`.status.lastRelease.nodeName`,priority=1
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.kind`,priority=1
@@ -101,11 +101,11 @@ type AzVolumeSpec struct {
 	// Source is the disk or snapshot whose content the disk starts with.
 	// +optional
 	Source *VolumeSource `json:"source,omitempty"`
-	// Claim names the PersistentVolumeClaim for which the volume was provisioned, for people to read.
+	// PersistentVolumeClaim is the claim for which the volume was provisioned, as namespace/name, for people to read.
 	// +optional
-	Claim *ClaimReference `json:"claim,omitempty"`
-	// DeleteDisk says that the disk goes with the AzVolume. CSI's DeleteVolume sets it before it deletes the AzVolume, and nobody else needs to; it is taken
-	// back if the volume is used or to be retained after all. Without it a disk that was once created stays at Azure when its AzVolume is deleted.
+	PersistentVolumeClaim string `json:"persistentVolumeClaim,omitempty"`
+	// DeleteDisk says that the disk goes with the AzVolume. CSI's DeleteVolume sets it before it deletes the AzVolume; it is cleared
+	// if the volume is used or to be retained after all. Without it a disk that was once created stays at Azure when its AzVolume is deleted.
 	// +optional
 	DeleteDisk bool `json:"deleteDisk,omitempty"`
 }
@@ -230,14 +230,6 @@ type VolumeSource struct {
 	SnapshotURI string `json:"snapshotURI,omitempty"`
 }
 
-// ClaimReference names a PersistentVolumeClaim.
-type ClaimReference struct {
-	// Namespace of the claim.
-	Namespace string `json:"namespace"`
-	// Name of the claim.
-	Name string `json:"name"`
-}
-
 // VolumeState is the state of an AzVolume.
 // +kubebuilder:validation:Enum=Pending;Creating;CreationFailed;Created;Updating;UpdateFailed;Deleting;DeletionFailed
 type VolumeState string
@@ -295,18 +287,18 @@ type AzVolumeStatus struct {
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
-	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several one. When it has gone and the disk was not to be deleted with it,
-	// the AzVolume goes as soon as no node uses the disk, and the disk stays at Azure.
+	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is deleted and the disk is not to
+	// be deleted with it, the driver deletes the AzVolume as soon as no node uses the disk, and the disk stays at Azure.
 	// +optional
 	PersistentVolume string `json:"persistentVolume,omitempty"`
-	// Primary is the claim to use the volume of a SingleNode volume. Its epoch outlives the claim.
+	// Primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives the release.
 	// +optional
-	Primary *PrimaryClaim `json:"primary,omitempty"`
+	Primary *Ownership `json:"primary,omitempty"`
 	// LastReleasedTime is when the volume last lost its primary. Five minutes
 	// later the replicas are cleaned up unless there is a primary again.
 	// +optional
 	LastReleasedTime *metav1.Time `json:"lastReleasedTime,omitempty"`
-	// LastRelease says who let go last, and by what proof.
+	// LastRelease says which node released the volume last, and by what proof.
 	// +optional
 	LastRelease *ReleaseRecord `json:"lastRelease,omitempty"`
 	// Replicas says how many attachment replicas there are. Unset for a volume that is to have none.

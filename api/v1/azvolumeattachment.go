@@ -58,7 +58,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.volumeName == oldSelf.volumeName",message="spec.volumeName is immutable"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is immutable"
 // +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="spec.epoch never shrinks"
-// +kubebuilder:validation:XValidation:rule="self.role != 'Primary' || self.epoch > 0",message="a Primary carries the epoch of its claim, which is at least 1"
+// +kubebuilder:validation:XValidation:rule="self.role != 'Primary' || self.epoch > 0",message="a Primary carries the epoch of its ownership, which is at least 1"
 type AzVolumeAttachmentSpec struct {
 	// VolumeName is the name of the AzVolume.
 	// +kubebuilder:validation:MinLength=1
@@ -68,7 +68,7 @@ type AzVolumeAttachmentSpec struct {
 	NodeName string `json:"nodeName"`
 	// Role that is wanted.
 	Role Role `json:"role"`
-	// Epoch of the claim under which the role Primary was given. For a Replica it is
+	// Epoch of the ownership under which the role Primary was given. For a Replica it is
 	// the last epoch under which it was Primary, or 0.
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
@@ -146,7 +146,7 @@ const (
 type ReleaseProof struct {
 	// Kind of the proof.
 	Kind ProofKind `json:"kind"`
-	// Epoch up to which the node's claims are void.
+	// Epoch up to which the node can no longer write.
 	Epoch int64 `json:"epoch"`
 	// Time at which the proof was established.
 	Time metav1.Time `json:"time"`

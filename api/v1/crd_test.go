@@ -144,8 +144,8 @@ func TestClaimRules(t *testing.T) {
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	write := func(node string, epoch int64, state apiv1.ClaimState) error {
-		v.Status.Primary = &apiv1.PrimaryClaim{NodeName: node, Epoch: epoch, State: state}
+	write := func(node string, epoch int64, state apiv1.OwnershipState) error {
+		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
 		err := c.Status().Update(t.Context(), v)
 		if err != nil {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
@@ -157,21 +157,21 @@ func TestClaimRules(t *testing.T) {
 	for _, step := range []struct {
 		node  string
 		epoch int64
-		state apiv1.ClaimState
+		state apiv1.OwnershipState
 		words string
 	}{
-		{"a", 1, apiv1.ClaimHeld, ""},
-		{"b", 2, apiv1.ClaimHeld, "only once it is Released"}, // law 1
-		{"a", 0, apiv1.ClaimHeld, "never shrinks"},
-		{"", 1, apiv1.ClaimReleasing, "has a nodeName"},
-		{"a", 1, apiv1.ClaimReleasing, ""},
-		{"b", 2, apiv1.ClaimHeld, "only once it is Released"}, // law 3
-		{"a", 1, apiv1.ClaimHeld, "raises the epoch"},
-		{"", 1, apiv1.ClaimReleased, ""},
-		{"b", 1, apiv1.ClaimHeld, "raises the epoch"},
-		{"b", 2, apiv1.ClaimHeld, ""},
-		{"b", 2, apiv1.ClaimReleasing, ""},
-		{"b", 3, apiv1.ClaimHeld, ""},
+		{"a", 1, apiv1.OwnershipHeld, ""},
+		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 1
+		{"a", 0, apiv1.OwnershipHeld, "never shrinks"},
+		{"", 1, apiv1.OwnershipReleasing, "has a nodeName"},
+		{"a", 1, apiv1.OwnershipReleasing, ""},
+		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 3
+		{"a", 1, apiv1.OwnershipHeld, "raises the epoch"},
+		{"", 1, apiv1.OwnershipReleased, ""},
+		{"b", 1, apiv1.OwnershipHeld, "raises the epoch"},
+		{"b", 2, apiv1.OwnershipHeld, ""},
+		{"b", 2, apiv1.OwnershipReleasing, ""},
+		{"b", 3, apiv1.OwnershipHeld, ""},
 	} {
 		err := write(step.node, step.epoch, step.state)
 		switch {
@@ -191,7 +191,7 @@ func TestClaimIsComparedAndSwapped(t *testing.T) {
 	}
 	claim := func(from *apiv1.AzVolume, node string) error {
 		changed := from.DeepCopy()
-		changed.Status.Primary = &apiv1.PrimaryClaim{NodeName: node, Epoch: 1, State: apiv1.ClaimHeld}
+		changed.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
 		return c.Status().Patch(t.Context(), changed, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	}
 	if err := claim(v, "a"); err != nil {
@@ -277,7 +277,7 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	v.Status.State, v.Status.Primary = apiv1.VolumeCreated, &apiv1.PrimaryClaim{NodeName: "node-7", Epoch: 3, State: apiv1.ClaimHeld}
+	v.Status.State, v.Status.Primary = apiv1.VolumeCreated, &apiv1.Ownership{NodeName: "node-7", Epoch: 3, State: apiv1.OwnershipHeld}
 	v.Status.Replicas = &apiv1.ReplicaCount{Ready: 6, Wanted: 8}
 	if err := c.Status().Update(t.Context(), v); err != nil {
 		t.Fatal(err)

@@ -10,15 +10,14 @@
 // Nearly every field has one writer. Where several are named, each of them writes by compare-and-swap:
 //
 //	AzVolume.spec                     CSI controller server: at creation and adoption, to expand and modify, and the
-//	                                  caching mode at publish; volume reconciler (leader): takes back what Azure refused
-//	AzVolume.status.primary           CSI controller server: claim and release; failover (leader): Releasing, for a lost node
+//	                                  caching mode at publish; volume reconciler (leader): reverts what Azure refused
+//	AzVolume.status.primary           CSI controller server: acquire and release; failover (leader): Releasing, for a lost node
 //	AzVolume.status.lastRelease,
 //	    status.lastReleasedTime       CSI controller server (release)
 //	AzVolume.status (the rest)        volume reconciler (leader)
-//	AzVolumeAttachment.spec           whoever moves the role: the CSI controller server for claims and releases, the volume
-//	                                  reconciler for replicas; failover and the node reconciler (leader) put back what was lost
-//	AzVolumeAttachment.status.proof   whoever establishes the proof of release: the CSI controller server from the node's
-//	                                  report, the attachment reconciler from Azure
+//	AzVolumeAttachment.spec           the CSI controller server when a node acquires or releases the ownership, the volume
+//	                                  reconciler for replicas; failover and the node reconciler (leader) re-create what was lost
+//	AzVolumeAttachment.status.proof   the CSI controller server, from the node's report; the attachment reconciler, from Azure
 //	AzVolumeAttachment.status         attachment reconciler (leader); node reconciler (leader): Pending, where Azure says otherwise
 //	AzDriverNode.spec, .status        the node plug-in on that node
 //	AzDriverNode.status.capacity      node reconciler (leader)
@@ -27,7 +26,7 @@
 //
 // # The epoch
 //
-// AzVolume.status.primary.epoch grows by one at every claim. A node may mount a
+// AzVolume.status.primary.epoch grows by one each time a node acquires the ownership. A node may mount a
 // volume only while the AzVolumeAttachment of that node carries the role Primary
 // and the same epoch as the AzVolume.
 //

@@ -159,7 +159,7 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	volumes, err := volume.New(volume.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
 		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,
-		CleanUpAfter: settings.CleanUpDelay, ReservedSlots: settings.ReplicaReservedSlots, DrainGrace: settings.ReplicaDrainGrace,
+		CleanUpDelay: settings.CleanUpDelay, ReservedSlots: settings.ReplicaReservedSlots, DrainGrace: settings.ReplicaDrainGrace,
 		Workers: settings.VolumeWorkers, Metrics: ctrlmetrics.Registry,
 	})
 	if err != nil {

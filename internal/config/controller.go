@@ -69,7 +69,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.AttachmentWorkers, "attachment-workers", 40, "attachments that are reconciled at once")
 	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
 	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
-	flags.DurationVar(&c.CleanUpDelay, "gc-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
+	flags.DurationVar(&c.CleanUpDelay, "clean-up-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
 	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 5*time.Second, "least age at which a heartbeat is stale; never less than two and a half times what the node promised")
 	flags.BoolVar(&c.FailoverEnabled, "failover-enabled", true, "take volumes from nodes that are lost; without it only Kubernetes does")
 	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet, "second sign that a node is lost: kubelet (its port does not answer) or off (its lease, 40 s by default, has to run out)")
@@ -95,7 +95,7 @@ func (c *Controller) Validate() error {
 		}
 	}
 	if c.CleanUpDelay < 0 {
-		faults = append(faults, fmt.Errorf("gc-delay: %s must not be negative", c.CleanUpDelay))
+		faults = append(faults, fmt.Errorf("clean-up-delay: %s must not be negative", c.CleanUpDelay))
 	}
 	for name, d := range map[string]time.Duration{"heartbeat-stale-after": c.HeartbeatStaleAfter, "wait-timeout": c.WaitTimeout} {
 		if d <= 0 {

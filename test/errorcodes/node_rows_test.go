@@ -101,7 +101,7 @@ func useRows() []row[nodeWorld] {
 		{"NodePublishVolume", "the access mode allows one pod, and another one has the volume", codes.FailedPrecondition, func(w nodeWorld) error { return w.inUse().publish(second) }},
 		{"NodePublishVolume", "the claim under which it was staged has ended, and the volume cannot be staged again in place yet", codes.Unavailable, func(w nodeWorld) error {
 			w.must(w.stage(w.Context(), nil))
-			w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleased })
+			w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased })
 			return w.publish(nil)
 		}},
 		{"NodePublishVolume", "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.publish(nil) }},

@@ -61,7 +61,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
 			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1"},
 		},
-		Status: apiv1.AzVolumeStatus{SizeBytes: 1 << 30, Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
+		Status: apiv1.AzVolumeStatus{SizeBytes: 1 << 30, Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},

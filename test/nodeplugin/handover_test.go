@@ -53,7 +53,7 @@ func (m *machine) publish(epoch int64) (*apiv1.AzVolume, *apiv1.AzVolumeAttachme
 	}
 	v.Status = apiv1.AzVolumeStatus{
 		State: apiv1.VolumeCreated, DiskURI: volumeID, SizeBytes: 64 * hosttest.MiB,
-		Primary: &apiv1.PrimaryClaim{NodeName: nodeName, Epoch: epoch, State: apiv1.ClaimHeld},
+		Primary: &apiv1.Ownership{NodeName: nodeName, Epoch: epoch, State: apiv1.OwnershipHeld},
 	}
 	a.Status.State = apiv1.AttachmentAttaching
 	if err := m.api.Status().Update(ctx, v); err != nil {
@@ -196,7 +196,7 @@ func moveOn(t *testing.T, m *machine) {
 	if err := m.api.Get(t.Context(), client.ObjectKey{Namespace: m.namespace, Name: volume}, &v); err != nil {
 		t.Fatal(err)
 	}
-	v.Status.Primary.State = apiv1.ClaimReleasing
+	v.Status.Primary.State = apiv1.OwnershipReleasing
 	if err := m.api.Status().Update(t.Context(), &v); err != nil {
 		t.Fatal(err)
 	}

@@ -83,12 +83,12 @@ func (w *world) maysMount(m *machine, volume string) {
 		w.broken("law 2: %s mounts %s, which has no claim", m.name, volume)
 		return
 	}
-	if c := v.Status.Primary; c.State == apiv1.ClaimReleased || c.NodeName != m.name {
+	if c := v.Status.Primary; c.State == apiv1.OwnershipReleased || c.NodeName != m.name {
 		w.broken("law 2: %s mounts %s, and the claim is %s", m.name, volume, describe(c))
 	}
 }
 
-func describe(c *apiv1.PrimaryClaim) string {
+func describe(c *apiv1.Ownership) string {
 	if c == nil {
 		return "none"
 	}
@@ -131,25 +131,25 @@ func (w *world) claimChanged(v, next *apiv1.AzVolume) {
 		return
 	}
 	if before == nil {
-		before = &apiv1.PrimaryClaim{State: apiv1.ClaimReleased}
+		before = &apiv1.Ownership{State: apiv1.OwnershipReleased}
 	}
 	w.note("claim of %s: %s", v.Name, describe(after))
 	switch {
 	case after.Epoch < before.Epoch:
 		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
-	case after.State == apiv1.ClaimHeld && after.Epoch != before.Epoch+1 && !(w.edits && after.Epoch > before.Epoch):
+	case after.State == apiv1.OwnershipHeld && after.Epoch != before.Epoch+1 && !(w.edits && after.Epoch > before.Epoch):
 		w.broken("law 1: %s is claimed anew and the epoch goes from %d to %d", v.Name, before.Epoch, after.Epoch)
-	case before.State != apiv1.ClaimReleased && after.State != apiv1.ClaimReleased && after.NodeName != before.NodeName:
+	case before.State != apiv1.OwnershipReleased && after.State != apiv1.OwnershipReleased && after.NodeName != before.NodeName:
 		w.broken("law 1: the claim of %s goes from %s to %s without a release", v.Name, describe(before), describe(after))
-	case after.State == apiv1.ClaimReleased && before.State == apiv1.ClaimHeld:
+	case after.State == apiv1.OwnershipReleased && before.State == apiv1.OwnershipHeld:
 		w.broken("law 3: the claim of %s is released without having been taken back", v.Name)
-	case after.State == apiv1.ClaimReleased:
+	case after.State == apiv1.OwnershipReleased:
 		w.released(next, before)
 	}
 }
 
 // released holds law 3: the proof is recorded, and the node cannot write.
-func (w *world) released(v *apiv1.AzVolume, before *apiv1.PrimaryClaim) {
+func (w *world) released(v *apiv1.AzVolume, before *apiv1.Ownership) {
 	last := v.Status.LastRelease
 	if last == nil || last.NodeName != before.NodeName || last.Proof.Epoch < before.Epoch {
 		w.broken("law 3: %s is released by %s and no proof is recorded", v.Name, before.NodeName)

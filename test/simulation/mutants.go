@@ -59,7 +59,7 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	switch o := into.(type) {
 	case *apiv1.AzVolume:
 		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
-			o.Status.Primary = &apiv1.PrimaryClaim{NodeName: t.node, Epoch: 1, State: apiv1.ClaimHeld}
+			o.Status.Primary = &apiv1.Ownership{NodeName: t.node, Epoch: 1, State: apiv1.OwnershipHeld}
 		}
 		if t.w.options.Mutant == RecordIsDisk && t.node == "" {
 			o.Spec.DeleteDisk = o.DeletionTimestamp != nil

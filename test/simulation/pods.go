@@ -171,7 +171,7 @@ func (c *cluster) placePods(v *volumeModel) string {
 			return a.state.String() + " at " + m.name
 		}
 	}
-	if object := w.record(v); len(wants) == 0 && !v.several && object.Status.Primary != nil && object.Status.Primary.State != apiv1.ClaimReleased {
+	if object := w.record(v); len(wants) == 0 && !v.several && object.Status.Primary != nil && object.Status.Primary.State != apiv1.OwnershipReleased {
 		return "published to " + object.Status.Primary.NodeName
 	}
 	return ""

@@ -112,7 +112,7 @@ func (p *process) start() error {
 	}
 	volumes, err := volume.New(volume.Options{
 		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
-		Events: silence{}, DriverName: driverName, CleanUpAfter: cleanUpAfter, ReservedSlots: reservedSlots, Workers: workers,
+		Events: silence{}, DriverName: driverName, CleanUpDelay: cleanUpAfter, ReservedSlots: reservedSlots, Workers: workers,
 	})
 	if err != nil {
 		return err

@@ -165,12 +165,12 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	case c.w.byPods && !c.w.podThere(m, v):
 		c.w.usePod(m, v)
 		return "the pod is made on " + v.want
-	case c.w.byPods && (!c.isPrimary(object, v.want) || object.Status.Primary.State != apiv1.ClaimHeld):
+	case c.w.byPods && (!c.isPrimary(object, v.want) || object.Status.Primary.State != apiv1.OwnershipHeld):
 		return "not published to " + v.want
-	case c.isPrimary(object, v.want) && object.Status.Primary.State == apiv1.ClaimReleasing:
+	case c.isPrimary(object, v.want) && object.Status.Primary.State == apiv1.OwnershipReleasing:
 		c.do(key, func() *call { return c.w.unpublish(c.w.alive(), v, v.want, callTimeout) })
 		return "being taken from " + v.want
-	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.ClaimHeld || !v.published[v.want+" ok"] && !c.w.byPods:
+	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.OwnershipHeld || !v.published[v.want+" ok"] && !c.w.byPods:
 		c.do(key, func() *call {
 			last := c.w.publish(c.w.alive(), v, v.want, callTimeout)
 			return last
@@ -192,7 +192,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	mounted := m.mounted(v.name)
 	object := c.w.record(v)
-	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.ClaimReleasing || c.w.beingDeleted(v, m)
+	leaving := c.isPrimary(object, m.name) && object.Status.Primary.State == apiv1.OwnershipReleasing || c.w.beingDeleted(v, m)
 	if v.want == m.name && !leaving {
 		return ""
 	}
@@ -230,7 +230,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 
 func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
 	p := v.Status.Primary
-	return p != nil && p.State != apiv1.ClaimReleased && p.NodeName == node
+	return p != nil && p.State != apiv1.OwnershipReleased && p.NodeName == node
 }
 
 // entry is the phase of a volume in the report of a node.
@@ -287,7 +287,7 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 	}
 	claim := w.record(v).Status.Primary
 	if claim == nil {
-		claim = &apiv1.PrimaryClaim{}
+		claim = &apiv1.Ownership{}
 	}
 	for _, a := range w.attachments(v.name) {
 		switch {

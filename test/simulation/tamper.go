@@ -78,7 +78,7 @@ func (t tampered) asRecorded(o client.Object) {
 	switch o := o.(type) {
 	case *apiv1.AzVolume:
 		if record, found, err := t.w.machine(t.node).records.Get(o.Name); err == nil && found {
-			o.Status.Primary = &apiv1.PrimaryClaim{NodeName: t.node, Epoch: record.Epoch, State: apiv1.ClaimHeld}
+			o.Status.Primary = &apiv1.Ownership{NodeName: t.node, Epoch: record.Epoch, State: apiv1.OwnershipHeld}
 		}
 	case *apiv1.AzVolumeAttachment:
 		if record, found, err := t.w.machine(t.node).records.Get(o.Spec.VolumeName); err == nil && found {

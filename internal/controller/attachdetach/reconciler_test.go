@@ -160,7 +160,7 @@ func volume(disk string, access apiv1.AccessPattern, nodes ...string) []client.O
 	objects := []client.Object{v}
 	for _, node := range nodes {
 		if access == apiv1.AccessSingleNode {
-			v.Status.Primary = &apiv1.PrimaryClaim{NodeName: node, Epoch: 1, State: apiv1.ClaimHeld}
+			v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
 		}
 		objects = append(objects, &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(name, node)},
@@ -371,7 +371,7 @@ func fencedVolume(failure string) []client.Object {
 	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 		readyNode("b"), report("a", "vol"), report("b"), pod("apps", "p", "b", claimed("data")))
 	v, a := objects[0].(*apiv1.AzVolume), objects[1].(*apiv1.AzVolumeAttachment)
-	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.ClaimReleasing, apiv1.CauseNodeLost
+	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	if failure != "" {
 		a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: failure}
 	}

@@ -59,7 +59,7 @@ func newDeserted(t *testing.T) *deserted {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
 			Status: apiv1.AzVolumeStatus{
 				State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
-				Primary: &apiv1.PrimaryClaim{NodeName: desertedNode, Epoch: 1, State: apiv1.ClaimReleasing, Cause: apiv1.CauseUnpublished, Since: &since},
+				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseUnpublished, Since: &since},
 			},
 		},
 		&apiv1.AzVolumeAttachment{

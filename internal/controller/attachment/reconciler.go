@@ -244,7 +244,7 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 func requeue(in attachment.Input, step attachment.Step) time.Duration {
 	a := in.Attachment
 	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !ownership.ProvedReleased(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
-		(a.DeletionTimestamp != nil || (ownership.OwnedBy(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimReleasing))
+		(a.DeletionTimestamp != nil || (ownership.OwnedBy(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipReleasing))
 	// A job that has ended is forgotten by now, and no event comes of that.
 	quiet := in.Job.Phase == operation.PhaseIdle || in.Job.Phase == operation.PhaseEnded
 	if (step.RequeueAfter == 0 || step.RequeueAfter > silenceRetry) && awaited && quiet {

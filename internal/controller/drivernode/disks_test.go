@@ -109,7 +109,7 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	held := func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.PrimaryClaim{State: apiv1.ClaimHeld, NodeName: w.node, Epoch: 3}
+		v.Status.Primary = &apiv1.Ownership{State: apiv1.OwnershipHeld, NodeName: w.node, Epoch: 3}
 	}
 	w.volume("primary", held)
 	w.volume("replica")

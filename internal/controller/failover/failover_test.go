@@ -44,7 +44,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 		}
 		return ""
 	})
-	if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimReleasing || c.Cause != apiv1.CauseNodeLost {
+	if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing || c.Cause != apiv1.CauseNodeLost {
 		t.Fatalf("claim %+v", c)
 	}
 	l.Eventually("new pods are kept away", func() string {

@@ -136,7 +136,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		return ""
 	})
 	for _, name := range []string{"bare", "daemon", "opted", "claimed", "foreign"} {
-		if c := l.Volume(name).Status.Primary; !l.podThere(name) || c.State != apiv1.ClaimHeld {
+		if c := l.Volume(name).Status.Primary; !l.podThere(name) || c.State != apiv1.OwnershipHeld {
 			t.Errorf("%s: pod there is %v, claim %+v", name, l.podThere(name), *c)
 		}
 	}
@@ -185,7 +185,7 @@ func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *te
 	l.pod("web-0", a, []string{"vol"})
 	l.monitor.set(a, nodehealth.Lost)
 	l.expectNote("FailoverHeldBack", "Pod", "delete it by force")
-	if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimHeld {
+	if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipHeld {
 		t.Fatalf("got claim %+v while the pod is there, want it held", *c)
 	}
 	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "web-0"}}, client.GracePeriodSeconds(0)))
@@ -347,7 +347,7 @@ func TestLaw3AVolumeLeavesANodeOfWhichNothingIsLeftOnlyWithItsDisk(t *testing.T)
 					}
 					return ""
 				})
-				if c := l.Volume("vol").Status.Primary; c.State != apiv1.ClaimReleasing {
+				if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing {
 					t.Fatalf("law 3: the claim is %+v while the disk is attached", *c)
 				}
 			}

@@ -39,13 +39,13 @@ func (s shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, 
 // What the cache showed does not count right before a pod is deleted by force.
 func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 	t.Parallel()
-	volume := func(origin apiv1.VolumeOrigin, access apiv1.AccessPattern, claim *apiv1.PrimaryClaim) *apiv1.AzVolume {
+	volume := func(origin apiv1.VolumeOrigin, access apiv1.AccessPattern, claim *apiv1.Ownership) *apiv1.AzVolume {
 		return &apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: apiv1.AzVolumeSpec{Origin: origin, Access: access}, Status: apiv1.AzVolumeStatus{Primary: claim},
 		}
 	}
-	claim := func(node string) *apiv1.PrimaryClaim {
-		return &apiv1.PrimaryClaim{NodeName: node, Epoch: 2, State: apiv1.ClaimHeld}
+	claim := func(node string) *apiv1.Ownership {
+		return &apiv1.Ownership{NodeName: node, Epoch: 2, State: apiv1.OwnershipHeld}
 	}
 	attachment := func(epoch int64, proof *apiv1.ReleaseProof) *apiv1.AzVolumeAttachment {
 		return &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary, Epoch: epoch}, Status: apiv1.AzVolumeAttachmentStatus{Proof: proof}}

@@ -81,7 +81,7 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 	p.Unstage(vol, "ad-b")
 	p.Start()
 	p.Eventually("taken back", func() string {
-		if c := p.Volume(vol).Status.Primary; c.State != apiv1.ClaimReleased {
+		if c := p.Volume(vol).Status.Primary; c.State != apiv1.OwnershipReleased {
 			return fmt.Sprintf("claim %+v", *c)
 		}
 		return ""
@@ -149,7 +149,7 @@ func TestAPodThatIsToEndOnALostNodeKeepsItsVolumeUntilItIsGone(t *testing.T) {
 				return cached().Get(t.Context(), client.ObjectKeyFromObject(second), second)
 			})
 			hasActed(t, p, b)
-			if c := p.Volume(vol).Status.Primary; c.NodeName != a || c.Epoch != 1 || c.State != apiv1.ClaimHeld {
+			if c := p.Volume(vol).Status.Primary; c.NodeName != a || c.Epoch != 1 || c.State != apiv1.OwnershipHeld {
 				t.Fatalf("the volume was taken from a pod that may be writing to it: %+v", c)
 			}
 			gone(t, p, first)
@@ -182,7 +182,7 @@ func TestADiskThatAPodNamesItselfFollowsThePod(t *testing.T) {
 	// The node is started again. Before its kubelet mounts the volume anew, nothing is mounted there.
 	p.Unstage(vol, "an-a")
 	hasActed(t, p, "an-b")
-	if c := p.Volume(vol).Status.Primary; c.NodeName != "an-a" || c.Epoch != 1 || c.State != apiv1.ClaimHeld {
+	if c := p.Volume(vol).Status.Primary; c.NodeName != "an-a" || c.Epoch != 1 || c.State != apiv1.OwnershipHeld {
 		t.Fatalf("the volume was taken from the pod that uses it: %+v", c)
 	}
 
@@ -219,12 +219,12 @@ func TestAVolumeIsTakenBackAsSoonAsItsNodeHasLookedAtItsMounts(t *testing.T) {
 		return absent(cached().Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}))
 	})
 	hasActed(t, p, "as-b")
-	if c := p.Volume(vol).Status.Primary; c.NodeName != "as-a" || c.State != apiv1.ClaimHeld {
+	if c := p.Volume(vol).Status.Primary; c.NodeName != "as-a" || c.State != apiv1.OwnershipHeld {
 		t.Fatalf("the volume was taken back although the node has not looked: %+v", c)
 	}
 	p.Report("as-a", func(s *apiv1.AzDriverNodeStatus) { now := metav1.NowMicro(); s.MountsScannedTime = &now })
 	eventually(t, p, "taken back", func() error {
-		if c := p.Volume(vol).Status.Primary; c.State != apiv1.ClaimReleased {
+		if c := p.Volume(vol).Status.Primary; c.State != apiv1.OwnershipReleased {
 			return fmt.Errorf("claim %+v", *c)
 		}
 		return nil

@@ -67,7 +67,7 @@ func TestLaw3NoReleaseWithoutProof(t *testing.T) {
 	handle := p.Create("vol", replicated)
 	stageOn(t, p, handle, "vol", "np-a")
 	expectCode(t, p.Unpublish(shortly(t, time.Second), handle, "np-a"), codes.Aborted)
-	if c := p.Volume("vol").Status.Primary; c.State != apiv1.ClaimReleasing || c.NodeName != "np-a" {
+	if c := p.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing || c.NodeName != "np-a" {
 		t.Fatalf("claim %+v", c)
 	}
 	expectCode(t, p.Publish(t.Context(), handle, "np-b"), codes.FailedPrecondition)
@@ -150,7 +150,7 @@ func TestLaw8ReplicaGivesItsSlotToAPrimary(t *testing.T) {
 	p.Eventually("the replica is gone", attachedTo(p, "first", "gw-a"))
 	more := p.Create("more", map[string]string{"skuName": "Premium_LRS"})
 	expectCode(t, p.Publish(t.Context(), more, "gw-b"), codes.ResourceExhausted)
-	if c := p.Volume("more").Status.Primary; c.State != apiv1.ClaimReleased {
+	if c := p.Volume("more").Status.Primary; c.State != apiv1.OwnershipReleased {
 		t.Fatalf("the refused call left the claim %+v", *c)
 	}
 	p.Unstage("other-0", "gw-b")
@@ -219,7 +219,7 @@ func TestMoveToANodeWithoutAReplicaTakesAShare(t *testing.T) {
 }
 
 func TestReplicasAreCleanedUpAfterTheReleaseAndNotBefore(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{CleanUpAfter: 3 * time.Second})
+	p := controlplane.New(t, controlplane.Options{CleanUpDelay: 3 * time.Second})
 	p.AddNode("gc-a", "1", size)
 	p.AddNode("gc-b", "1", size)
 	handle := p.Create("vol", replicated)

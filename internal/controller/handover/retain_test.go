@@ -38,7 +38,7 @@ func awaitForgotten(t *testing.T, p *controlplane.ControlPlane, volume string) {
 // held says that the deletion of a volume is held back, or what is the case instead.
 func held(v *apiv1.AzVolume) string {
 	c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady)
-	if v.DeletionTimestamp == nil || v.Status.Primary.State != apiv1.ClaimReleased || c == nil || c.Reason != disk.ReasonDeletionHeld || !strings.Contains(c.Message, "Retain") {
+	if v.DeletionTimestamp == nil || v.Status.Primary.State != apiv1.OwnershipReleased || c == nil || c.Reason != disk.ReasonDeletionHeld || !strings.Contains(c.Message, "Retain") {
 		return fmt.Sprintf("deletion %v, claim %+v, condition %+v", v.DeletionTimestamp, *v.Status.Primary, c)
 	}
 	return ""

@@ -33,7 +33,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("seed %d (go test ./internal/controller/handover -run TestSimulation -seed %d -steps %d)", from, from, *steps)
 	s := &simulation{
 		T: t, random: rand.New(rand.NewPCG(from, 1)), epochs: map[string]int64{}, users: map[string]string{},
-		p: controlplane.New(t, controlplane.Options{Quiet: true, CleanUpAfter: 2 * time.Second, ReservedSlots: 1,
+		p: controlplane.New(t, controlplane.Options{Quiet: true, CleanUpDelay: 2 * time.Second, ReservedSlots: 1,
 			Latency: fake.Latency{Attach: 20 * time.Millisecond, Detach: 20 * time.Millisecond}}),
 	}
 	for i := range 4 {
@@ -142,7 +142,7 @@ func (s *simulation) laws() {
 		}
 		s.epochs[name] = claim.Epoch
 		if user := s.users[name]; user != "" {
-			if claim.State == apiv1.ClaimReleased || claim.NodeName != user {
+			if claim.State == apiv1.OwnershipReleased || claim.NodeName != user {
 				s.fatal("law 3: %s is used by %s and claimed by %+v", name, user, *claim)
 			}
 			if !strings.Contains(fmt.Sprint(s.p.AttachedTo(name)), user) {

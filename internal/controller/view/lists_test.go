@@ -72,8 +72,8 @@ func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
-	held := &apiv1.AzVolume{ObjectMeta: at("held"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "a", Epoch: 1, State: apiv1.ClaimHeld}}}
-	others := &apiv1.AzVolume{ObjectMeta: at("others"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "b", Epoch: 1, State: apiv1.ClaimHeld}}}
+	held := &apiv1.AzVolume{ObjectMeta: at("held"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}}}
+	others := &apiv1.AzVolume{ObjectMeta: at("others"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}}}
 	attached := &apiv1.AzVolumeAttachment{ObjectMeta: at("attached-a"), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(held, others, attached).
 		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).

@@ -57,7 +57,7 @@ type Options struct {
 	// DriverName is the CSI driver's, by which its PersistentVolumes are known.
 	DriverName string
 	// CleanUpAfter is how long after its release a volume keeps its replicas.
-	CleanUpAfter time.Duration
+	CleanUpDelay time.Duration
 	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons
 	// for seconds and must cost nothing. 0 for a minute.
 	DrainGrace time.Duration

@@ -32,7 +32,7 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 	p := replicaPlan{repair: ownership.Repairs(o.volume, o.attachments, o.now)}
 	in := placement.Input{
 		Now: o.now, Volume: o.volume, PersistentVolume: o.pv, Attachments: o.attachments,
-		ReservedSlots: r.ReservedSlots, CleanUpAfter: r.CleanUpAfter, DrainGrace: r.DrainGrace,
+		ReservedSlots: r.ReservedSlots, CleanUpDelay: r.CleanUpDelay, DrainGrace: r.DrainGrace,
 	}
 	p.target = placement.ReplicaTarget(in)
 	for _, a := range o.attachments {

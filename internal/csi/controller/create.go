@@ -134,7 +134,7 @@ func (s *Server) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (
 		},
 	}
 	if p.ClaimName != "" && p.ClaimNamespace != "" {
-		v.Spec.Claim = &apiv1.ClaimReference{Namespace: p.ClaimNamespace, Name: p.ClaimName}
+		v.Spec.PersistentVolumeClaim = p.ClaimNamespace + "/" + p.ClaimName
 	}
 	return v, p, nil
 }

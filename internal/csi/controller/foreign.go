@@ -33,7 +33,7 @@ func (s *Server) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (b
 	if v.Spec.Origin != apiv1.OriginAdopted || v.DeletionTimestamp != nil {
 		return false, nil
 	}
-	if c := v.Status.Primary; c != nil && (c.State != apiv1.ClaimHeld || c.NodeName != node) {
+	if c := v.Status.Primary; c != nil && (c.State != apiv1.OwnershipHeld || c.NodeName != node) {
 		return false, nil
 	}
 	a, err := s.attachment(ctx, s.Reader, v.Name, node)

@@ -172,7 +172,7 @@ func (s *Server) atRest(ctx context.Context, g group) ([]int64, error) {
 			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s was never used with this driver, so that it is not known whether something writes to it", w.source)
 		case v.Spec.Access == apiv1.AccessMultiNode:
 			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is for several nodes at once: Azure cannot take snapshots of it and others at one moment", v.Name)
-		case v.Status.Primary != nil && v.Status.Primary.State != apiv1.ClaimReleased:
+		case v.Status.Primary != nil && v.Status.Primary.State != apiv1.OwnershipReleased:
 			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
 				"volume %s is in use on node %s: Azure cannot take snapshots of several disks at one moment, so the volumes of a group must be at rest", v.Name, v.Status.Primary.NodeName)
 		}

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -131,8 +132,8 @@ func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparam
 		Tags: d.Tags, VolumeName: first(d.Tags[volumeparams.TagVolumeName], v.Name),
 		ClaimName: d.Tags[volumeparams.TagClaimName], ClaimNamespace: d.Tags[volumeparams.TagClaimNamespace],
 	}
-	if c := spec.Claim; c != nil {
-		p.ClaimName, p.ClaimNamespace = c.Name, c.Namespace
+	if namespace, name, ok := strings.Cut(spec.PersistentVolumeClaim, "/"); ok {
+		p.ClaimName, p.ClaimNamespace = name, namespace
 	}
 	return p
 }

@@ -210,7 +210,7 @@ func (s *Server) usable(ctx context.Context, handle volumehandle.Handle, request
 const maxTries = 10
 
 // claim writes the node's claim to be primary (law 1). v has just been read from the API server.
-func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (apiv1.PrimaryClaim, error) {
+func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string) (apiv1.Ownership, error) {
 	for range maxTries {
 		claim, changed, err := ownership.Acquire(v.Status.Primary, node, 0, s.Clock.Now())
 		if err != nil {
@@ -235,7 +235,7 @@ func (s *Server) claim(ctx context.Context, handle volumehandle.Handle, v *apiv1
 			return claim, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", handle.VolumeName())
 		}
 	}
-	return apiv1.PrimaryClaim{}, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", v.Name)
+	return apiv1.Ownership{}, grpcstatus.Errorf(codes.Aborted, "volume %s changes too often", v.Name)
 }
 
 // refused returns the refusal of a claim with what is being done to release the volume. The cache is good enough for that.
@@ -249,7 +249,7 @@ func (s *Server) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) 
 }
 
 // writeClaim writes a claim if nothing of the AzVolume has changed since v was read, and updates v.
-func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.PrimaryClaim, release *apiv1.ReleaseRecord) error {
+func (s *Server) writeClaim(ctx context.Context, v *apiv1.AzVolume, claim apiv1.Ownership, release *apiv1.ReleaseRecord) error {
 	before := v.DeepCopy()
 	v.Status.Primary = &claim
 	if release != nil {

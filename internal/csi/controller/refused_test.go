@@ -22,7 +22,7 @@ func TestARefusedClaimSaysWhatAzureAnswersToTheFenceOfTheHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}}
-	v.Status.Primary = &apiv1.PrimaryClaim{NodeName: "node-2", Epoch: 4, State: apiv1.ClaimReleasing, Cause: apiv1.CauseNodeLost}
+	v.Status.Primary = &apiv1.Ownership{NodeName: "node-2", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
 	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("vol", "node-2")}}
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}
 	s := &Server{Options: Options{

@@ -70,7 +70,7 @@ func (s *Server) publishedTo(ctx context.Context, handle volumehandle.Handle) ([
 	if err != nil || v == nil {
 		return nodes, err
 	}
-	if c := v.Status.Primary; c != nil && c.State != apiv1.ClaimReleased && !slices.Contains(nodes, c.NodeName) {
+	if c := v.Status.Primary; c != nil && c.State != apiv1.OwnershipReleased && !slices.Contains(nodes, c.NodeName) {
 		nodes = append(nodes, c.NodeName)
 	}
 	return nodes, nil
@@ -203,7 +203,7 @@ func (s *Server) finishRelease(ctx context.Context, handle volumehandle.Handle, 
 			return nil, err
 		}
 		c := v.Status.Primary
-		if c == nil || c.NodeName != node || c.Epoch != releasing.Epoch || c.State != apiv1.ClaimReleasing {
+		if c == nil || c.NodeName != node || c.Epoch != releasing.Epoch || c.State != apiv1.OwnershipReleasing {
 			return nil, grpcstatus.Errorf(codes.Aborted, "the claim of node %s changed while it was being released", node)
 		}
 	}

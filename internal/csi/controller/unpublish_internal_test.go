@@ -31,7 +31,7 @@ func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName()},
 		Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: apiv1.DiskParameters{Name: "vol", ResourceGroup: "rg", SubscriptionID: "s", MaxShares: 2}},
-		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: apiv1.ClaimHeld}},
+		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")},
@@ -61,7 +61,7 @@ func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 	if err := base.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
 		t.Fatal(err)
 	}
-	if c := v.Status.Primary; c == nil || c.State != apiv1.ClaimReleasing || c.Epoch != 2 {
+	if c := v.Status.Primary; c == nil || c.State != apiv1.OwnershipReleasing || c.Epoch != 2 {
 		t.Errorf("got claim %+v, want epoch 2 to be Releasing before the report is read", c)
 	}
 }

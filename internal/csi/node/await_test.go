@@ -33,7 +33,9 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 			})
 		},
 		"the node's own claim of before is being taken back": func(m *machine) {
-			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Primary.State = apiv1.OwnershipReleasing
+			})
 		},
 	}
 	for name, prepare := range before {
@@ -54,7 +56,7 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 			} else {
 				epoch = 2
 				m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-					v.Status.Primary = &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: epoch, State: apiv1.ClaimHeld}
+					v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: epoch, State: apiv1.OwnershipHeld}
 					a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, epoch
 				})
 			}
@@ -86,7 +88,7 @@ func TestAStageThatWaitedForThePublishInVainSaysWhatIsMissing(t *testing.T) {
 func TestAStageWhoseLastReadIsCutOffSaysWhoHoldsTheVolumeAndWhatAzureAnswers(t *testing.T) {
 	m := awaiting(t)
 	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.PrimaryClaim{NodeName: "node-a", Epoch: 4, State: apiv1.ClaimReleasing, Cause: apiv1.CauseNodeLost}
+		v.Status.Primary = &apiv1.Ownership{NodeName: "node-a", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 0
 	})
 	holder := &apiv1.AzVolumeAttachment{

@@ -18,7 +18,7 @@ import (
 // actor is one atomic access to it. Replicas make every node have the disk attached all the time, which is the worst case.
 type world struct {
 	multiNode   bool
-	claim       apiv1.PrimaryClaim
+	claim       apiv1.Ownership
 	version     int // of the claim, for compare-and-swap
 	attachments map[string]apiv1.AzVolumeAttachment
 	reports     map[string]apiv1.AzDriverNode
@@ -33,7 +33,7 @@ var nodes = []string{"a", "b", "c"}
 
 func newWorld() *world {
 	w := &world{
-		claim:       apiv1.PrimaryClaim{State: apiv1.ClaimReleased},
+		claim:       apiv1.Ownership{State: apiv1.OwnershipReleased},
 		attachments: map[string]apiv1.AzVolumeAttachment{}, reports: map[string]apiv1.AzDriverNode{}, mounted: map[string]bool{},
 	}
 	for _, name := range nodes {
@@ -217,7 +217,7 @@ func unpublishSteps(name string) step {
 	}
 }
 
-func proofSteps(name string, releasing apiv1.PrimaryClaim, version int) step {
+func proofSteps(name string, releasing apiv1.Ownership, version int) step {
 	return func(w *world) step {
 		report := w.reports[name]
 		proof, _ := ownership.UnstagedProof(&report, "v", releasing.Epoch, time.Unix(1, 0))

@@ -29,7 +29,7 @@ func epochOver(node, vmID string, epoch int64, volume *apiv1.AzVolume, attachmen
 	}
 	claim := volume.Status.Primary
 	switch {
-	case claim == nil || claim.State == apiv1.ClaimReleased:
+	case claim == nil || claim.State == apiv1.OwnershipReleased:
 		return "the volume has no primary"
 	case claim.NodeName != node:
 		return fmt.Sprintf("node %s is the primary", claim.NodeName)

@@ -12,34 +12,34 @@ import (
 )
 
 func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
-	claim := func(node string, epoch int64, state apiv1.ClaimState) *apiv1.PrimaryClaim {
-		return &apiv1.PrimaryClaim{NodeName: node, Epoch: epoch, State: state}
+	claim := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
+		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
 	}
 	attachment := &apiv1.AzVolumeAttachment{}
 	proved := func(epoch int64) *apiv1.AzVolumeAttachment {
 		return &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{Proof: &apiv1.ReleaseProof{Epoch: epoch}}}
 	}
 	for name, test := range map[string]struct {
-		claim      *apiv1.PrimaryClaim
+		claim      *apiv1.Ownership
 		multiNode  bool
 		attachment *apiv1.AzVolumeAttachment
 		over       bool
 	}{
-		"held by this node":                           {claim("b", 3, apiv1.ClaimHeld), false, attachment, false},
-		"released by this node, without a proof yet":  {claim("b", 3, apiv1.ClaimReleasing), false, attachment, false},
-		"held by this node, the attachment was lost":  {claim("b", 3, apiv1.ClaimHeld), false, nil, false},
-		"held by this node under a later epoch":       {claim("b", 5, apiv1.ClaimHeld), false, attachment, true},
-		"held by another node":                        {claim("a", 4, apiv1.ClaimHeld), false, nil, true},
-		"released":                                    {claim("", 3, apiv1.ClaimReleased), false, attachment, true},
+		"held by this node":                           {claim("b", 3, apiv1.OwnershipHeld), false, attachment, false},
+		"released by this node, without a proof yet":  {claim("b", 3, apiv1.OwnershipReleasing), false, attachment, false},
+		"held by this node, the attachment was lost":  {claim("b", 3, apiv1.OwnershipHeld), false, nil, false},
+		"held by this node under a later epoch":       {claim("b", 5, apiv1.OwnershipHeld), false, attachment, true},
+		"held by another node":                        {claim("a", 4, apiv1.OwnershipHeld), false, nil, true},
+		"released":                                    {claim("", 3, apiv1.OwnershipReleased), false, attachment, true},
 		"without a claim":                             {nil, false, attachment, true},
-		"proved under this epoch":                     {claim("b", 3, apiv1.ClaimReleasing), false, proved(3), true},
-		"proved under an epoch before":                {claim("b", 3, apiv1.ClaimHeld), false, proved(2), false},
-		"attached to another VM":                      {claim("b", 3, apiv1.ClaimHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
+		"proved under this epoch":                     {claim("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},
+		"proved under an epoch before":                {claim("b", 3, apiv1.OwnershipHeld), false, proved(2), false},
+		"attached to another VM":                      {claim("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
 		"of several nodes":                            {nil, true, attachment, false},
 		"of several nodes, taken away":                {nil, true, proved(3), true},
 		"of several nodes, without an attachment":     {nil, true, nil, true},
 		"of several nodes, being taken away for now":  {nil, true, &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false},
-		"held by this node, detaching without a word": {claim("b", 3, apiv1.ClaimHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
+		"held by this node, detaching without a word": {claim("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}, Status: apiv1.AzVolumeStatus{Primary: test.claim}}

@@ -78,7 +78,7 @@ func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.
 		return err
 	}
 	claim := volume.Status.Primary
-	ours := claim != nil && claim.NodeName == s.options.NodeName && claim.State != apiv1.ClaimReleased && claim.Epoch == record.Epoch
+	ours := claim != nil && claim.NodeName == s.options.NodeName && claim.State != apiv1.OwnershipReleased && claim.Epoch == record.Epoch
 	attached := attachment != nil && attachment.Status.State == apiv1.AttachmentAttached && attachment.Status.LUN != nil
 	log := logr.FromContextOrDiscard(ctx).WithValues("volumeName", name, "epoch", record.Epoch)
 	if ours && volume.Status.Filesystem == nil && attachment != nil && comes(attachment) {

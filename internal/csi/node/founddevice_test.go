@@ -36,7 +36,7 @@ func (m *machine) publishSecond(sizeBytes int64) {
 		&apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
 			Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(secondID)},
-			Status:     apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskURI: secondID, Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
+			Status:     apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskURI: secondID, Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
 		},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(second, thisNode)},
@@ -64,7 +64,7 @@ func TestADeviceWithWhichAnotherVolumeIsStagedIsNotUsed(t *testing.T) {
 		}{
 			"the other volume is staged": {func(*machine) {}, codes.Unavailable},
 			"the other volume's epoch is over, and the device has come to this one": {func(m *machine) {
-				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleased })
+				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased })
 				clear(m.host.(*memoryHost).mounts)
 			}, codes.OK},
 		} {
@@ -183,9 +183,11 @@ func TestADeviceIsNotUsedWhenTheLUNHasChanged(t *testing.T) {
 
 func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
 	for name, edit := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
-		"another LUN":      func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },
-		"not attached":     func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentPending },
-		"taken back":       func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing },
+		"another LUN":  func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },
+		"not attached": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentPending },
+		"taken back": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary.State = apiv1.OwnershipReleasing
+		},
 		"of a later epoch": func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch, a.Spec.Epoch = 2, 2 },
 	} {
 		t.Run(name, func(t *testing.T) {

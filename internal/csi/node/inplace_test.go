@@ -25,7 +25,7 @@ func (m *machine) fenced(host *memoryHost) {
 	m.t.Helper()
 	host.detach()
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 3, State: apiv1.ClaimHeld}
+		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: 3, State: apiv1.OwnershipHeld}
 		a.Spec.Epoch = 3
 	})
 	host.attach("/dev/sdd", lun)
@@ -90,7 +90,7 @@ func conditionOf(stats *csi.NodeGetVolumeStatsResponse) string { return fmt.Spri
 func TestThePodAfterAFenceWaitsForTheClaim(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		for name, edit := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
-			"released":              func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleased },
+			"released":              func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased },
 			"another node's":        func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-c" },
 			"proved by Azure":       func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.Proof = &apiv1.ReleaseProof{Epoch: 1} },
 			"the disk of an old VM": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.VMID = "old" },
@@ -124,7 +124,9 @@ func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 			m.publish(nil)
 			s := m.start()
 			m.must(m.stage(s, capability))
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Primary.State = apiv1.OwnershipReleasing
+			})
 			m.must(m.publishNext(s, capability))
 		})
 	}
@@ -241,7 +243,9 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 			return m.stage(m.start(), capability)
 		},
 		"the controller takes the volume back": func(m *machine, _ *memoryHost, _ *node.Server) error {
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Primary.State = apiv1.OwnershipReleasing
+			})
 			_ = m.publishNext(m.start(), capability)
 			if m.entry() == nil {
 				m.t.Error("the report does not name a volume that the kubelet takes for staged")

@@ -99,7 +99,9 @@ func endings(m *machine, host *memoryHost, capability *csi.VolumeCapability) map
 			finish(t)
 		},
 		"the controller takes the volume back meanwhile": func(t *testing.T) {
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Primary.State = apiv1.OwnershipReleasing
+			})
 			s := m.start()
 			if err := m.stage(s, capability); err == nil {
 				t.Error("a volume that is being taken back was staged")

@@ -41,7 +41,7 @@ func (m *machine) used() bool {
 }
 
 func takeClaim(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-	v.Status.Primary.State = apiv1.ClaimReleasing
+	v.Status.Primary.State = apiv1.OwnershipReleasing
 }
 
 // The kubelet forgets a volume after a final code, and does not call NodeUnstageVolume when the pod goes.

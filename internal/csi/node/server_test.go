@@ -193,7 +193,9 @@ func TestTheClaimIsReadAfterTheReportIsWritten(t *testing.T) {
 		// The controller takes the volume back in the very moment in which the node announces it.
 		if write == "after report" && !taken {
 			taken = true
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Primary.State = apiv1.OwnershipReleasing
+			})
 		}
 	})
 	m.publish(nil)
@@ -245,7 +247,9 @@ func TestALeftOverEntryGoesWithARefusal(t *testing.T) {
 	if at, _ := k.during(6, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
 		t.Fatalf("killed at %q", at)
 	}
-	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing })
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		v.Status.Primary.State = apiv1.OwnershipReleasing
+	})
 	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("stage: %v, want FailedPrecondition", err)
 	}
@@ -265,7 +269,7 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 	k.check = nil // the half-made filesystem is not in use by this node any more
 	// The node was fenced meanwhile; another one has the volume, and whatever is on the disk is its business.
 	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: apiv1.ClaimHeld}
+		v.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
 	})
 	before := host.content
 	if err := m.unstage(m.start()); err != nil {

@@ -110,7 +110,7 @@ func (m *machine) publish(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment))
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
 		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(volumeID)},
-		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: thisNode, Epoch: 1, State: apiv1.ClaimHeld}},
+		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},

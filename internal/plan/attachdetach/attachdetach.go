@@ -84,7 +84,7 @@ func Next(in Input) Step {
 func (in Input) oneNode(wanted []string, step *Step) {
 	claim := in.Volume.Status.Primary
 	switch {
-	case claim == nil || claim.State == apiv1.ClaimReleased || slices.Contains(step.Unpublish, claim.NodeName):
+	case claim == nil || claim.State == apiv1.OwnershipReleased || slices.Contains(step.Unpublish, claim.NodeName):
 		step.Publish = in.firstThatSpeaks(wanted)
 	case !slices.Contains(wanted, claim.NodeName):
 		// Its node is not done with it yet.
@@ -151,7 +151,7 @@ func (in Input) published(node string) bool {
 	}
 	claim := in.Volume.Status.Primary
 	return in.Volume.Spec.Access == apiv1.AccessMultiNode ||
-		claim != nil && claim.State == apiv1.ClaimHeld && claim.NodeName == node && claim.Epoch == a.Spec.Epoch
+		claim != nil && claim.State == apiv1.OwnershipHeld && claim.NodeName == node && claim.Epoch == a.Spec.Epoch
 }
 
 func (in Input) attachment(node string) *apiv1.AzVolumeAttachment {
@@ -200,7 +200,7 @@ func heldBy(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) []s
 	if volume == nil {
 		return nil
 	}
-	if c := volume.Status.Primary; c != nil && c.State != apiv1.ClaimReleased {
+	if c := volume.Status.Primary; c != nil && c.State != apiv1.OwnershipReleased {
 		nodes = append(nodes, c.NodeName)
 	}
 	for _, a := range attachments {

@@ -32,7 +32,7 @@ func optedOut(p *corev1.Pod) {
 
 func TestAttachDetach(t *testing.T) {
 	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
-	const held, releasing, released = apiv1.ClaimHeld, apiv1.ClaimReleasing, apiv1.ClaimReleased
+	const held, releasing, released = apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased
 	lost := func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	going := func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(0) }
@@ -229,7 +229,7 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 		if multi {
 			v.Spec.Access = apiv1.AccessMultiNode
 		} else if some() {
-			objects.Owned(nodes[random.IntN(3)], 1+random.Int64N(2), []apiv1.ClaimState{apiv1.ClaimHeld, apiv1.ClaimReleasing, apiv1.ClaimReleased}[random.IntN(3)])(v)
+			objects.Owned(nodes[random.IntN(3)], 1+random.Int64N(2), []apiv1.OwnershipState{apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased}[random.IntN(3)])(v)
 		}
 		var attachments []*apiv1.AzVolumeAttachment
 		var pods []*corev1.Pod
@@ -291,7 +291,7 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 			}
 		}
 		if c := v.Status.Primary; !multi && len(got.Publish) > 0 {
-			other := c != nil && c.State != apiv1.ClaimReleased && c.NodeName != got.Publish[0] && !slices.Contains(got.Unpublish, c.NodeName)
+			other := c != nil && c.State != apiv1.OwnershipReleased && c.NodeName != got.Publish[0] && !slices.Contains(got.Unpublish, c.NodeName)
 			if len(got.Publish) > 1 || other {
 				t.Fatalf("round %d: %+v with the claim %+v", round, got, c)
 			}

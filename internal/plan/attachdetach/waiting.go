@@ -27,7 +27,7 @@ type Wait struct {
 // Holder says who holds a single-node volume, and what is being done to release it. attachment is the holder's, nil if there is none.
 func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	claim := volume.Status.Primary
-	if volume.Spec.Access == apiv1.AccessMultiNode || claim == nil || claim.State == apiv1.ClaimReleased {
+	if volume.Spec.Access == apiv1.AccessMultiNode || claim == nil || claim.State == apiv1.OwnershipReleased {
 		return Wait{}
 	}
 	w := Wait{
@@ -42,9 +42,9 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 			w.Message += " at " + clockTime(*claim.Since)
 		}
 		return w.detach(attachment, forced)
-	case claim.State == apiv1.ClaimReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
+	case claim.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
 		return w.detach(attachment, forced)
-	case claim.State == apiv1.ClaimReleasing:
+	case claim.State == apiv1.OwnershipReleasing:
 		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
 	default:
 		w.Message += "; the node has to unstage it first"
@@ -82,7 +82,7 @@ func WaitOf(in Input, node string) Wait {
 		return Wait{}
 	}
 	claim := in.Volume.Status.Primary
-	if claim.State == apiv1.ClaimReleased {
+	if claim.State == apiv1.OwnershipReleased {
 		return in.leftOver(node)
 	}
 	if claim.NodeName == node && !ownership.BeingFenced(in.Volume, node) {
@@ -90,7 +90,7 @@ func WaitOf(in Input, node string) Wait {
 	}
 	w := Holder(in.Volume, in.attachment(claim.NodeName))
 	switch {
-	case claim.State == apiv1.ClaimReleasing:
+	case claim.State == apiv1.OwnershipReleasing:
 		return w
 	case PublishedFor(in.Pods, claim.NodeName) != nil:
 		w.Key, w.Failing = w.Key+" used", true

@@ -37,8 +37,8 @@ func TestWaiting(t *testing.T) {
 	heldBack := objects.Report("a", "vol")
 	heldBack.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionReachable, Reason: apiv1.ReachableFencingHeldBack, Message: "2 of 4 nodes seem lost"}}
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
-	held, releasing := objects.Owned("a", 4, apiv1.ClaimHeld), objects.Owned("a", 4, apiv1.ClaimReleasing)
-	released := objects.Owned("", 4, apiv1.ClaimReleased)
+	held, releasing := objects.Owned("a", 4, apiv1.OwnershipHeld), objects.Owned("a", 4, apiv1.OwnershipReleasing)
+	released := objects.Owned("", 4, apiv1.OwnershipReleased)
 	single := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
 	shared := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
 	unstaged := func(a *apiv1.AzVolumeAttachment) {
@@ -57,7 +57,7 @@ func TestWaiting(t *testing.T) {
 		failing bool
 	}{
 		"a volume without an AzVolume":                   {},
-		"a released volume":                              {volume: objects.NewVolume(objects.Owned("", 4, apiv1.ClaimReleased))},
+		"a released volume":                              {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
 		"a volume that the node itself holds":            {volume: objects.NewVolume(held), attachment: attached(), node: "a"},
 		"a volume of several nodes":                      {volume: objects.NewVolume(multi), attachment: attached()},
 		"a volume that another node has to unstage":      {volume: objects.NewVolume(held), attachment: attached(), reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: []string{"held by node a (epoch 4)", "unstage"}},
@@ -105,7 +105,7 @@ func TestTheKeyOfAWaitDoesNotFollowTimesAndTexts(t *testing.T) {
 	wait := func(message string, kind string, at time.Time) attachdetach.Wait {
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentDetaching)
 		a.Status.Error = &apiv1.Error{Kind: kind, Message: message, Time: metav1.NewTime(at)}
-		return attachdetach.Holder(objects.NewVolume(objects.Owned("a", 4, apiv1.ClaimReleasing), func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }), a)
+		return attachdetach.Holder(objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipReleasing), func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }), a)
 	}
 	first, again, other := wait("503 (request 1)", "Unavailable", objects.Now), wait("503 (request 2)", "Unavailable", objects.Now.Add(time.Minute)), wait("429", "RateLimited", objects.Now)
 	if first.Key != again.Key {

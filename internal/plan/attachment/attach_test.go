@@ -15,7 +15,7 @@ import (
 
 func TestAttachment(t *testing.T) {
 	t.Parallel()
-	held, releasing := objects.Owned("a", 2, apiv1.ClaimHeld), objects.Owned("a", 2, apiv1.ClaimReleasing)
+	held, releasing := objects.Owned("a", 2, apiv1.OwnershipHeld), objects.Owned("a", 2, apiv1.OwnershipReleasing)
 	primary := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment("a", apiv1.RolePrimary, 2, state)
 	}
@@ -135,7 +135,7 @@ func oldProof(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
 func TestAttachedStatusIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld)), VMID: "/vm/a", HasFinalizer: true,
+	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true,
 		Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseEnded, Truth: operation.Truth{Attached: true, LUN: 1}}}
 	a.Status = attachment.Next(in).Status
 	in.Job, in.Now = operation.Job{}, objects.Now.Add(time.Hour)
@@ -157,7 +157,7 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 	t.Run("the status was lost during the attach", func(t *testing.T) {
 		t.Parallel()
 		in := attachment.Input{
-			Now: objects.Now, Attachment: unnamed(""), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld)), VMID: "/vm/new", HasFinalizer: true,
+			Now: objects.Now, Attachment: unnamed(""), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/new", HasFinalizer: true,
 			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{VMID: "/vm/asked", Attached: true, LUN: 3}},
 		}
 		got := attachment.Next(in).Status
@@ -167,7 +167,7 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 	})
 	t.Run("the status names no VM", func(t *testing.T) {
 		t.Parallel()
-		in := attachment.Input{Now: objects.Now, Attachment: unnamed(apiv1.AttachmentAttached), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld)), VMID: "/vm/a", HasFinalizer: true}
+		in := attachment.Input{Now: objects.Now, Attachment: unnamed(apiv1.AttachmentAttached), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true}
 		step := attachment.Next(in)
 		if step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil || step.Reason != attachment.ReasonVMUnrecorded {
 			t.Errorf("got %s at LUN %v for %q, want Pending without a LUN for %q", step.Status.State, step.Status.LUN, step.Reason, attachment.ReasonVMUnrecorded)
@@ -183,7 +183,7 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(time.Second)}
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.ClaimHeld)), VMID: "/vm/a", HasFinalizer: true}
+	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true}
 	if step := attachment.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
 		t.Fatalf("%+v", step)
 	}
@@ -197,7 +197,7 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), VMID: "/vm/a", HasFinalizer: true, NodeLost: true}
+	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), VMID: "/vm/a", HasFinalizer: true, NodeLost: true}
 	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Err: errors.New("no answer")}
 	a.Status = attachment.Next(in).Status
 	in.Job = operation.Job{}

@@ -34,7 +34,7 @@ func leavingSince(in Input) (since time.Time, leaving bool) {
 	}
 	if ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
 		claim := in.Volume.Status.Primary
-		if claim.State != apiv1.ClaimReleasing {
+		if claim.State != apiv1.OwnershipReleasing {
 			return time.Time{}, false
 		}
 		if claim.Since != nil {

@@ -15,9 +15,9 @@ import (
 func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 	t.Parallel()
 	grace := attachment.DesertedGrace
-	claim := func(state apiv1.ClaimState, since time.Duration) func(*apiv1.AzVolume) {
+	claim := func(state apiv1.OwnershipState, since time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
-			v.Status.Primary = &apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: state, Cause: apiv1.CauseUnpublished, Since: objects.Ago(since)}
+			v.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 2, State: state, Cause: apiv1.CauseUnpublished, Since: objects.Ago(since)}
 		}
 	}
 	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
@@ -40,15 +40,15 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 		start      operation.Work
 		again      time.Duration
 	}{
-		"the grace is over": {primary(), objects.NewVolume(claim(apiv1.ClaimReleasing, grace)), grace, false, operation.WorkFence, 0},
-		"the claim has been released for too short a time": {primary(), objects.NewVolume(claim(apiv1.ClaimReleasing, 5*time.Second)), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
-		"the Node has not been Ready for too short a time": {primary(), objects.NewVolume(claim(apiv1.ClaimReleasing, time.Hour)), 2 * time.Second, false, operation.WorkNone, grace - 2*time.Second},
-		"the Node is Ready":                                     {primary(), objects.NewVolume(claim(apiv1.ClaimReleasing, time.Hour)), 0, false, operation.WorkNone, 0},
-		"a pod there uses it":                                   {primary(), objects.NewVolume(claim(apiv1.ClaimReleasing, time.Hour)), time.Hour, true, operation.WorkNone, 0},
-		"law 3: the node holds its claim":                       {primary(), objects.NewVolume(claim(apiv1.ClaimHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
-		"the node has reported":                                 {primary(hasReported), objects.NewVolume(claim(apiv1.ClaimReleasing, time.Hour)), time.Hour, false, operation.WorkNone, 0},
-		"an attachment that is deleted while the claim leaves":  {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.ClaimReleasing, grace)), grace, false, operation.WorkFence, 0},
-		"an attachment that is deleted while the claim is held": {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.ClaimHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+		"the grace is over": {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
+		"the claim has been released for too short a time": {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, 5*time.Second)), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
+		"the Node has not been Ready for too short a time": {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 2 * time.Second, false, operation.WorkNone, grace - 2*time.Second},
+		"the Node is Ready":                                     {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 0, false, operation.WorkNone, 0},
+		"a pod there uses it":                                   {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, true, operation.WorkNone, 0},
+		"law 3: the node holds its claim":                       {primary(), objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+		"the node has reported":                                 {primary(hasReported), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+		"an attachment that is deleted while the claim leaves":  {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
+		"an attachment that is deleted while the claim is held": {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
 		"a node of a multi-node volume":                         {primary(deletedFor(grace)), objects.NewVolume(multiNode), grace, false, operation.WorkFence, 0},
 		"a node of a multi-node volume, within the grace":       {primary(deletedFor(5 * time.Second)), objects.NewVolume(multiNode), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
 		"a node of a multi-node volume, with a pod":             {primary(deletedFor(time.Hour)), objects.NewVolume(multiNode), time.Hour, true, operation.WorkNone, 0},
@@ -84,7 +84,7 @@ func TestAFenceThatBeganIsCarriedThroughAlthoughTheNodeIsReadyAgain(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := attachment.Input{
-				Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), VMID: "/vm/a", HasFinalizer: true, NotReadySince: objects.Now.Add(-time.Hour),
+				Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), VMID: "/vm/a", HasFinalizer: true, NotReadySince: objects.Now.Add(-time.Hour),
 			}
 			a.Status = attachment.Next(in).Status
 			in.NotReadySince = time.Time{}
@@ -96,7 +96,7 @@ func TestAFenceThatBeganIsCarriedThroughAlthoughTheNodeIsReadyAgain(t *testing.T
 				t.Errorf("got proof %+v, want %s", p, apiv1.ProofDetached)
 			}
 			objects.Proved(a, apiv1.ProofUnstaged)
-			if got := ownership.Demotion(objects.NewVolume(objects.Owned("", 2, apiv1.ClaimReleased)), a, objects.Attachments(a)); got != ownership.Remove {
+			if got := ownership.Demotion(objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), a, objects.Attachments(a)); got != ownership.Remove {
 				t.Errorf("the node reported after all: got %s, want %s, because the disk may be off", got, ownership.Remove)
 			}
 		})

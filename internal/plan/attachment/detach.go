@@ -42,7 +42,7 @@ func (s *Step) leave(in Input) {
 }
 
 func held(in Input) bool {
-	return ownership.OwnedBy(in.Volume, in.Attachment.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.ClaimHeld
+	return ownership.OwnedBy(in.Volume, in.Attachment.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipHeld
 }
 
 func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {

@@ -23,7 +23,7 @@ import (
 func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
-		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true,
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), HasFinalizer: true, NodeLost: true,
 	}
 	step := attachment.Next(in)
 	if step.Start != operation.WorkFence || step.Status.Proof != nil {
@@ -54,7 +54,7 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := attachment.Input{
-				Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)),
+				Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
 				HasFinalizer: true, NodeLost: true, Job: job,
 			}
 			in.Attachment.Status.Operation = recorded
@@ -73,7 +73,7 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
-		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)),
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
 		HasFinalizer: true, NodeLost: true, Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseAccepted, Token: "fence", Accepted: objects.Now},
 	}
 	step := attachment.Next(in)
@@ -108,7 +108,7 @@ func TestAnAttachmentOfWhichNothingIsKnownGoes(t *testing.T) {
 func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
-		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true,
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), HasFinalizer: true, NodeLost: true,
 		Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Err: provisioner.Errorf(provisioner.Conflict, "attached to that of node c")},
 	}
 	condition := func() *metav1.Condition {
@@ -188,7 +188,7 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 	}
 	going := func(a *apiv1.AzVolumeAttachment) { objects.Deleted(a) }
 	primary := func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 }
-	volume := objects.NewVolume(objects.Owned("z", 1, apiv1.ClaimHeld))
+	volume := objects.NewVolume(objects.Owned("z", 1, apiv1.OwnershipHeld))
 	for name, test := range map[string]struct {
 		a     *apiv1.AzVolumeAttachment
 		other *apiv1.AzVolumeAttachment
@@ -271,7 +271,7 @@ func TestATimeOfAClockThatWasAheadPutsNothingOff(t *testing.T) {
 			}
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
 			a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(failed)}
-			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), HasFinalizer: true, NodeLost: true})
+			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), HasFinalizer: true, NodeLost: true})
 			if due := step.Start == operation.WorkFence; due != test.due || step.RequeueAfter > 8*time.Second {
 				t.Errorf("the fence starts %q, again in %s", step.Start, step.RequeueAfter)
 			}
@@ -302,7 +302,7 @@ func TestTheFencesOfAVMTryAgainTogether(t *testing.T) {
 // nextFence returns when a fence that failed at ended, and has failed since, starts again.
 func nextFence(t *rapid.T, since, ended time.Time) time.Time {
 	in := attachment.Input{
-		Now: ended, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)),
+		Now: ended, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
 		HasFinalizer: true, NodeLost: true,
 		Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: ended.Truncate(time.Second), Err: provisioner.Errorf(provisioner.Unavailable, "503")},
 	}
@@ -404,9 +404,9 @@ func TestContradicted(t *testing.T) {
 func TestFencedAttachmentIsNotAttachedAgainBeforeItGoes(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]func(*apiv1.AzVolume){
-		"after the release":                 objects.Owned("", 3, apiv1.ClaimReleased),
-		"after another node has claimed":    objects.Owned("m", 4, apiv1.ClaimHeld),
-		"when the node claims it once more": objects.Owned("n", 4, apiv1.ClaimHeld),
+		"after the release":                 objects.Owned("", 3, apiv1.OwnershipReleased),
+		"after another node has claimed":    objects.Owned("m", 4, apiv1.OwnershipHeld),
+		"when the node claims it once more": objects.Owned("n", 4, apiv1.OwnershipHeld),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

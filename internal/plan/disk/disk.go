@@ -196,7 +196,7 @@ func neverBegun(v *apiv1.AzVolume) bool {
 // holdBack says why a volume must not go though its object is being deleted: somebody uses it, or it was the object and not the volume that
 // somebody deleted.
 func holdBack(in Input) string {
-	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.ClaimReleased {
+	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.OwnershipReleased {
 		return fmt.Sprintf("node %s is primary", claim.NodeName)
 	}
 	pv := in.PersistentVolume

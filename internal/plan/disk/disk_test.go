@@ -62,7 +62,7 @@ func TestVolume(t *testing.T) {
 		"deletion takes the replicas first":                    {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas}, want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
 		"then the disk":                                        {disk.Input{Volume: objects.NewVolume(gone)}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
 		"then the finalizer":                                   {disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
-		"not while there is a primary":                         {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"not while there is a primary":                         {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
 		"not while a claim is bound":                           {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
 		"not if it is to be retained":                          {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
 		"what was never begun goes without Azure":              {disk.Input{Volume: objects.NewVolume(state(""), gone)}, want{removed: true}},
@@ -71,16 +71,16 @@ func TestVolume(t *testing.T) {
 		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {disk.Input{Volume: objects.NewVolume(unasked, belonged)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
 		"its replicas are detached":                                                  {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
 		"its change ends first":                                                      {disk.Input{Volume: objects.NewVolume(unasked), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreated}},
-		"it stays while there is a primary":                                          {disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"it stays while there is a primary":                                          {disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
 		"a creation that was cut short leaves no disk":                               {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
 		"a disk that Kubernetes has given up is forgotten":                           {disk.Input{Volume: objects.NewVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
-		"not while a node uses it":                                                   {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.ClaimReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not while a node uses it":                                                   {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"nor one of several":                                                         {disk.Input{Volume: objects.NewVolume(belonged, multi), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not while it is changed":                                                    {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeUpdating}},
 		"not while its PersistentVolume is there":                                    {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not what CSI is about to delete":                                            {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not one that never had a PersistentVolume":                                  {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"a deletion that stopped half-way is taken back when a node uses the volume": {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.ClaimHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
+		"a deletion that stopped half-way is taken back when a node uses the volume": {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
 		"and when it is to be retained":                                              {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
 		"but not when it may go":                                                     {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"somebody else's disk stays":                                                 {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
@@ -106,7 +106,7 @@ func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
 		d.Status.StagedVolumes[0].Epoch, d.Status.StagedVolumes[0].Filesystem = epoch, &apiv1.FilesystemRecord{Type: "xfs", UUID: "u"}
 		return d
 	}
-	v := objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld))
+	v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
 	if disk.FilesystemRecord(v, report("b", 2)) != nil || disk.FilesystemRecord(v, report("a", 1)) != nil {
 		t.Fatal("law 7: a report of another node or epoch was believed")
 	}

@@ -57,7 +57,7 @@ func failedNow(v *apiv1.AzVolume) {
 
 func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 	t.Parallel()
-	held := objects.Owned("a", 1, apiv1.ClaimHeld)
+	held := objects.Owned("a", 1, apiv1.OwnershipHeld)
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 	type want struct {
 		start     operation.Work
@@ -223,7 +223,7 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 
 func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	t.Parallel()
-	v := objects.NewVolume(asked(otherTier), objects.Owned("a", 1, apiv1.ClaimHeld))
+	v := objects.NewVolume(asked(otherTier), objects.Owned("a", 1, apiv1.OwnershipHeld))
 	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}, false)
 	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
 		t.Fatalf("%+v", c)
@@ -250,13 +250,13 @@ func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 	t.Parallel()
 	more := func(v *apiv1.AzVolume) { v.Spec.Disk.NetworkAccessPolicy = "AllowAll" }
 	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}
-	c := disk.ChangeOf(objects.NewVolume(asked(otherTier), more, objects.Owned("a", 1, apiv1.ClaimHeld)), current, false)
+	c := disk.ChangeOf(objects.NewVolume(asked(otherTier), more, objects.Owned("a", 1, apiv1.OwnershipHeld)), current, false)
 	if c.Settings == nil || c.Settings.Tier != nil || c.Settings.NetworkAccessPolicy == nil || c.Before.Tier != "P30" {
 		t.Fatalf("%+v", c)
 	}
 	// What is left out because a node uses the disk does not take the rest with it.
 	otherSKU := func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "StandardSSD_LRS" }
-	c = disk.ChangeOf(objects.NewVolume(asked(otherTier), otherSKU, objects.Owned("a", 1, apiv1.ClaimHeld)), current, false)
+	c = disk.ChangeOf(objects.NewVolume(asked(otherTier), otherSKU, objects.Owned("a", 1, apiv1.OwnershipHeld)), current, false)
 	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" || c.Applied.SKUName != "Premium_LRS" {
 		t.Fatalf("%+v", c)
 	}

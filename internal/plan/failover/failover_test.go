@@ -20,7 +20,7 @@ import (
 
 // held is a volume that node n holds; decided, proven and the like change it.
 func held(name string, change ...func(*failover.Volume)) failover.Volume {
-	v := objects.NewVolume(objects.Owned("n", 3, apiv1.ClaimHeld))
+	v := objects.NewVolume(objects.Owned("n", 3, apiv1.OwnershipHeld))
 	v.Name = name
 	a := objects.NewAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)
 	a.Name, a.Spec.VolumeName = name+"-n", name
@@ -32,11 +32,11 @@ func held(name string, change ...func(*failover.Volume)) failover.Volume {
 }
 
 func isDecided(f *failover.Volume) {
-	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.ClaimReleasing, apiv1.CauseNodeLost
+	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 }
 
 func isUnpublished(f *failover.Volume) {
-	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.ClaimReleasing, apiv1.CauseUnpublished
+	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseUnpublished
 }
 
 func hasProof(kind apiv1.ProofKind) func(*failover.Volume) {

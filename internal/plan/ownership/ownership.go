@@ -24,46 +24,46 @@ const MultiNodeEpoch = 1
 // Acquire decides what a node's claim to be primary makes of the current claim. It returns the claim to write with
 // a compare-and-swap; changed is false if the node holds it already. A claim that
 // another node has not released is a FailedPrecondition (law 1). The epoch grows beyond that of the current claim, and beyond last; see LastEpoch.
-func Acquire(current *apiv1.PrimaryClaim, node string, last int64, now time.Time) (claim apiv1.PrimaryClaim, changed bool, err error) {
+func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (claim apiv1.Ownership, changed bool, err error) {
 	epoch := int64(0)
 	if current != nil {
 		epoch = current.Epoch
-		if current.State != apiv1.ClaimReleased && current.NodeName != node {
+		if current.State != apiv1.OwnershipReleased && current.NodeName != node {
 			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
 				"node %s is primary (epoch %d, %s) and has not let go of the volume", current.NodeName, current.Epoch, current.State)
 		}
 		switch {
-		case current.State == apiv1.ClaimHeld:
+		case current.State == apiv1.OwnershipHeld:
 			return *current, false, nil
-		case current.State == apiv1.ClaimReleasing && current.Cause == apiv1.CauseNodeLost:
+		case current.State == apiv1.OwnershipReleasing && current.Cause == apiv1.CauseNodeLost:
 			// The disk is being cut off this very node; a new claim would not keep it.
 			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
 				"node %s was lost and is being fenced (epoch %d); it can claim the volume again when that is done", node, current.Epoch)
 		}
 	}
-	return apiv1.PrimaryClaim{NodeName: node, Epoch: max(epoch, last) + 1, State: apiv1.ClaimHeld, Since: moment(now)}, true, nil
+	return apiv1.Ownership{NodeName: node, Epoch: max(epoch, last) + 1, State: apiv1.OwnershipHeld, Since: moment(now)}, true, nil
 }
 
 // StartRelease decides how a node's claim starts to be taken back. holder is false
 // if the node does not hold the claim, and there is nothing to take back; changed
 // is false if it is being taken back already. The cause NodeLost takes the place of Unpublished, and never the other way round.
-func StartRelease(current *apiv1.PrimaryClaim, node string, cause apiv1.ReleaseCause, now time.Time) (claim apiv1.PrimaryClaim, holder, changed bool) {
-	if current == nil || current.State == apiv1.ClaimReleased || current.NodeName != node {
-		return apiv1.PrimaryClaim{}, false, false
+func StartRelease(current *apiv1.Ownership, node string, cause apiv1.ReleaseCause, now time.Time) (claim apiv1.Ownership, holder, changed bool) {
+	if current == nil || current.State == apiv1.OwnershipReleased || current.NodeName != node {
+		return apiv1.Ownership{}, false, false
 	}
 	since := moment(now)
-	if current.State == apiv1.ClaimReleasing {
+	if current.State == apiv1.OwnershipReleasing {
 		if cause != apiv1.CauseNodeLost || current.Cause == apiv1.CauseNodeLost {
 			return *current, true, false
 		}
 		since = current.Since
 	}
-	return apiv1.PrimaryClaim{NodeName: node, Epoch: current.Epoch, State: apiv1.ClaimReleasing, Cause: cause, Since: since}, true, true
+	return apiv1.Ownership{NodeName: node, Epoch: current.Epoch, State: apiv1.OwnershipReleasing, Cause: cause, Since: since}, true, true
 }
 
 // CompleteRelease returns the claim that follows one that was being released, after the proof.
-func CompleteRelease(current apiv1.PrimaryClaim, now time.Time) apiv1.PrimaryClaim {
-	return apiv1.PrimaryClaim{Epoch: current.Epoch, State: apiv1.ClaimReleased, Since: moment(now)}
+func CompleteRelease(current apiv1.Ownership, now time.Time) apiv1.Ownership {
+	return apiv1.Ownership{Epoch: current.Epoch, State: apiv1.OwnershipReleased, Since: moment(now)}
 }
 
 // UnstagedProof returns the proof that a node's report gives of having let go of a
@@ -143,7 +143,7 @@ func ProvedReleased(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment
 	}
 	claim := volume.Status.Primary
 	switch {
-	case claim.State == apiv1.ClaimReleased:
+	case claim.State == apiv1.OwnershipReleased:
 		return claim.Epoch >= epoch
 	case claim.NodeName != attachment.Spec.NodeName:
 		return claim.Epoch > epoch
@@ -158,7 +158,7 @@ func OwnedBy(volume *apiv1.AzVolume, node string) bool {
 		return false
 	}
 	claim := volume.Status.Primary
-	return claim.State != apiv1.ClaimReleased && claim.NodeName == node
+	return claim.State != apiv1.OwnershipReleased && claim.NodeName == node
 }
 
 // HasPrimary says whether any node holds the claim or is letting go of it, or, for a multi-node volume, whether any
@@ -170,7 +170,7 @@ func HasPrimary(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment)
 		})
 	}
 	claim := volume.Status.Primary
-	return claim != nil && claim.State != apiv1.ClaimReleased
+	return claim != nil && claim.State != apiv1.OwnershipReleased
 }
 
 // AfterRelease is what becomes of the attachment of a node that let go.
@@ -214,7 +214,7 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 
 // BeingFenced says whether the volume is being taken from the node because the node was lost.
 func BeingFenced(volume *apiv1.AzVolume, node string) bool {
-	return OwnedBy(volume, node) && volume.Status.Primary.State == apiv1.ClaimReleasing && volume.Status.Primary.Cause == apiv1.CauseNodeLost
+	return OwnedBy(volume, node) && volume.Status.Primary.State == apiv1.OwnershipReleasing && volume.Status.Primary.Cause == apiv1.CauseNodeLost
 }
 
 func moment(t time.Time) *metav1.Time {

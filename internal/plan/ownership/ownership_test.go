@@ -15,18 +15,18 @@ import (
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		current *apiv1.PrimaryClaim
-		want    apiv1.PrimaryClaim
+		current *apiv1.Ownership
+		want    apiv1.Ownership
 		changed bool
 		refused bool
 	}{
-		"the first claim has epoch 1":                                {nil, apiv1.PrimaryClaim{NodeName: "b", Epoch: 1, State: apiv1.ClaimHeld}, true, false},
-		"a released claim passes on with the next one":               {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
-		"the holder's claim stays as it is":                          {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimHeld}, false, false},
-		"a node may take back its own release":                       {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{NodeName: "b", Epoch: 5, State: apiv1.ClaimHeld}, true, false},
-		"law 1: a second primary is refused":                         {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimHeld}, apiv1.PrimaryClaim{}, false, true},
-		"law 3: so is one while the proof is awaited":                {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: apiv1.ClaimReleasing}, apiv1.PrimaryClaim{}, false, true},
-		"a node that is being fenced does not take its release back": {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 4, State: apiv1.ClaimReleasing, Cause: apiv1.CauseNodeLost}, apiv1.PrimaryClaim{}, false, true},
+		"the first claim has epoch 1":                                {nil, apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}, true, false},
+		"a released claim passes on with the next one":               {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"the holder's claim stays as it is":                          {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, false, false},
+		"a node may take back its own release":                       {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"law 1: a second primary is refused":                         {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{}, false, true},
+		"law 3: so is one while the proof is awaited":                {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{}, false, true},
+		"a node that is being fenced does not take its release back": {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}, apiv1.Ownership{}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,20 +47,20 @@ func TestClaim(t *testing.T) {
 
 func TestReleasing(t *testing.T) {
 	t.Parallel()
-	claim := func(state apiv1.ClaimState, cause apiv1.ReleaseCause) *apiv1.PrimaryClaim {
-		return &apiv1.PrimaryClaim{NodeName: "a", Epoch: 4, State: state, Cause: cause}
+	claim := func(state apiv1.OwnershipState, cause apiv1.ReleaseCause) *apiv1.Ownership {
+		return &apiv1.Ownership{NodeName: "a", Epoch: 4, State: state, Cause: cause}
 	}
 	for name, test := range map[string]struct {
-		current         *apiv1.PrimaryClaim
+		current         *apiv1.Ownership
 		cause           apiv1.ReleaseCause
 		want            apiv1.ReleaseCause
 		holder, changed bool
 	}{
-		"a claim that is held is taken back":                       {claim(apiv1.ClaimHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
-		"that the node was lost becomes the cause of a release":    {claim(apiv1.ClaimReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
-		"the decision to fence stays when Kubernetes asks as well": {claim(apiv1.ClaimReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
-		"a release under way is not written again":                 {claim(apiv1.ClaimReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
-		"a released claim has no holder":                           {&apiv1.PrimaryClaim{Epoch: 4, State: apiv1.ClaimReleased}, apiv1.CauseNodeLost, "", false, false},
+		"a claim that is held is taken back":                       {claim(apiv1.OwnershipHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
+		"that the node was lost becomes the cause of a release":    {claim(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
+		"the decision to fence stays when Kubernetes asks as well": {claim(apiv1.OwnershipReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
+		"a release under way is not written again":                 {claim(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
+		"a released claim has no holder":                           {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.CauseNodeLost, "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +68,7 @@ func TestReleasing(t *testing.T) {
 			if got.Cause != test.want || holder != test.holder || changed != test.changed {
 				t.Fatalf("%+v, holder %t, changed %t", got, holder, changed)
 			}
-			if holder && (got.State != apiv1.ClaimReleasing || got.Epoch != 4 || got.NodeName != "a") {
+			if holder && (got.State != apiv1.OwnershipReleasing || got.Epoch != 4 || got.NodeName != "a") {
 				t.Fatalf("%+v", got)
 			}
 		})
@@ -184,7 +184,7 @@ func TestOneWriter(t *testing.T) {
 // protocol is a state of the world: what the API server holds, what the parties remember, and what is true.
 type protocol struct {
 	claimed bool
-	claim   apiv1.PrimaryClaim
+	claim   apiv1.Ownership
 	// proof is the epoch of the proof in the controller's memory; 0 for none.
 	proof int64
 	nodes [2]nodeState
@@ -206,7 +206,7 @@ func (p protocol) steps() map[string]protocol {
 		if c, holder, changed := ownership.StartRelease(&p.claim, p.claim.NodeName, apiv1.CauseUnpublished, objects.Now); holder && changed {
 			next["start release"] = p.with(func(q *protocol) { q.claim = stripped(c) })
 		}
-		if p.claim.State == apiv1.ClaimReleasing {
+		if p.claim.State == apiv1.OwnershipReleasing {
 			if proof, _ := ownership.UnstagedProof(p.report(), "vol", p.claim.Epoch, objects.Now); proof != nil {
 				next["read report"] = p.with(func(q *protocol) { q.proof = proof.Epoch })
 			}
@@ -224,7 +224,7 @@ func (p protocol) steps() map[string]protocol {
 
 func (p protocol) nodeSteps(i int, next map[string]protocol) {
 	name, n := names[i], p.nodes[i]
-	var current *apiv1.PrimaryClaim
+	var current *apiv1.Ownership
 	if p.claimed {
 		current = &p.claim
 	}
@@ -250,7 +250,7 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 	}
 	if n.announced > 0 && !n.maySee && !n.using {
 		next["node reads claim "+name] = p.with(func(q *protocol) {
-			if p.claim.State == apiv1.ClaimHeld && p.claim.NodeName == name && p.claim.Epoch == n.announced {
+			if p.claim.State == apiv1.OwnershipHeld && p.claim.NodeName == name && p.claim.Epoch == n.announced {
 				q.nodes[i].maySee = true
 				return
 			}
@@ -290,14 +290,14 @@ func (p protocol) report() *apiv1.AzDriverNode {
 	return d
 }
 
-func stripped(c apiv1.PrimaryClaim) apiv1.PrimaryClaim {
+func stripped(c apiv1.Ownership) apiv1.Ownership {
 	c.Since = nil // the time would make equal states differ
 	return c
 }
 
 func TestAnEpochThatWasReleasedIsProvenAlsoForTheNodeThatClaimedAgain(t *testing.T) {
 	t.Parallel()
-	v := objects.NewVolume(objects.Owned("a", 3, apiv1.ClaimHeld))
+	v := objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld))
 	late := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)) // made after the proof, which it does not carry
 	if ownership.ProvedReleased(v, late) {
 		t.Error("law 3: a claim that was taken up again is taken for a release")
@@ -322,11 +322,11 @@ func TestUntaken(t *testing.T) {
 		"one without an AzVolume":                     {nil, true},
 		"one that only an expansion has adopted":      {objects.NewVolume(adopted), true},
 		"one of several nodes that was adopted":       {objects.NewVolume(adopted, multiNode), true},
-		"one that was adopted and published":          {objects.NewVolume(adopted, objects.Owned("m", 1, apiv1.ClaimHeld)), false},
-		"one that was adopted, published and let go":  {objects.NewVolume(adopted, objects.Owned("", 1, apiv1.ClaimReleased)), false},
+		"one that was adopted and published":          {objects.NewVolume(adopted, objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
+		"one that was adopted, published and let go":  {objects.NewVolume(adopted, objects.Owned("", 1, apiv1.OwnershipReleased)), false},
 		"one that was made here and never used":       {objects.NewVolume(), false},
 		"one of several nodes that was made here":     {objects.NewVolume(multiNode), false},
-		"one that was made here and that others hold": {objects.NewVolume(objects.Owned("m", 1, apiv1.ClaimHeld)), false},
+		"one that was made here and that others hold": {objects.NewVolume(objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

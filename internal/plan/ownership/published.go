@@ -38,15 +38,15 @@ func PublishedTo(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment
 		return nil
 	}
 	switch claim.State {
-	case apiv1.ClaimHeld:
+	case apiv1.OwnershipHeld:
 		if slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
 			return a.Spec.NodeName == claim.NodeName && a.Spec.Epoch == claim.Epoch && AttachAccepted(a)
 		}) {
 			nodes = append(nodes, claim.NodeName)
 		}
-	case apiv1.ClaimReleasing:
+	case apiv1.OwnershipReleasing:
 		nodes = append(nodes, claim.NodeName)
-	case apiv1.ClaimReleased:
+	case apiv1.OwnershipReleased:
 		last := volume.Status.LastRelease
 		if last != nil && last.Cause == apiv1.CauseNodeLost && !back(last.NodeName) {
 			nodes = append(nodes, last.NodeName)

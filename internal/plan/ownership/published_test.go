@@ -11,8 +11,8 @@ import (
 )
 
 func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
-	claim := func(state apiv1.ClaimState, node string, cause apiv1.ReleaseCause) *apiv1.PrimaryClaim {
-		return &apiv1.PrimaryClaim{State: state, NodeName: node, Epoch: 3, Cause: cause}
+	claim := func(state apiv1.OwnershipState, node string, cause apiv1.ReleaseCause) *apiv1.Ownership {
+		return &apiv1.Ownership{State: state, NodeName: node, Epoch: 3, Cause: cause}
 	}
 	attachment := func(node string, role apiv1.Role, state apiv1.AttachmentState, change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
 		a := &apiv1.AzVolumeAttachment{
@@ -43,7 +43,7 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	type all = []*apiv1.AzVolumeAttachment
 	tests := map[string]struct {
 		multiNode   bool
-		claim       *apiv1.PrimaryClaim
+		claim       *apiv1.Ownership
 		last        *apiv1.ReleaseRecord
 		attachments all
 		back        bool
@@ -51,29 +51,29 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	}{
 		"never claimed": {attachments: all{attachment("b", replica, attached)}},
 		"a primary and its replicas": {
-			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
+			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
 		"an attach that Azure has accepted": {
-			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
+			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
 		"an attach that Azure has not accepted yet": {
-			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
+			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
 		"an attach that failed": {
-			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentFailed)}},
+			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentFailed)}},
 		"a claim whose attachment is not promoted yet": {
-			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", replica, attached)}},
+			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", replica, attached)}},
 		"a claim whose attachment is of the epoch before": {
-			claim: claim(apiv1.ClaimHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
-		"a claim whose attachment is lost": {claim: claim(apiv1.ClaimHeld, "a", "")},
+			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
+		"a claim whose attachment is lost": {claim: claim(apiv1.OwnershipHeld, "a", "")},
 		"an unpublish that waits for the proof": {
-			claim: claim(apiv1.ClaimReleasing, "a", apiv1.CauseUnpublished), attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
+			claim: claim(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished), attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
 		"a lost node that is being fenced": {
-			claim: claim(apiv1.ClaimReleasing, "a", apiv1.CauseNodeLost), attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
+			claim: claim(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost), attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
 		"an unpublish that is through, with the attachment demoted": {
-			claim: claim(apiv1.ClaimReleased, "", ""), last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
+			claim: claim(apiv1.OwnershipReleased, "", ""), last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
 		"a lost node that was fenced, and Kubernetes has still to take the volume from it": {
-			claim: claim(apiv1.ClaimReleased, "", ""), last: lost, want: []string{"a"}},
-		"a node that was fenced and is back": {claim: claim(apiv1.ClaimReleased, "", ""), last: lost, back: true},
+			claim: claim(apiv1.OwnershipReleased, "", ""), last: lost, want: []string{"a"}},
+		"a node that was fenced and is back": {claim: claim(apiv1.OwnershipReleased, "", ""), last: lost, back: true},
 		"the node that took over from a lost one": {
-			claim: claim(apiv1.ClaimHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
+			claim: claim(apiv1.OwnershipHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
 		"a shared volume is published to all of its nodes": {
 			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a", "b"}},
 		"a shared volume whose attach to one node failed": {

@@ -86,7 +86,7 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 			r.Remove = append(r.Remove, a)
 		}
 	}
-	if claim.State == apiv1.ClaimHeld && !found && due(claim.Since) {
+	if claim.State == apiv1.OwnershipHeld && !found && due(claim.Since) {
 		r.Primary = claim.NodeName
 	}
 	return r
@@ -94,7 +94,7 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 
 // ended is when the role of a former primary ended, or nil for long ago. The time of a claim that came after says nothing about it: claims that
 // are made and withdrawn again and again would put the repair off for ever.
-func ended(claim *apiv1.PrimaryClaim, a *apiv1.AzVolumeAttachment) *metav1.Time {
+func ended(claim *apiv1.Ownership, a *apiv1.AzVolumeAttachment) *metav1.Time {
 	switch p := a.Status.Proof; {
 	case a.Spec.Epoch >= claim.Epoch:
 		return claim.Since

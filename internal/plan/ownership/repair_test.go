@@ -25,19 +25,19 @@ func TestRemade(t *testing.T) {
 		role   apiv1.Role
 		epoch  int64
 	}{
-		"the holder of the claim is its primary":                            {objects.NewVolume(objects.Owned("a", 3, apiv1.ClaimHeld)), inUse, runs, apiv1.RolePrimary, 3},
-		"also while it lets go, and without a report":                       {objects.NewVolume(objects.Owned("a", 3, apiv1.ClaimReleasing)), nil, runs, apiv1.RolePrimary, 3},
-		"also when it is down: the release needs the attachment":            {objects.NewVolume(objects.Owned("a", 3, apiv1.ClaimReleasing)), nil, down, apiv1.RolePrimary, 3},
-		"a node that says that it does not use the volume has a replica":    {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), done, runs, apiv1.RoleReplica, 0},
-		"also after the release":                                            {objects.NewVolume(objects.Owned("", 3, apiv1.ClaimReleased)), done, runs, apiv1.RoleReplica, 0},
-		"also of an adopted volume that was published since":                {objects.NewVolume(objects.Owned("b", 1, apiv1.ClaimHeld), adopted), done, runs, apiv1.RoleReplica, 0},
+		"the holder of the claim is its primary":                            {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RolePrimary, 3},
+		"also while it lets go, and without a report":                       {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, runs, apiv1.RolePrimary, 3},
+		"also when it is down: the release needs the attachment":            {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, down, apiv1.RolePrimary, 3},
+		"a node that says that it does not use the volume has a replica":    {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), done, runs, apiv1.RoleReplica, 0},
+		"also after the release":                                            {objects.NewVolume(objects.Owned("", 3, apiv1.OwnershipReleased)), done, runs, apiv1.RoleReplica, 0},
+		"also of an adopted volume that was published since":                {objects.NewVolume(objects.Owned("b", 1, apiv1.OwnershipHeld), adopted), done, runs, apiv1.RoleReplica, 0},
 		"a volume that was never published":                                 {objects.NewVolume(), done, runs, apiv1.RoleReplica, 0},
-		"a node that is down has a replica, whatever it reported":           {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), inUse, down, apiv1.RoleReplica, 0},
-		"also without a report":                                             {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), nil, down, apiv1.RoleReplica, 0},
+		"a node that is down has a replica, whatever it reported":           {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, down, apiv1.RoleReplica, 0},
+		"also without a report":                                             {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, down, apiv1.RoleReplica, 0},
 		"also of a volume that V1 published and an expansion adopted":       {objects.NewVolume(adopted), nil, down, apiv1.RoleReplica, 0},
-		"law 3: nothing is made where the node says that it uses it":        {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), inUse, runs, "", 0},
-		"law 3: nor where it has not looked yet":                            {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), silent, runs, "", 0},
-		"law 3: nor where there is no report":                               {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), nil, runs, "", 0},
+		"law 3: nothing is made where the node says that it uses it":        {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, runs, "", 0},
+		"law 3: nor where it has not looked yet":                            {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, runs, "", 0},
+		"law 3: nor where there is no report":                               {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, runs, "", 0},
 		"law 3: nor of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), done, runs, "", 0},
 		"a multi-node volume's node that does not use it has a replica":     {objects.NewVolume(multiNode), done, runs, apiv1.RoleReplica, 0},
 		"also where it is down":                                             {objects.NewVolume(multiNode), inUse, down, apiv1.RoleReplica, 0},
@@ -59,28 +59,28 @@ func TestRemade(t *testing.T) {
 func TestRepairs(t *testing.T) {
 	t.Parallel()
 	old := objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
-	r := ownership.Repairs(objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), objects.Attachments(old, objects.NewAttachment("b", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)), objects.Now)
+	r := ownership.Repairs(objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.Attachments(old, objects.NewAttachment("b", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)), objects.Now)
 	if len(r.Demote) != 1 || r.Demote[0] != old || len(r.Remove) != 0 || r.Primary != "" {
 		t.Fatalf("%+v", r)
 	}
 	fenced := objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofVMDown)
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("", 2, apiv1.ClaimReleased)), objects.Attachments(fenced), objects.Now); len(r.Remove) != 1 || len(r.Demote) != 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.Attachments(fenced), objects.Now); len(r.Remove) != 1 || len(r.Demote) != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld)), nil, objects.Now); r.Primary != "a" {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), nil, objects.Now); r.Primary != "a" {
 		t.Fatalf("%+v", r)
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld)), nil, objects.Now.Add(-58*time.Second)); r.Primary != "" || r.In <= 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), nil, objects.Now.Add(-58*time.Second)); r.Primary != "" || r.In <= 0 {
 		t.Fatalf("repaired while the call may still be at work: %+v", r)
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), objects.Attachments(objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofDetached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofDetached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Error("the object with the proof was taken away before the claim was released")
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Fatalf("law 3: %+v", r)
 	}
 	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached) // made by a call that came after its claim had been released
-	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.ClaimHeld))
+	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.OwnershipHeld))
 	renewed.Status.Primary.Since = objects.Ago(0)
 	if r := ownership.Repairs(renewed, objects.Attachments(late, objects.NewAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), objects.Now); len(r.Remove) != 1 {
 		t.Errorf("claims that are made again and again put off the repair of an older one: %+v", r)

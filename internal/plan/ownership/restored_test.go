@@ -14,9 +14,9 @@ func TestAClaimIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 	t.Parallel()
 	withProof := objects.Proved(objects.NewAttachment("b", apiv1.RoleReplica, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
 	withProof.Status.Proof.Epoch = 7
-	released := &apiv1.PrimaryClaim{Epoch: 9, State: apiv1.ClaimReleased}
+	released := &apiv1.Ownership{Epoch: 9, State: apiv1.OwnershipReleased}
 	for name, test := range map[string]struct {
-		current     *apiv1.PrimaryClaim
+		current     *apiv1.Ownership
 		attachments []*apiv1.AzVolumeAttachment
 		want        int64
 	}{
@@ -46,9 +46,9 @@ func TestWhichAttachmentsNeedAProofBeforeAClaim(t *testing.T) {
 		"another primary with a proof, and no status":     {objects.NewVolume(objects.NeverOwned), objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false},
 		"a replica that was primary, and no status":       {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 2, ""), true},
 		"a replica that never was primary":                {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 0, ""), false},
-		"a primary of a later epoch than the claim's":     {objects.NewVolume(objects.Owned("", 1, apiv1.ClaimReleased)), objects.NewAttachment("a", primary, 2, ""), true},
-		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.ClaimReleased)), objects.NewAttachment("a", primary, 2, ""), false},
-		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), objects.NewAttachment("a", primary, 2, ""), false},
+		"a primary of a later epoch than the claim's":     {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), true},
+		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), false},
+		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.NewAttachment("a", primary, 2, ""), false},
 	} {
 		if got := len(ownership.UnprovenElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
 			t.Errorf("%s: got forgotten = %t, want %t", name, got, test.want)
@@ -91,7 +91,7 @@ func TestWhyANodeMayBeUsingAVolumeByItsReport(t *testing.T) {
 		d.Status.StagedVolumes[0].Epoch = epoch
 		return d
 	}
-	released := objects.NewVolume(objects.Owned("", 5, apiv1.ClaimReleased))
+	released := objects.NewVolume(objects.Owned("", 5, apiv1.OwnershipReleased))
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		report *apiv1.AzDriverNode

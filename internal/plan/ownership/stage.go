@@ -74,11 +74,11 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	}
 	claim := volume.Status.Primary
 	switch {
-	case claim == nil || claim.State == apiv1.ClaimReleased:
+	case claim == nil || claim.State == apiv1.OwnershipReleased:
 		return fmt.Sprintf("volume %s has no primary", volume.Name)
 	case claim.NodeName != node:
 		return fmt.Sprintf("node %s is the primary of volume %s", claim.NodeName, volume.Name)
-	case claim.State != apiv1.ClaimHeld:
+	case claim.State != apiv1.OwnershipHeld:
 		return fmt.Sprintf("the claim of node %s to volume %s is %s", node, volume.Name, claim.State)
 	case attachment.Spec.Epoch != claim.Epoch:
 		return fmt.Sprintf("the attachment is of epoch %d and the claim to volume %s of epoch %d", attachment.Spec.Epoch, volume.Name, claim.Epoch)

@@ -15,7 +15,7 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		volume := &apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "v"},
 			Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode},
-			Status:     apiv1.AzVolumeStatus{Primary: &apiv1.PrimaryClaim{NodeName: "b", Epoch: 7, State: apiv1.ClaimHeld}},
+			Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 7, State: apiv1.OwnershipHeld}},
 		}
 		attachment := &apiv1.AzVolumeAttachment{
 			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "b", Role: apiv1.RolePrimary, Epoch: 7},
@@ -43,9 +43,11 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"an attachment of an older epoch":               {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 }, ownership.StageRefused},
 		"an attachment of a newer epoch than the claim": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 }, ownership.StageRefused},
 		"the claim of another node":                     {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, ownership.StageRefused},
-		"a claim that is being taken back":              {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.ClaimReleasing }, ownership.StageRefused},
+		"a claim that is being taken back": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary.State = apiv1.OwnershipReleasing
+		}, ownership.StageRefused},
 		"a claim that was released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-			v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 7, State: apiv1.ClaimReleased}
+			v.Status.Primary = &apiv1.Ownership{Epoch: 7, State: apiv1.OwnershipReleased}
 		}, ownership.StageRefused},
 		"no claim at all": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, ownership.StageRefused},
 		"a proof that the node let go of this epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {

@@ -15,7 +15,7 @@ import (
 // BenchmarkPlacement places one replica in a cluster of 1,000 nodes and 20,000 pods, of which every tenth keeps others off.
 func BenchmarkPlacement(b *testing.B) {
 	in := placement.Input{
-		Now: objects.Now, CleanUpAfter: time.Minute, DrainGrace: time.Minute, Volume: objects.NewVolume(objects.Owned("n-0", 2, apiv1.ClaimHeld)),
+		Now: objects.Now, CleanUpDelay: time.Minute, DrainGrace: time.Minute, Volume: objects.NewVolume(objects.Owned("n-0", 2, apiv1.OwnershipHeld)),
 		Attachments: objects.Attachments(objects.NewAttachment("n-0", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)),
 	}
 	for i := range 1000 {

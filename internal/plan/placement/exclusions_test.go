@@ -17,7 +17,7 @@ import (
 
 func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 	t.Parallel()
-	held := objects.Owned("a", 2, apiv1.ClaimHeld)
+	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
 	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	home := newNode("a", "1")
 	picky := placement.PodView{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"disktype": "none"}}}}
@@ -57,7 +57,7 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 
 func TestWhyNoNodeTakesAReplicaIsBoundedAndAlwaysTheSame(t *testing.T) {
 	t.Parallel()
-	in := placement.Input{Now: objects.Now, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld)), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))}
+	in := placement.Input{Now: objects.Now, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))}
 	for i := range 3000 {
 		change := []func(*placement.NodeView){doubtful, lost, slots(0), tainted}[i%4]
 		in.Nodes = append(in.Nodes, newNode(fmt.Sprintf("aks-nodepool%04d", i), "1", change))

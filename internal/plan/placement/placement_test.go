@@ -108,10 +108,10 @@ func TestVolumesOfAPodLandTogether(t *testing.T) {
 
 func randomCluster(t *rapid.T) placement.Input {
 	in := placement.Input{
-		Now: objects.Now, ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), CleanUpAfter: time.Minute, DrainGrace: time.Minute,
+		Now: objects.Now, ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), CleanUpDelay: time.Minute, DrainGrace: time.Minute,
 		Cluster: placement.Cluster{Namespaces: map[string]labels.Set{"team": {"tier": "data"}, "other": {"tier": "web"}}},
 	}
-	in.Volume = objects.NewVolume(objects.Owned("n0", 2, apiv1.ClaimHeld), func(v *apiv1.AzVolume) {
+	in.Volume = objects.NewVolume(objects.Owned("n0", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 		v.Spec.Disk.MaxShares = int32(rapid.IntRange(2, 5).Draw(t, "shares"))
 		v.Spec.MaxMountReplicaCount = int32(rapid.IntRange(1, 4).Draw(t, "replicas"))
 	})

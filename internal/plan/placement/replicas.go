@@ -106,12 +106,12 @@ func settled(in Input) time.Duration {
 	switch {
 	case claim == nil:
 		return 0
-	case claim.State == apiv1.ClaimReleased:
+	case claim.State == apiv1.OwnershipReleased:
 		if last := in.Volume.Status.LastReleasedTime; last != nil {
 			return max(settleAfter-in.Now.Sub(last.Time), 0)
 		}
 		return 0
-	case claim.State == apiv1.ClaimHeld && slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
+	case claim.State == apiv1.OwnershipHeld && slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
 		return a.Spec.NodeName == claim.NodeName && a.Status.State == apiv1.AttachmentAttached
 	}):
 		return 0
@@ -285,7 +285,7 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 			going++
 		}
 	}
-	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.ClaimReleased && !taken[claim.NodeName] {
+	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.OwnershipReleased && !taken[claim.NodeName] {
 		taken[claim.NodeName] = true // its attachment is about to come
 		shares--
 	}

@@ -39,7 +39,7 @@ func failedSince(node string, made time.Duration) *apiv1.AzVolumeAttachment {
 
 func TestReplicaLife(t *testing.T) {
 	t.Parallel()
-	held := objects.Owned("a", 2, apiv1.ClaimHeld)
+	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
 	tight := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
 	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	replica := func(node string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
@@ -54,7 +54,7 @@ func TestReplicaLife(t *testing.T) {
 	}
 	releasedFor := func(d time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
-			v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 2, State: apiv1.ClaimReleased}
+			v.Status.Primary = &apiv1.Ownership{Epoch: 2, State: apiv1.OwnershipReleased}
 			v.Status.LastReleasedTime = objects.Ago(d)
 		}
 	}
@@ -118,7 +118,7 @@ func TestReplicaLife(t *testing.T) {
 				Nodes: []placement.NodeView{three[0], newNode("b", "1", cordonedFor(time.Hour)), three[2], newNode("d", "1", lost)}},
 			want{decisions: []string{"Delete d: ReplicaNodeLost"}, short: true}},
 		"a drained node keeps its replica during a hand-over": {
-			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))}, want{}},
+			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))}, want{}},
 		"and right after it": {
 			placement.Input{Volume: objects.NewVolume(releasedFor(3 * time.Second)), Attachments: objects.Attachments(replica("a", attached), replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))},
 			want{in: 7 * time.Second}},
@@ -158,7 +158,7 @@ func TestReplicaLife(t *testing.T) {
 				Attachments: objects.Attachments(primary, failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute), failedSince("e", 6*time.Minute))},
 			want{decisions: []string{"Create f: ReplicaPlaced", "Delete b: ReplicaFailed"}}},
 		"law 8: no replica is made while the claim changes hands": {
-			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimReleasing)), Attachments: objects.Attachments(primary), Nodes: three}, want{}},
+			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), Attachments: objects.Attachments(primary), Nodes: three}, want{}},
 		"law 8: nor right after, for the next primary may stand behind it": {
 			placement.Input{Volume: objects.NewVolume(releasedFor(3 * time.Second)), Nodes: three}, want{in: 7 * time.Second}},
 		"law 8: it does not come back to where primaries wait for room": {
@@ -166,7 +166,7 @@ func TestReplicaLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace = objects.Now, time.Hour, time.Minute
+			test.in.Now, test.in.CleanUpDelay, test.in.DrainGrace = objects.Now, time.Hour, time.Minute
 			step := placement.Next(test.in)
 			if got := decided(step.Decisions); !slices.Equal(got, test.want.decisions) || step.Short != test.want.short || step.ChangesIn != test.want.in {
 				t.Fatalf("got %q, short %t, in %s; want %+v", got, step.Short, step.ChangesIn, test.want)
@@ -184,8 +184,8 @@ func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		in := placement.Input{
-			Now: objects.Now, CleanUpAfter: time.Hour, DrainGrace: time.Minute,
-			Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld), func(v *apiv1.AzVolume) {
+			Now: objects.Now, CleanUpDelay: time.Hour, DrainGrace: time.Minute,
+			Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 				v.Spec.MaxMountReplicaCount = rapid.Int32Range(1, 3).Draw(rt, "replicas wanted")
 				v.Spec.Disk.MaxShares = v.Spec.MaxMountReplicaCount + rapid.Int32Range(1, 3).Draw(rt, "further shares")
 			}),

@@ -25,11 +25,11 @@ func TestReplicas(t *testing.T) {
 	t.Parallel()
 	attached, released := apiv1.AttachmentAttached, func(since time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
-			v.Status.Primary = &apiv1.PrimaryClaim{Epoch: 2, State: apiv1.ClaimReleased}
+			v.Status.Primary = &apiv1.Ownership{Epoch: 2, State: apiv1.OwnershipReleased}
 			v.Status.LastReleasedTime = objects.Ago(since)
 		}
 	}
-	held := objects.Owned("a", 2, apiv1.ClaimHeld)
+	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
 	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, attached)
 	replica := func(node string) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment(node, apiv1.RoleReplica, 0, attached)
@@ -54,7 +54,7 @@ func TestReplicas(t *testing.T) {
 		"until the clean-up":                                        {placement.Input{Volume: objects.NewVolume(released(6 * time.Minute)), Attachments: objects.Attachments(replica("a"), replica("b")), Nodes: three}, []string{"Delete a: ReplicasExpired", "Delete b: ReplicasExpired"}},
 		"a PersistentVolume that is released is cleaned up at once": {placement.Input{Volume: objects.NewVolume(released(time.Second)), PersistentVolume: releasedPV, Attachments: objects.Attachments(replica("b")), Nodes: three}, []string{"Delete b: VolumeReleased"}},
 		"but not while there is a primary":                          {placement.Input{Volume: objects.NewVolume(held), PersistentVolume: releasedPV, Attachments: objects.Attachments(primary, replica("b")), Nodes: three}, nil},
-		"the node of a new claim is not cut before it is promoted":  {placement.Input{Volume: objects.NewVolume(objects.Owned("b", 3, apiv1.ClaimHeld)), Attachments: objects.Attachments(replica("a"), replica("b")), Nodes: three}, nil},
+		"the node of a new claim is not cut before it is promoted":  {placement.Input{Volume: objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), Attachments: objects.Attachments(replica("a"), replica("b")), Nodes: three}, nil},
 		"a volume that never had a primary has none":                {placement.Input{Volume: objects.NewVolume(), Nodes: three}, nil},
 		"none are wanted for a volume of several nodes":             {placement.Input{Volume: objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }), Attachments: objects.Attachments(primary), Nodes: three}, nil},
 		"one on a lost node is replaced":                            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", lost), three[2]}}, []string{"Create c: ReplicaPlaced"}},
@@ -75,7 +75,7 @@ func TestReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.in.Now, test.in.CleanUpAfter, test.in.DrainGrace = objects.Now, 5*time.Minute, time.Minute
+			test.in.Now, test.in.CleanUpDelay, test.in.DrainGrace = objects.Now, 5*time.Minute, time.Minute
 			if got := decided(placement.Next(test.in).Decisions); !slices.Equal(got, test.want) {
 				t.Fatalf("got %q, want %q", got, test.want)
 			}

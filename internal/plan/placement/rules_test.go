@@ -110,7 +110,7 @@ func TestWherePodsCouldRun(t *testing.T) {
 				Pods: append(test.others, test.users...), Namespaces: map[string]labels.Set{"other": {"tier": "web"}, "team": {"tier": "data"}},
 			}}
 			// Four shares and a disk that any VM can have, so that all that is allowed is chosen, in the order of preference.
-			in.Volume = objects.NewVolume(objects.Owned("a", 2, apiv1.ClaimHeld), func(v *apiv1.AzVolume) {
+			in.Volume = objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 				v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount, v.Spec.Disk.Zone = 10, 9, ""
 			})
 			for n, z := range map[string]string{"a": "1", "b": "1", "c": "1", "d": "2", "virtual": "2"} {

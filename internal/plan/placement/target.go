@@ -26,7 +26,7 @@ type Input struct {
 	// ReservedSlots of each node are left to primaries.
 	ReservedSlots int32
 	// CleanUpAfter is how long after its release a volume keeps its replicas.
-	CleanUpAfter time.Duration
+	CleanUpDelay time.Duration
 	// DrainGrace is how long a node may be cordoned before its replicas are replaced.
 	DrainGrace time.Duration
 }
@@ -71,7 +71,7 @@ func ReplicaTarget(in Input) Target {
 		return Target{Reason: disk.ReasonDeleting}
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
 		return Target{Reason: ReasonReplicasNotWanted}
-	case claim != nil && claim.State != apiv1.ClaimReleased:
+	case claim != nil && claim.State != apiv1.OwnershipReleased:
 		return Target{Floor: wanted, Ceiling: wanted, Reason: ReasonReplicasMissing}
 	case in.PersistentVolume != nil && in.PersistentVolume.Status.Phase == corev1.VolumeReleased:
 		return Target{Reason: ReasonVolumeReleased}
@@ -79,7 +79,7 @@ func ReplicaTarget(in Input) Target {
 		// Never had a primary, so there is nothing to keep for.
 		return Target{Reason: ReasonReplicasNotWanted}
 	}
-	left := in.Volume.Status.LastReleasedTime.Add(in.CleanUpAfter).Sub(in.Now)
+	left := in.Volume.Status.LastReleasedTime.Add(in.CleanUpDelay).Sub(in.Now)
 	if left <= 0 {
 		return Target{Reason: ReasonReplicasExpired}
 	}

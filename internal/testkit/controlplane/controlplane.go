@@ -50,7 +50,7 @@ const (
 // Options of New; the zero value has a platform without latency and the driver's defaults.
 type Options struct {
 	Latency       fake.Latency
-	CleanUpAfter  time.Duration
+	CleanUpDelay  time.Duration
 	StaleAfter    time.Duration
 	ReservedSlots int32
 	// With adds more to each process than the reconcilers that every test needs; cloud is the process's client of the platform.
@@ -85,8 +85,8 @@ type ControlPlane struct {
 // New starts a controller plug-in in a namespace of its own, and stops it when the test ends.
 func New(t testing.TB, options Options) *ControlPlane {
 	t.Helper()
-	if options.CleanUpAfter == 0 {
-		options.CleanUpAfter = 5 * time.Minute
+	if options.CleanUpDelay == 0 {
+		options.CleanUpDelay = 5 * time.Minute
 	}
 	if options.StaleAfter == 0 {
 		options.StaleAfter = time.Hour
@@ -174,7 +174,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	volumes, err := volume.New(volume.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, 1000), Nodes: nodes, Clock: now,
-		Events: mgr.GetEventRecorder("volume"), DriverName: DriverName, CleanUpAfter: p.options.CleanUpAfter,
+		Events: mgr.GetEventRecorder("volume"), DriverName: DriverName, CleanUpDelay: p.options.CleanUpDelay,
 		ReservedSlots: p.options.ReservedSlots, Workers: 5,
 	})
 	if err != nil {

@@ -95,7 +95,7 @@ func kinds(namespace string) map[string]kind {
 			},
 			change: func(o client.Object, to int) { o.(*apiv1.AzVolume).Spec.DeleteDisk = to%2 == 1 },
 			tell: func(o client.Object, to int) {
-				o.(*apiv1.AzVolume).Status.Primary = &apiv1.PrimaryClaim{NodeName: "n", Epoch: 1, State: apiv1.ClaimHeld}
+				o.(*apiv1.AzVolume).Status.Primary = &apiv1.Ownership{NodeName: "n", Epoch: 1, State: apiv1.OwnershipHeld}
 				o.(*apiv1.AzVolume).Status.PersistentVolume = fmt.Sprint(to)
 			},
 		},

@@ -39,10 +39,10 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 }
 
 // Owned gives a volume an ownership of the node, the epoch and the state.
-func Owned(node string, epoch int64, state apiv1.ClaimState) func(*apiv1.AzVolume) {
+func Owned(node string, epoch int64, state apiv1.OwnershipState) func(*apiv1.AzVolume) {
 	return func(v *apiv1.AzVolume) {
-		c := &apiv1.PrimaryClaim{NodeName: node, Epoch: epoch, State: state, Since: Ago(time.Minute)}
-		if state == apiv1.ClaimReleased {
+		c := &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state, Since: Ago(time.Minute)}
+		if state == apiv1.OwnershipReleased {
 			c.NodeName = ""
 			v.Status.LastReleasedTime = Ago(time.Minute)
 		}

@@ -1,0 +1,78 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// OwnershipState is the state of the ownership of a volume.
+// +kubebuilder:validation:Enum=Held;Releasing;Released
+type OwnershipState string
+
+const (
+	// OwnershipHeld allows the node to stage the volume.
+	OwnershipHeld OwnershipState = "Held"
+	// OwnershipReleasing no longer allows the node to start to stage the volume. The driver waits for the proof that
+	// the node released it, and no other node can acquire the ownership.
+	OwnershipReleasing OwnershipState = "Releasing"
+	// OwnershipReleased allows any node to acquire the ownership.
+	OwnershipReleased OwnershipState = "Released"
+)
+
+// ReleaseCause is why the release of an ownership was started.
+// +kubebuilder:validation:Enum=Unpublished;NodeLost
+type ReleaseCause string
+
+const (
+	// CauseUnpublished: Kubernetes asked for it.
+	CauseUnpublished ReleaseCause = "Unpublished"
+	// CauseNodeLost: the driver found the node lost, and fences it.
+	CauseNodeLost ReleaseCause = "NodeLost"
+)
+
+// Ownership is the right of one node to use a volume, that is, to be its primary. It is written with optimistic
+// locking only: a compare-and-swap (law 1).
+//
+// The epoch is a fencing token. It grows by one each time the ownership is acquired, or beyond the epochs of
+// attachments that outlived an AzVolume, which was lost or restored from a backup.
+//
+//	Released ──acquire(B), epoch+1──▶ Held(B) ──unpublish(B)──▶ Releasing(B) ──proof──▶ Released
+//	                                    ▲                          │
+//	                                    └───acquire(B), epoch+1────┘
+//
+// An ownership that is Releasing because its node was lost cannot be acquired again before the proof: the disk is
+// being detached from the node.
+//
+// +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="the epoch may only grow"
+// +kubebuilder:validation:XValidation:rule="self.state == 'Released' || has(self.nodeName)",message="an ownership that is Held or Releasing has a nodeName"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && has(oldSelf.nodeName) && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="another node can acquire the ownership only once it is Released"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state == 'Releasing' && has(oldSelf.cause) && oldSelf.cause == 'NodeLost')",message="an ownership that is Releasing because its node was lost has to be Released first"
+// +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state == 'Releasing'",message="cause is set only while the ownership is Releasing"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch > oldSelf.epoch",message="the epoch grows each time the ownership is acquired"
+type Ownership struct {
+	// NodeName is the node that holds the ownership; empty when Released.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// Epoch grows each time the ownership is acquired and never shrinks. 0: it was never acquired.
+	// +kubebuilder:validation:Minimum=0
+	Epoch int64 `json:"epoch"`
+	// State of the ownership.
+	State OwnershipState `json:"state"`
+	// Since is when the state was entered.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the driver carries out
+	// even if the node is healthy again: the proof comes from Azure.
+	// +optional
+	Cause ReleaseCause `json:"cause,omitempty"`
+}
+
+// ReleaseRecord says which node released a volume last, and by what proof.
+type ReleaseRecord struct {
+	// NodeName of the node that held the ownership.
+	NodeName string `json:"nodeName"`
+	// Cause of the release.
+	// +optional
+	Cause ReleaseCause `json:"cause,omitempty"`
+	// Proof that the node can no longer write.
+	Proof ReleaseProof `json:"proof"`
+}
