@@ -185,8 +185,9 @@ func blameless(err error) bool {
 	switch provisioner.KindOf(err) {
 	case "", provisioner.Unauthorized, provisioner.RateLimited, provisioner.Unavailable:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // refused finds the requests for which the call was refused, and ends them. It returns the requests for the next attempt, and the VM as it is now.

@@ -30,8 +30,9 @@ func budgetOf(p Policy) (budget, bool) {
 		return budget{perMinute: 12, burst: 36}, true
 	case GetOperation:
 		return budget{perMinute: 15, burst: 45}, true
+	default:
+		return budget{}, false
 	}
-	return budget{}, false
 }
 
 // bucket estimates what is left of a budget. The number of tokens is negative while requests wait for theirs.
