@@ -37,7 +37,7 @@ func (l *lab) noticed(begin func() (provisioner.Operation, error)) (took, late t
 
 func isPoll(r audit.Record) bool { return strings.Contains(r.Path, "/operations/") }
 
-// One VM's disk comes and goes, with Azure's latencies and their tail.
+// A disk is attached to a VM and detached again, with Azure's latencies and their tail.
 func TestTheEndOfEveryDiskOperationIsNoticedWithinASecond(t *testing.T) {
 	inLab(t, latency.Realistic(), 1, func(l *lab) {
 		vm, disk := l.newVM(), l.newDisks(1)[0]

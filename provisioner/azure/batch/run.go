@@ -95,7 +95,7 @@ func (r *run) call(requests []*request) (*operation.Operation, error) {
 	return r.engine.Platform.Update(r.engine.ctx, r.batch.vmID, k, changes)
 }
 
-// follow answers the callers of a call that Azure has accepted, and follows the operation to its end. Requests may join a forced batch meanwhile.
+// follow answers the callers of a call that Azure has accepted, and follows the operation to its end. While the call is in flight, requests may join a forced batch.
 func (r *run) follow(requests []*request, op *operation.Operation) {
 	r.accepted(requests, op)
 	if r.batch.forced {

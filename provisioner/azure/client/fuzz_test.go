@@ -13,7 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// FuzzRefusal translates any answer that refuses. It must become one of the kinds, with the answer's status, and tell of silence that Azure asks for.
+// FuzzRefusal translates any answer that refuses. It must become one of the kinds, with the answer's status, and carries the pause that Azure asks for.
 func FuzzRefusal(f *testing.F) {
 	for _, seed := range []struct {
 		status           int

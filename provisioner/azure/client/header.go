@@ -26,7 +26,7 @@ func remainingOf(h http.Header) []pacing.Remaining {
 }
 
 // longestSilence is the longest pause that is taken from an answer: the length of Azure's longest window. An answer that asks for more is wrong, and must
-// not stop the driver for good.
+// not stop the driver permanently.
 const longestSilence = time.Hour
 
 // retryAfter reads how long an answer asks to wait; 0 if it does not say.

@@ -42,7 +42,7 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 		"no file":                       {map[string][]byte{"other": []byte("x")}, "no such file"},
 		"no identity":                   {file(map[string]any{"aadClientSecret": ""}), "no identity"},
 		"a secret that Azure refuses":   {file(map[string]any{"aadClientSecret": "mistyped"}), "AADSTS7000215"},
-		"a client that is not known":    {file(map[string]any{"aadClientId": "nobody"}), "AADSTS700016"},
+		"a client that is not known":    {file(map[string]any{"aadClientId": "unknown"}), "AADSTS700016"},
 		"a certificate that is not":     {file(map[string]any{"aadClientSecret": "", "aadClientCertPath": "/does/not/exist"}), "aadClientCertPath"},
 		"another cloud":                 {file(map[string]any{"cloud": "AzurePublicCloud", "resourceManagerEndpoint": ""}), "restart the controller"},
 		"an endpoint that is none":      {file(map[string]any{"resourceManagerEndpoint": "ftp://x"}), "resourceManagerEndpoint"},

@@ -88,7 +88,7 @@ func TestAnUnknownCloudIsAskedForItsEndpoints(t *testing.T) {
 			answers:   map[string]string{"2022-09-01": `{"name":"Mars","authentication":{"loginEndpoint":"https://login.mars","audiences":["https://management.mars/","x"]}}`},
 			authority: "https://login.mars", audience: "https://management.mars", tenant: "t",
 		},
-		"several, of which the name chooses": {
+		"several, and the name chooses": {
 			answers:   map[string]string{"2022-09-01": `[{"name":"Venus","authentication":{"loginEndpoint":"https://login.venus","audiences":["v"]}},{"name":"mars","authentication":{"loginEndpoint":"https://login.mars/","audiences":["m"]}}]`},
 			authority: "https://login.mars", audience: "m", tenant: "t",
 		},
