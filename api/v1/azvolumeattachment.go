@@ -57,7 +57,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.volumeName == oldSelf.volumeName",message="spec.volumeName is immutable"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is immutable"
-// +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="spec.epoch never shrinks"
+// +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="spec.epoch may only grow"
 // +kubebuilder:validation:XValidation:rule="self.role != 'Primary' || self.epoch > 0",message="a Primary carries the epoch of its ownership, which is at least 1"
 type AzVolumeAttachmentSpec struct {
 	// VolumeName is the name of the AzVolume.

@@ -138,9 +138,9 @@ func TestCapacityIsTakenBackToWhatTheDiskHasAndNoFurther(t *testing.T) {
 	}
 }
 
-func TestClaimRules(t *testing.T) {
+func TestOwnershipRules(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
-	v := newVolume(namespace, "claimed")
+	v := newVolume(namespace, "owned")
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -162,13 +162,13 @@ func TestClaimRules(t *testing.T) {
 	}{
 		{"a", 1, apiv1.OwnershipHeld, ""},
 		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 1
-		{"a", 0, apiv1.OwnershipHeld, "never shrinks"},
+		{"a", 0, apiv1.OwnershipHeld, "may only grow"},
 		{"", 1, apiv1.OwnershipReleasing, "has a nodeName"},
 		{"a", 1, apiv1.OwnershipReleasing, ""},
 		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 3
-		{"a", 1, apiv1.OwnershipHeld, "raises the epoch"},
+		{"a", 1, apiv1.OwnershipHeld, "grows each time"},
 		{"", 1, apiv1.OwnershipReleased, ""},
-		{"b", 1, apiv1.OwnershipHeld, "raises the epoch"},
+		{"b", 1, apiv1.OwnershipHeld, "grows each time"},
 		{"b", 2, apiv1.OwnershipHeld, ""},
 		{"b", 2, apiv1.OwnershipReleasing, ""},
 		{"b", 3, apiv1.OwnershipHeld, ""},
@@ -183,22 +183,22 @@ func TestClaimRules(t *testing.T) {
 	}
 }
 
-func TestClaimIsComparedAndSwapped(t *testing.T) {
+func TestOwnershipIsComparedAndSwapped(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	v := newVolume(namespace, "cas")
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	claim := func(from *apiv1.AzVolume, node string) error {
+	acquire := func(from *apiv1.AzVolume, node string) error {
 		changed := from.DeepCopy()
 		changed.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
 		return c.Status().Patch(t.Context(), changed, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	}
-	if err := claim(v, "a"); err != nil {
+	if err := acquire(v, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := claim(v, "b"); !apierrors.IsConflict(err) {
-		t.Fatalf("two claims from one state: %v", err)
+	if err := acquire(v, "b"); !apierrors.IsConflict(err) {
+		t.Fatalf("got %v, want a conflict: two nodes acquired the ownership from one state", err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestAttachmentRules(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	a := newAttachment(namespace, "vol", "node")
 	a.Spec.Role = apiv1.RolePrimary
-	refused(t, c.Create(t.Context(), a), "epoch of its claim")
+	refused(t, c.Create(t.Context(), a), "epoch of its ownership")
 	a.Spec.Epoch = 4
 	if err := c.Create(t.Context(), a); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestAttachmentRules(t *testing.T) {
 	}{
 		"volume": {func(a *apiv1.AzVolumeAttachment) { a.Spec.VolumeName = "other" }, "spec.volumeName is immutable"},
 		"node":   {func(a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "other" }, "spec.nodeName is immutable"},
-		"epoch":  {func(a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 3 }, "never shrinks"},
+		"epoch":  {func(a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 3 }, "may only grow"},
 		"role":   {func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = "Spare" }, "Unsupported value"},
 	} {
 		t.Run(name, func(t *testing.T) {
