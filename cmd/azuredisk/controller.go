@@ -38,6 +38,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
@@ -145,7 +146,6 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err := checkAttachRequired(ctx, mgr.GetAPIReader(), settings); err != nil {
 		return err
 	}
-	now := clock.RealClock{}
 	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
 	}
@@ -155,63 +155,18 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	}
 	lock.Verdict = monitor.Verdict
 	lock.Superseded = func(by string) { stop(fmt.Errorf("%s has taken the lease of the leader from this controller", by)) }
-	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
-	volumes, err := volume.New(volume.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
-		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,
-		CleanUpDelay: settings.CleanUpDelay, ReservedSlots: settings.ReplicaReservedSlots, DrainGrace: settings.ReplicaDrainGrace,
-		Workers: settings.VolumeWorkers, Metrics: ctrlmetrics.Registry,
-	})
+	publisher, err := addControllerServer(ctx, mgr, settings, cloud)
 	if err != nil {
 		return err
 	}
-	attachments, err := attachment.New(attachment.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
-		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-attachment"),
-		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, Metrics: ctrlmetrics.Registry,
-	})
+	reconcilers, err := newDiskReconcilers(ctx, mgr, settings, cloud, monitor)
 	if err != nil {
 		return err
 	}
-	driverNodeReconciler := drivernode.New(drivernode.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Events: mgr.GetEventRecorder("azuredisk-drivernode"), Workers: settings.NodeWorkers,
-	})
-	failovers, err := failover.New(failover.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),
-		DriverName: settings.DriverName, OutOfServiceTaint: settings.FailoverOutOfServiceTaint, Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
-	})
-	if err != nil {
-		return err
-	}
-	reconcilers := []interface {
-		SetUp(ctrl.Manager, string) error
-	}{
-		volumes, attachments, driverNodeReconciler, failovers,
-	}
-	if settings.RemoveNotReadyTaint {
-		reconcilers = append(reconcilers, startuptaint.New(startuptaint.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-startuptaint"),
-			DriverName: settings.DriverName, Workers: settings.NodeWorkers,
-		}))
-	}
-	pods := attachdetach.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-attachdetach"), Clock: now, DriverName: settings.DriverName,
-	}
-	if settings.AttachRequired {
-		reconcilers = append(reconcilers, inuse.New(inuse.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers,
-		}))
-	} else if pods.Publisher, err = dialSelf(ctx, settings.Endpoint); err != nil {
-		return err
-	}
-	reconcilers = append(reconcilers, attachdetach.New(pods))
-	for _, r := range reconcilers {
+	for _, r := range append(reconcilers, newPodReconcilers(mgr, settings, publisher)...) {
 		if err := r.SetUp(mgr, settings.Namespace); err != nil {
 			return err
 		}
-	}
-	if err := addControllerServer(ctx, mgr, settings, cloud); err != nil {
-		return err
 	}
 	for _, add := range besides {
 		if err := add(mgr); err != nil {
@@ -225,6 +180,65 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 		return why
 	}
 	return nil
+}
+
+// reconciler adds itself to a manager, for the custom resources of a namespace.
+type reconciler interface {
+	SetUp(mgr ctrl.Manager, namespace string) error
+}
+
+// newDiskReconcilers makes the reconcilers that act at Azure, and the one that fences lost nodes.
+func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud, monitor *liveness.Monitor) ([]reconciler, error) {
+	now := clock.RealClock{}
+	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
+	volumes, err := volume.New(volume.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
+		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,
+		CleanUpDelay: settings.CleanUpDelay, ReservedSlots: settings.ReplicaReservedSlots, DrainGrace: settings.ReplicaDrainGrace,
+		Workers: settings.VolumeWorkers, Metrics: ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	attachments, err := attachment.New(attachment.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
+		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-attachment"),
+		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, Metrics: ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	driverNodes := drivernode.New(drivernode.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Events: mgr.GetEventRecorder("azuredisk-drivernode"), Workers: settings.NodeWorkers,
+	})
+	failovers, err := failover.New(failover.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),
+		DriverName: settings.DriverName, OutOfServiceTaint: settings.FailoverOutOfServiceTaint, Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
+	})
+	return []reconciler{volumes, attachments, driverNodes, failovers}, err
+}
+
+// newPodReconcilers makes the reconcilers that act on what Kubernetes knows of pods and nodes.
+func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher attachdetach.Publisher) []reconciler {
+	var reconcilers []reconciler
+	if settings.RemoveNotReadyTaint {
+		reconcilers = append(reconcilers, startuptaint.New(startuptaint.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-startuptaint"),
+			DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+		}))
+	}
+	pods := attachdetach.Options{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-attachdetach"), Clock: clock.RealClock{},
+		DriverName: settings.DriverName,
+	}
+	if settings.AttachRequired {
+		reconcilers = append(reconcilers, inuse.New(inuse.Options{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+		}))
+	} else {
+		pods.Publisher = publisher
+	}
+	return append(reconcilers, attachdetach.New(pods))
 }
 
 // addMonitor adds the monitor of nodes, which every replica runs, and the writer of its verdicts, which the leader runs.
@@ -260,11 +274,11 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 	return monitor, nil
 }
 
-// addControllerServer adds the CSI endpoint, which every replica serves.
-func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) error {
-	watch := csicontroller.NewWatch()
+// addControllerServer adds the CSI endpoint, which every replica serves, and returns its calls for use within the process.
+func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (attachdetach.Publisher, error) {
+	watch := records.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
-		return err
+		return nil, err
 	}
 	controllerServer, err := csicontroller.New(csicontroller.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
@@ -273,7 +287,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		PublishedByPods: !settings.AttachRequired,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ready := func(ctx context.Context) error {
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
@@ -287,7 +301,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 	})
 	traces, err := startTracing(ctx, &settings.Common, "azuredisk-controller")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	endpoint, err := server.New(server.Options{
 		Endpoint: settings.Endpoint, Log: ctrl.Log.WithName("csi"), Metrics: ctrlmetrics.Registry, Tracing: traces,
@@ -298,13 +312,13 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("add health check: %w", err)
+		return nil, fmt.Errorf("add health check: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("add readiness check: %w", err)
+		return nil, fmt.Errorf("add readiness check: %w", err)
 	}
-	return mgr.Add(endpoint)
+	return newInProcess(endpoint, controllerServer), mgr.Add(endpoint)
 }

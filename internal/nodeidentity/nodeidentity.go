@@ -5,6 +5,8 @@ package nodeidentity
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,42 +41,50 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 	if node == nil || d == nil || !identity.IsVM(d.Spec.VMID) { // then the others do not matter
 		return identity.Identify(self, nil), nil
 	}
-	others, err := claimants(ctx, cache, d)
+	others, err := OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
 	if err != nil {
 		return identity.Identity{}, err
 	}
 	return identity.Identify(self, others), nil
 }
 
-// claimants returns the nodes of which one of the objects names the VM that an AzDriverNode names.
-func claimants(ctx context.Context, cache client.Reader, d *apiv1.AzDriverNode) ([]identity.Node, error) {
-	by := client.MatchingFields{VM: strings.ToLower(d.Spec.VMID)}
+// OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode says, in the order of their names. Each has a Node.
+// cache has the index VM, so that the cost does not depend on the number of nodes.
+func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
+	by := client.MatchingFields{VM: strings.ToLower(vm)}
 	var nodes corev1.NodeList
 	if err := cache.List(ctx, &nodes, by, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Nodes of VM %s: %w", d.Spec.VMID, err)
+		return nil, fmt.Errorf("list Nodes of VM %s: %w", vm, err)
 	}
 	var driverNodes apiv1.AzDriverNodeList
-	if err := cache.List(ctx, &driverNodes, client.InNamespace(d.Namespace), by, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list AzDriverNodes of VM %s: %w", d.Spec.VMID, err)
+	if err := cache.List(ctx, &driverNodes, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list AzDriverNodes of VM %s: %w", vm, err)
 	}
-	var found []identity.Node
+	names := map[string]bool{}
 	for i := range nodes.Items {
-		found = append(found, identity.Node{Node: &nodes.Items[i]})
+		names[nodes.Items[i].Name] = true
 	}
 	for i := range driverNodes.Items {
-		other := &driverNodes.Items[i]
-		if other.Name == d.Name {
+		names[driverNodes.Items[i].Name] = true
+	}
+	var found []identity.Node
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		node := &corev1.Node{}
+		if err := cache.Get(ctx, client.ObjectKey{Name: name}, node); apierrors.IsNotFound(err) {
+			continue // the Node was deleted
+		} else if err != nil {
+			return nil, fmt.Errorf("get Node %s, which names VM %s: %w", name, vm, err)
+		}
+		if provider := identity.ProviderVM(node); provider != "" && !strings.EqualFold(provider, vm) {
 			continue
 		}
-		node := &corev1.Node{}
-		err := cache.Get(ctx, client.ObjectKey{Name: other.Name}, node)
-		if apierrors.IsNotFound(err) {
-			continue // a node that has gone is no rival
+		d := &apiv1.AzDriverNode{}
+		if err := cache.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); apierrors.IsNotFound(err) {
+			d = nil
+		} else if err != nil {
+			return nil, fmt.Errorf("get AzDriverNode %s, which names VM %s: %w", name, vm, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("get Node %s, which names VM %s: %w", other.Name, d.Spec.VMID, err)
-		}
-		found = append(found, identity.Node{Node: node, DriverNode: other})
+		found = append(found, identity.Node{Node: node, DriverNode: d})
 	}
 	return found, nil
 }

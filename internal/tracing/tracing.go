@@ -18,10 +18,15 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+	"k8s.io/utils/clock"
 )
 
 // Tracing sends traces. The zero value sends none.
-type Tracing struct{ provider *trace.TracerProvider }
+type Tracing struct {
+	provider *trace.TracerProvider
+	handler  stats.Handler
+}
 
 // Start makes a Tracing that sends in the background, under a service name unless OTEL_SERVICE_NAME names another. A collector that cannot be reached
 // costs traces and holds nothing up. Errors: settings in the environment that cannot be read.
@@ -35,7 +40,10 @@ func Start(ctx context.Context, service, version string) (*Tracing, error) {
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, errors.Join(fmt.Errorf("describe this process to traces: %w", err), exporter.Shutdown(ctx))
 	}
-	return &Tracing{provider: trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))}, nil
+	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))
+	return &Tracing{provider: provider, handler: otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(otel.GetMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
+	)}, nil
 }
 
 // ServerOptions make a gRPC server trace its calls.
@@ -43,9 +51,22 @@ func (t *Tracing) ServerOptions() []grpc.ServerOption {
 	if t == nil || t.provider == nil {
 		return nil
 	}
-	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
-		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithMeterProvider(otel.GetMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
-	))}
+	return []grpc.ServerOption{grpc.StatsHandler(t.handler)}
+}
+
+// Interceptor traces calls within the process, which have no transport for the handler of ServerOptions.
+func (t *Tracing) Interceptor(c clock.PassiveClock) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if t == nil || t.provider == nil {
+			return handle(ctx, request)
+		}
+		start := c.Now()
+		ctx = t.handler.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: info.FullMethod})
+		t.handler.HandleRPC(ctx, &stats.Begin{BeginTime: start})
+		response, err := handle(ctx, request)
+		t.handler.HandleRPC(ctx, &stats.End{BeginTime: start, EndTime: c.Now(), Error: err})
+		return response, err
+	}
 }
 
 // Stop sends what is left, until ctx ends. No call may be served any more.

@@ -8,8 +8,11 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/tracing"
 )
@@ -63,11 +66,18 @@ func TestACallBecomesASpanOfTheCallersTraceAtTheCollector(t *testing.T) {
 	if _, err := csi.NewIdentityClient(conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil {
 		t.Fatal(err)
 	}
+	info := &grpc.UnaryServerInfo{FullMethod: csi.Controller_ControllerPublishVolume_FullMethodName}
+	handle := func(context.Context, any) (any, error) { return nil, status.Error(codes.Internal, "no") }
+	_, _ = tracer.Interceptor(clock.RealClock{})(t.Context(), nil, info, handle)
 	if err := tracer.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	sent := (<-s.received).GetResourceSpans()[0]
-	span := sent.GetScopeSpans()[0].GetSpans()[0]
+	spans := sent.GetScopeSpans()[0].GetSpans()
+	if len(spans) != 2 || spans[1].GetName() != "csi.v1.Controller/ControllerPublishVolume" || spans[1].GetStatus().GetMessage() != "no" {
+		t.Fatalf("got spans %v, want the second to be of the failed call within the process", spans)
+	}
+	span := spans[0]
 	if span.GetName() != "csi.v1.Identity/GetPluginInfo" || len(span.GetTraceId()) != 16 || span.GetTraceId()[0] != 0x01 || span.GetTraceId()[15] != 0xef {
 		t.Errorf("span %s of trace %x", span.GetName(), span.GetTraceId())
 	}

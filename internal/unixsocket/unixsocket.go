@@ -26,9 +26,9 @@ func Path(endpoint string) (string, error) {
 	return path, nil
 }
 
-// Listen listens on a unix socket at path, of which it makes the directory. A socket
-// that nobody listens at is what a killed process left behind and is removed;
-// one that somebody listens at, or a file that is no socket, is an error.
+// Listen listens on a unix socket at path, and makes its directory. It removes a socket
+// that a killed process left behind. A socket at which a process
+// listens, or a file that is no socket, is an error.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("path of socket %s is longer than the %d bytes that the kernel takes", path, maxPath)

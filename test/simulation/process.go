@@ -34,6 +34,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
@@ -98,7 +99,7 @@ func (p *process) start() error {
 	if _, err := informer.AddEventHandler(p.monitor.Handler()); err != nil {
 		return err
 	}
-	watch := csicontroller.NewWatch()
+	watch := records.NewWatch()
 	if err := watch.Register(p.ctx, p.cache); err != nil {
 		return err
 	}

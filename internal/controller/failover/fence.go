@@ -11,12 +11,10 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
-
-// maxTries bounds the rounds of a compare-and-swap. Each lost round is somebody else's success.
-const maxTries = 10
 
 // fence writes the decision to take a volume from the node. From then on the attachment reconciler brings about the proof.
 func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) error {
@@ -35,29 +33,30 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 	return nil
 }
 
-// fenceClaim makes the node's claim Releasing because the node was lost, and says whether it did. The first look was at the cache: the
-// write succeeds only if it showed the truth.
-func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volume) (bool, error) {
+// fenceClaim makes the node's claim Releasing because the node was lost, and says whether it did. The first try decides from the cache: its
+// write succeeds only if the cache is current.
+func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
-	for range maxTries {
+	err = kubeapi.Retry(apierrors.IsConflict, func() error {
 		claim, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
 		if !holder || !changed || claim.Epoch != v.Epoch() || !r.Monitor.Verdict(o.NodeName).Fence() {
-			return false, nil
+			return nil
 		}
 		before := current.DeepCopy()
 		current.Status.Primary = &claim
 		err := r.Client.Status().Patch(ctx, current, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-		if err == nil {
-			return true, nil
+		if apierrors.IsConflict(err) {
+			if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
+				return fmt.Errorf("read volume again: %w", err)
+			}
 		}
-		if !apierrors.IsConflict(err) {
-			return false, fmt.Errorf("write claim of lost node %s: %w", o.NodeName, err)
-		}
-		if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
-			return false, fmt.Errorf("read volume again: %w", err)
-		}
+		written = err == nil
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("write claim of lost node %s: %w", o.NodeName, err)
 	}
-	return false, fmt.Errorf("volume %s changes too often", v.Volume.Name)
+	return written, nil
 }
 
 // fenceMultiNode puts the finalizer on the node's attachment, which is the decision, and deletes it; repair does the second if that fails. The finalizer keeps it as

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
@@ -131,7 +132,7 @@ func TestAnotherNameOfTheDriverHasATopologyKeyOfItsOwn(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.Create("vol", nil)
 	other, err := csicontroller.New(csicontroller.Options{
-		Client: p.Client, Reader: p.Client, Watch: csicontroller.NewWatch(), Disks: p.Cloud.Disks(), SKUs: p.Cloud.SKUs(), Clock: clock.RealClock{}, Namespace: p.Namespace,
+		Client: p.Client, Reader: p.Client, Watch: records.NewWatch(), Disks: p.Cloud.Disks(), SKUs: p.Cloud.SKUs(), Clock: clock.RealClock{}, Namespace: p.Namespace,
 		DriverName: "disk.example.com", SubscriptionID: controlplane.Subscription, ResourceGroup: controlplane.Group, Location: region, WaitTimeout: time.Minute,
 	})
 	must(t, err)

@@ -40,6 +40,8 @@ const (
 	PodRulesKey = "has"
 	// VolumePrimary indexes AzVolumes by the node that holds the claim, or is letting go of it.
 	VolumePrimary = "status.primary.nodeName"
+	// NodeVolume indexes AzDriverNodes by the volumes that they report.
+	NodeVolume = "status.stagedVolumes"
 )
 
 // ControllerOptions are the options of all controllers of a manager. They queue as client-go does: a controller of controller-runtime 0.24.1 with a queue of its own
@@ -230,6 +232,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
+		{&apiv1.AzDriverNode{}, NodeVolume, NodeVolumeKeys},
 		{&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys},
 		{&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys},
 	} {
@@ -301,6 +304,17 @@ func VolumePrimaryKeys(o client.Object) []string {
 		return []string{v.Status.Primary.NodeName}
 	}
 	return nil
+}
+
+// NodeVolumeKeys are the keys of the index NodeVolume.
+func NodeVolumeKeys(o client.Object) []string {
+	var keys []string
+	if d, ok := o.(*apiv1.AzDriverNode); ok {
+		for i := range d.Status.StagedVolumes {
+			keys = append(keys, d.Status.StagedVolumes[i].VolumeName)
+		}
+	}
+	return keys
 }
 
 // PodRulesKeys are the keys of the index PodRules.

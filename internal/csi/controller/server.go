@@ -1,50 +1,49 @@
-// Package controller is the CSI Controller server. It translates each call into
-// what is wanted of the custom resources, waits for what the reconcilers make of it, and translates
-// back. Any replica of the Deployment can serve any call.
+// Package controller is the CSI Controller server. It translates each call into a change of the custom resources, waits until
+// the reconcilers have carried it out, and translates the result back. Any replica of the Deployment can serve any call.
 //
-// The server is the only writer of the claim to be primary, and keeps the protocol of
-// docs/adr/0001-hand-over-protocol.md: what decides is read from the API server and not from
-// the cache, and the claim is written with optimistic locking only. The cache, and the events that feed
-// it, serve to wait without polling.
+// The server is composed of its parts, one package each, which do not import one another:
+//
+//	handover    publishes and unpublishes
+//	disks       creates, deletes, expands and modifies; capacity
+//	snapshots   snapshots and groups of them
+//	inventory   which volumes there are, and what is wrong with them
+//
+// Below them are adoption (AzVolumes for disks that exist), records (the custom resources), call (bounds, locks, errors) and topology.
 package controller
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/disks"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/handover"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/inventory"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/snapshots"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/status,verbs=patch
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=patch
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
-
 // Options of a Server.
 type Options struct {
-	// Client reads from the cache, which must have the index spec.volumeName of AzVolumeAttachments, and
+	// Client reads from the cache, which must have the indexes of package view, and
 	// writes; Reader reads from the API server.
 	Client client.Client
 	Reader client.Reader
 	// Watch tells of changes in the cache.
-	Watch *Watch
+	Watch *records.Watch
 	// Disks finds out whether a disk without an AzVolume exists.
 	Disks provisioner.Disks
-	// Snapshots are taken, found and deleted at Azure, which alone knows of them.
+	// Snapshots are created, read and deleted at Azure; they have no custom resource.
 	Snapshots provisioner.Snapshots
-	// SKUs tells where disks can be had.
+	// SKUs tells where disks can be created.
 	SKUs  provisioner.SKUs
 	Clock clock.PassiveClock
 	// Namespace of the custom resources.
@@ -53,8 +52,8 @@ type Options struct {
 	DriverName string
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
-	// PublishedByPods says that nobody is to call for volumes to be published: the CSIDriver's attachRequired is false, and the controller does it
-	// as pods need them. The calls are served all the same, but not declared.
+	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself publishes volumes as pods need
+	// them. The server then serves the calls without declaring the capability.
 	PublishedByPods bool
 	// WaitTimeout bounds a call that came without a deadline.
 	WaitTimeout time.Duration
@@ -62,41 +61,48 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Server implements the CSI Controller and GroupController services.
+// Server implements the CSI Controller and GroupController services. The methods of its parts are its own.
 type Server struct {
+	unimplemented
+	*handover.Publisher
+	*disks.Provisioner
+	*snapshots.Snapshotter
+	*inventory.Lister
+	Options Options
+}
+
+// unimplemented answers the calls that no part implements. It is a type of its own because the methods of an embedded type hide those that
+// are embedded one level deeper.
+type unimplemented struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
-	Options
-	busy    *busy
-	disks   *diskCache
-	metrics metrics
 }
 
 // New makes a Server.
-func New(options Options) (*Server, error) {
-	s := &Server{Options: options, busy: newBusy(), disks: newDiskCache(options.Disks, options.Clock), metrics: newMetrics()}
-	if options.Metrics == nil {
-		return s, nil
+func New(o Options) (*Server, error) {
+	stored := &records.Records{Client: o.Client, Reader: o.Reader, Watch: o.Watch, Namespace: o.Namespace}
+	calls := call.New(o.Clock, o.WaitTimeout)
+	adopter := &adoption.Adopter{Records: stored, Disks: o.Disks}
+	key := topology.KeyOf(o.DriverName)
+	publisher, err := handover.New(adopter, calls, o.Clock, o.Metrics)
+	if err != nil {
+		return nil, err
 	}
-	for _, c := range []prometheus.Collector{s.metrics.promotions, s.metrics.releases} {
-		if err := options.Metrics.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of the controller server: %w", err)
-		}
-	}
-	return s, nil
-}
-
-type metrics struct{ promotions, releases *prometheus.CounterVec }
-
-func newMetrics() metrics {
-	return metrics{
-		promotions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_promotions_total", Help: "Claims to be primary that were granted, by whether the disk was attached already.",
-		}, []string{"warm"}),
-		releases: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_releases_total", Help: "Claims to be primary that were taken back, by the kind of proof.",
-		}, []string{"proof"}),
-	}
+	return &Server{
+		Publisher: publisher,
+		Provisioner: &disks.Provisioner{
+			Adopter: adopter, Calls: calls, Snapshots: o.Snapshots, SKUs: o.SKUs, Clock: o.Clock, Topology: key,
+			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup, Location: o.Location,
+		},
+		Snapshotter: &snapshots.Snapshotter{
+			Records: stored, Calls: calls, Disks: o.Disks, Snapshots: o.Snapshots, Topology: key, DriverName: o.DriverName,
+			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup,
+		},
+		Lister: inventory.New(inventory.Options{
+			Records: stored, Calls: calls, Disks: o.Disks, Clock: o.Clock, Topology: key, DriverName: o.DriverName,
+		}),
+		Options: o,
+	}, nil
 }
 
 // ControllerGetCapabilities lists what the server can do.
@@ -117,7 +123,7 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH,
 	}
-	if !s.PublishedByPods {
+	if !s.Options.PublishedByPods {
 		types = append(types,
 			csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 			csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
@@ -129,48 +135,4 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		})
 	}
 	return response, nil
-}
-
-// lastMoment is left of a deadline, so that the answer still reaches the caller.
-const lastMoment = 500 * time.Millisecond
-
-// bound returns a context that ends a moment before the caller gives up.
-func (s *Server) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return context.WithTimeout(ctx, s.WaitTimeout)
-	}
-	left := deadline.Sub(s.Clock.Now())
-	return context.WithTimeout(ctx, left-min(lastMoment, left/10))
-}
-
-// lock keeps a second call for the same key out.
-func (s *Server) lock(key string) (unlock func(), err error) {
-	unlock, ok := s.busy.acquire(key)
-	if !ok {
-		return nil, grpcstatus.Errorf(codes.Aborted, "another call for %s is in progress", key)
-	}
-	return unlock, nil
-}
-
-func (s *Server) key(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: s.Namespace, Name: name}
-}
-
-func invalidArgument(format string, args ...any) error {
-	return grpcstatus.Errorf(codes.InvalidArgument, format, args...)
-}
-
-// failureOf returns a failure that a status records, as an error of its kind.
-func failureOf(e *apiv1.Error) error {
-	return &provisioner.Error{Kind: provisioner.Kind(e.Kind), Message: e.Message}
-}
-
-// belongsTo checks that an AzVolume is of the disk that a handle names. One that was made by hand need not be.
-func belongsTo(v *apiv1.AzVolume, handle volumehandle.Handle) error {
-	if volumehandle.Of(v.Spec.Disk).Same(handle) {
-		return nil
-	}
-	return grpcstatus.Errorf(codes.FailedPrecondition, "disk %s was asked for, and the AzVolume of its name, %s, is of disk %s; if it was made by hand, delete it",
-		handle, v.Name, volumehandle.Of(v.Spec.Disk))
 }

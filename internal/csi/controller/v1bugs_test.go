@@ -16,6 +16,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
+const vmSize = "Standard_D4s_v5"
+
+var must, expectCode = controlplane.Must, controlplane.ExpectCode
+
 // In V1 the attribute of one volume became the delay of every later attach of the driver. Here it delays nothing, not even its own.
 func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
@@ -23,8 +27,8 @@ func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
 	first := p.Create("first", map[string]string{"attachDiskInitialDelay": "600000"})
 	second := p.Create("second", nil)
 	began := time.Now()
-	must(t, publishWith(t, p, first, "ad-a", controlplane.Mounted(), map[string]string{"attachDiskInitialDelay": "600000"}))
-	must(t, publishWith(t, p, second, "ad-a", controlplane.Mounted(), nil))
+	must(t, p.PublishWith(t.Context(), first, "ad-a", controlplane.Mounted(), map[string]string{"attachDiskInitialDelay": "600000"}))
+	must(t, p.PublishWith(t.Context(), second, "ad-a", controlplane.Mounted(), nil))
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the attaches took %s", took)
 	}
@@ -64,7 +68,7 @@ func TestV1BugUltraAndSharedDisksAreCached(t *testing.T) {
 			t.Errorf("%s: the volume context says %s", name, mode)
 		}
 		handle := response.GetVolume().GetVolumeId()
-		must(t, publishWith(t, p, handle, "uc-a", controlplane.Mounted(), response.GetVolume().GetVolumeContext()))
+		must(t, p.PublishWith(t.Context(), handle, "uc-a", controlplane.Mounted(), response.GetVolume().GetVolumeContext()))
 		if request, ok := p.Cloud.AttachedAs(controlplane.VMID("uc-a"), handle); !ok || request.CachingMode != "None" {
 			t.Errorf("%s: attached as %+v", name, request)
 		}
@@ -74,22 +78,21 @@ func TestV1BugUltraAndSharedDisksAreCached(t *testing.T) {
 // In V1 whatever kept the driver from reading a disk made a volume that exists NotFound.
 func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	disk := v1Disk("unread")
-	p.Cloud.AddDisk(disk)
+	disk := p.AddDisk("unread", nil)
 	for kind, want := range map[provisioner.Kind]codes.Code{
 		provisioner.Unavailable: codes.Unavailable, provisioner.RateLimited: codes.Unavailable, provisioner.Unauthorized: codes.PermissionDenied,
 	} {
 		remove := p.Cloud.Inject(fake.Fault{Method: fake.DisksGet, Err: provisioner.Errorf(kind, "Azure says no")})
 		_, err := p.CSI.ValidateVolumeCapabilities(t.Context(), &csi.ValidateVolumeCapabilitiesRequest{
-			VolumeId: disk.ID, VolumeCapabilities: []*csi.VolumeCapability{controlplane.Mounted()},
+			VolumeId: disk, VolumeCapabilities: []*csi.VolumeCapability{controlplane.Mounted()},
 		})
 		expectCode(t, err, want)
-		_, err = p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
+		_, err = p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: disk, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
 		expectCode(t, err, want)
-		_, err = p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: disk.ID, MutableParameters: map[string]string{"tags": "a=b"}})
+		_, err = p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: disk, MutableParameters: map[string]string{"tags": "a=b"}})
 		expectCode(t, err, want)
 		// V1 answered a deletion with success or Internal here.
-		_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: disk.ID})
+		_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: disk})
 		expectCode(t, err, want)
 		remove()
 	}

@@ -1,8 +1,8 @@
 // Package server is the gRPC plumbing under the CSI servers of both plug-ins:
-// a listener on a unix socket that survives the last process's leftovers, and
+// a listener on a unix socket that replaces a socket which a killed process left behind, and
 // one chain of interceptors that logs, counts and catches panics.
 //
-// It knows nothing of volumes. The services are registered by the caller, who
+// It is independent of volumes. The caller registers the services, and
 // runs the Server as a Runnable of a controller-runtime manager or by itself.
 package server
 
@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -52,6 +53,7 @@ type Server struct {
 	options   Options
 	path      string
 	grpc      *grpc.Server
+	inProcess []grpc.UnaryServerInterceptor
 	listening chan struct{}
 }
 
@@ -75,19 +77,39 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Outermost first: what a panic becomes is logged and counted like any error.
-	server := grpc.NewServer(append(options.Tracing.ServerOptions(), grpc.ChainUnaryInterceptor(
+	// Outermost first: the error that replaces a panic is logged and counted like any other.
+	interceptors := []grpc.UnaryServerInterceptor{
 		measure(calls, options.Clock),
 		legacy.Interceptor(options.Clock),
 		logCalls(options.Log, options.Clock),
 		recoverPanics(),
-	))...)
+	}
+	server := grpc.NewServer(append(options.Tracing.ServerOptions(), grpc.ChainUnaryInterceptor(interceptors...))...)
 	options.Register(server)
-	return &Server{options: options, path: path, grpc: server, listening: make(chan struct{})}, nil
+	return &Server{
+		options: options, path: path, grpc: server, listening: make(chan struct{}),
+		inProcess: append([]grpc.UnaryServerInterceptor{options.Tracing.Interceptor(options.Clock)}, interceptors...),
+	}, nil
 }
 
-// Start listens and serves until ctx ends; then it lets the calls in flight come to
-// their end and removes the socket. A Server can be started once.
+// InProcess returns a method of a service for callers in the same process: each call passes the interceptors of the server, and neither
+// the socket nor an encoding. method is its full gRPC name.
+func InProcess[Request, Response any](s *Server, method string, handle func(context.Context, Request) (Response, error)) func(context.Context, Request) (Response, error) {
+	info := &grpc.UnaryServerInfo{FullMethod: method}
+	return func(ctx context.Context, request Request) (Response, error) {
+		next := func(ctx context.Context, _ any) (any, error) { return handle(ctx, request) }
+		for _, intercept := range slices.Backward(s.inProcess) {
+			inner := next
+			next = func(ctx context.Context, request any) (any, error) { return intercept(ctx, request, info, inner) }
+		}
+		answer, err := next(ctx, request)
+		response, _ := answer.(Response) // a panic leaves none
+		return response, err
+	}
+}
+
+// Start listens and serves until ctx ends; then it waits for the calls in flight
+// and removes the socket. A Server can be started once.
 func (s *Server) Start(ctx context.Context) error {
 	listener, err := unixsocket.Listen(ctx, s.path)
 	if err != nil {
@@ -104,7 +126,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.stop()
 	if err := s.endTraces(ctx); err != nil {
-		s.options.Log.Error(err, "traces are lost")
+		s.options.Log.Error(err, "the last traces could not be sent")
 	}
 	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve %s: %w", s.path, err)

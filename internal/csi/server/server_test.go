@@ -133,6 +133,40 @@ func TestAPanicHasNoFinalCodeAndTheServerGoesOn(t *testing.T) {
 	}
 }
 
+func TestACallWithinTheProcessPassesTheInterceptors(t *testing.T) {
+	log, registry := &logLines{}, prometheus.NewRegistry()
+	s, err := server.New(server.Options{
+		Endpoint: socketPath(t), Register: func(grpc.ServiceRegistrar) {}, Log: funcr.New(log.add, funcr.Options{}), Metrics: registry,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := server.InProcess(s, csi.Node_NodeStageVolume_FullMethodName,
+		func(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+			if r.GetVolumeId() == "panics" {
+				panic("boom")
+			}
+			logr.FromContextOrDiscard(ctx).Info("inside")
+			return &csi.NodeStageVolumeResponse{}, nil
+		})
+	if response, err := call(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "vol-1"}); response == nil || err != nil {
+		t.Errorf("got response %v and error %v, want a response", response, err)
+	}
+	if response, err := call(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "panics"}); response != nil || status.Code(err) != codes.Unavailable {
+		t.Errorf("after a panic: got response %v and error %v, want Unavailable", response, err)
+	}
+	for _, want := range []string{`"method"="NodeStageVolume"`, `"volumeID"="vol-1"`, "inside", "call served", "call failed"} {
+		if text := log.String(); !strings.Contains(text, want) {
+			t.Errorf("got log %s, want it to contain %q", text, want)
+		}
+	}
+	for _, name := range []string{"azuredisk_csi_call_duration_seconds", "azuredisk_csi_driver_operations_total"} {
+		if series, err := testutil.GatherAndCount(registry, name); err != nil || series != 2 {
+			t.Errorf("%s: got %d series (%v), want one of a success and one of a failure", name, series, err)
+		}
+	}
+}
+
 func TestSecretsDoNotReachTheLog(t *testing.T) {
 	bed := start(t, socketPath(t), nil, func(ctx context.Context) error {
 		logr.FromContextOrDiscard(ctx).Info("inside")

@@ -31,6 +31,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
@@ -187,7 +188,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	watch := csicontroller.NewWatch()
+	watch := records.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
@@ -289,7 +290,14 @@ func Shared() *csi.VolumeCapability {
 
 // Publish publishes a mounted volume to a node.
 func (p *ControlPlane) Publish(ctx context.Context, handle, node string) error {
-	_, err := p.CSI.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: Mounted()})
+	return p.PublishWith(ctx, handle, node, Mounted(), nil)
+}
+
+// PublishWith publishes a volume to a node as Kubernetes does with a PersistentVolume of the attributes.
+func (p *ControlPlane) PublishWith(ctx context.Context, handle, node string, capability *csi.VolumeCapability, attributes map[string]string) error {
+	_, err := p.CSI.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+		VolumeId: handle, NodeId: node, VolumeCapability: capability, VolumeContext: attributes,
+	})
 	return err
 }
 

@@ -1,0 +1,209 @@
+// Package adoption makes AzVolumes for disks that the driver did not create: those of PersistentVolumes that a person, the V1 driver or Kubernetes'
+// in-tree plug-in made.
+package adoption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch
+
+// persistentVolumeOf is the index of the cache of PersistentVolumes by the names of their AzVolumes.
+const persistentVolumeOf = "azVolume"
+
+// Adopter makes AzVolumes for disks that exist.
+type Adopter struct {
+	*records.Records
+	Disks provisioner.Disks
+}
+
+// Disk reads a disk at Azure. It returns one without an ID if there is none.
+func (s *Adopter) Disk(ctx context.Context, handle volumehandle.Handle) (provisioner.Disk, error) {
+	disk, err := s.Disks.Get(ctx, handle.String())
+	if errors.Is(err, provisioner.NotFound) {
+		return provisioner.Disk{}, nil
+	}
+	if err != nil {
+		return provisioner.Disk{}, fmt.Errorf("read disk: %w", err)
+	}
+	return disk, nil
+}
+
+// Adopt makes an AzVolume for a disk that exists at Azure. attributes are the PersistentVolume's. If they are nil, because the request does
+// not contain them, Adopt takes them and the access from the PersistentVolume, if there is one. It changes neither the disk nor its content.
+// A disk that does not exist is NotFound.
+func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
+	disk, err := s.Disk(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	if disk.ID == "" {
+		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)
+	}
+	if attributes == nil {
+		if attributes, a, err = s.describedBy(ctx, handle, a); err != nil {
+			return nil, err
+		}
+	}
+	v, err := s.adopted(handle, disk, attributes, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Client.Create(ctx, v); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("adopt disk: %w", err)
+	}
+	current, err := s.Volume(ctx, handle)
+	if err == nil && current == nil {
+		return nil, grpcstatus.Errorf(codes.Aborted, "AzVolume %s was deleted during the adoption of its disk", v.Name)
+	}
+	return current, err
+}
+
+// adopted returns the AzVolume of a disk. It has the properties that Azure reports of the disk; only what Azure does not report is taken
+// from the attributes.
+func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
+	wanted, err := volumeparams.ParseAttributes(attributes)
+	if err != nil {
+		return nil, err
+	}
+	p := volumeparams.Parameters{
+		SKUName: disk.SKUName, MaxShares: disk.MaxShares, CachingMode: wanted.CachingMode, MaxMountReplicaCount: wanted.MaxMountReplicaCount,
+	}
+	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1 {
+		return nil, call.InvalidArgument("volume attribute maxMountReplicaCount: value %d is not allowed; allowed: 0 to %d, which is the disk's maxShares - 1", *p.MaxMountReplicaCount, p.Shares()-1)
+	}
+	replicas, err := p.Replicas(a.Pattern == apiv1.AccessMultiNode)
+	if err != nil {
+		return nil, err
+	}
+	parameters := parametersOf(handle, disk)
+	parameters.CachingMode = p.Caching(disk.SizeBytes)
+	if !a.Block {
+		parameters.FSType = wanted.FSType
+	}
+	return &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: handle.VolumeName(), Finalizers: []string{apiv1.Finalizer}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginAdopted, Access: a.Pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas, Disk: parameters,
+		},
+	}, nil
+}
+
+// parametersOf returns the parameters that Azure reports of a disk.
+func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskParameters {
+	p := apiv1.DiskParameters{
+		SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName,
+		Location: disk.Location, Zone: disk.Zone, SKUName: disk.SKUName, MaxShares: max(disk.MaxShares, 1), Tags: disk.Tags,
+		LogicalSectorSize: disk.LogicalSectorSize, NetworkAccessPolicy: disk.NetworkAccessPolicy, PublicNetworkAccess: disk.PublicNetworkAccess,
+		DiskAccessID: disk.DiskAccessID, DiskEncryptionSetID: disk.EncryptionSetID, AvailabilityPolicy: disk.ActionOnDiskDelay,
+		EnableBursting: ptr.Deref(disk.Bursting, false), EnablePerformancePlus: ptr.Deref(disk.PerformancePlus, false),
+		OptimizedForFrequentAttach: ptr.Deref(disk.OptimizedForFrequentAttach, false),
+		WriteAcceleratorEnabled:    volumeparams.WriteAccelerator(disk.Tags),
+	}
+	if p.DiskEncryptionSetID != "" {
+		p.DiskEncryptionType = disk.EncryptionType
+	}
+	// Azure reports the performance of every disk; only with these SKUs is it a parameter.
+	if topology.Zonal(disk.SKUName) {
+		p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = disk.IOPSReadWrite, disk.MBpsReadWrite
+		p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = disk.IOPSReadOnly, disk.MBpsReadOnly
+	} else if disk.Tier != volumeparams.BaselineTier(disk.SizeBytes) && volumeparams.HasTiers(disk.SKUName) {
+		p.Tier = disk.Tier
+	}
+	return p
+}
+
+// describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there is none.
+func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access, error) {
+	var cached corev1.PersistentVolumeList
+	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
+		return nil, a, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	for i := range cached.Items {
+		// The cache does not hold the attributes.
+		pv := &corev1.PersistentVolume{}
+		err := s.Reader.Get(ctx, client.ObjectKeyFromObject(&cached.Items[i]), pv)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, a, fmt.Errorf("read PersistentVolume: %w", err)
+		}
+		named, attributes := describe(pv)
+		if of, err := volumehandle.Parse(named); err != nil || !of.Same(handle) {
+			continue
+		}
+		return attributes, usedAs(pv), nil
+	}
+	return nil, a, nil
+}
+
+// describe returns the handle and the attributes of a PersistentVolume; those of an in-tree one as Kubernetes translates them.
+func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string]string) {
+	switch source := pv.Spec.PersistentVolumeSource; {
+	case source.CSI != nil:
+		attributes = map[string]string{"fsType": source.CSI.FSType}
+		maps.Copy(attributes, source.CSI.VolumeAttributes)
+		return source.CSI.VolumeHandle, attributes
+	case source.AzureDisk != nil:
+		attributes = map[string]string{}
+		if mode := source.AzureDisk.CachingMode; mode != nil {
+			attributes["cachingMode"] = string(*mode)
+		}
+		if fs := source.AzureDisk.FSType; fs != nil {
+			attributes["fsType"] = *fs
+		}
+		return source.AzureDisk.DataDiskURI, attributes
+	}
+	return "", nil
+}
+
+// usedAs returns what the access modes and the volume mode of a PersistentVolume mean for it.
+func usedAs(pv *corev1.PersistentVolume) call.Access {
+	a := call.Access{Pattern: apiv1.AccessSingleNode, Block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock}
+	several := slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) || slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+	if several && a.Block {
+		a.Pattern = apiv1.AccessMultiNode
+	}
+	return a
+}
+
+// ApplyCachingMode writes to an AzVolume the caching mode that its PersistentVolume names. They differ if the PersistentVolume was created, or
+// created again, after the AzVolume.
+func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attributes map[string]string) error {
+	wanted, err := volumeparams.ParseAttributes(attributes)
+	if err != nil || wanted.CachingMode == "" {
+		return err
+	}
+	p := volumeparams.Parameters{SKUName: v.Spec.Disk.SKUName, MaxShares: v.Spec.Disk.MaxShares, CachingMode: wanted.CachingMode}
+	mode := p.Caching(max(v.Status.SizeBytes, v.Spec.CapacityBytes))
+	if mode == v.Spec.Disk.CachingMode {
+		return nil
+	}
+	before := v.DeepCopy()
+	v.Spec.Disk.CachingMode = mode
+	if err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("change caching mode: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+// Package call holds what all calls of the CSI controller server share: a bound on their duration, the exclusion of a second
+// call for the same object, the reading of volume IDs and capabilities, and the gRPC codes of their errors.
+package call
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// replyTime is the part of a deadline that is kept for the answer to reach the caller.
+const replyTime = 500 * time.Millisecond
+
+// Calls bounds the calls of one process, and locks the objects that they work on. The locks spare callers and API server
+// calls that would undo one another; correctness does not depend on them.
+type Calls struct {
+	clock   clock.PassiveClock
+	timeout time.Duration
+
+	mu     sync.Mutex
+	locked map[string]struct{}
+}
+
+// New makes a Calls. timeout bounds a call that comes without a deadline.
+func New(c clock.PassiveClock, timeout time.Duration) *Calls {
+	return &Calls{clock: c, timeout: timeout, locked: map[string]struct{}{}}
+}
+
+// Bound returns a context that ends shortly before the caller's deadline.
+func (c *Calls) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithTimeout(ctx, c.timeout)
+	}
+	left := deadline.Sub(c.clock.Now())
+	return context.WithTimeout(ctx, left-min(replyTime, left/10))
+}
+
+// Lock locks a key. While another call holds it, the error is Aborted.
+func (c *Calls) Lock(key string) (unlock func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, locked := c.locked[key]; locked {
+		return nil, grpcstatus.Errorf(codes.Aborted, "another call for %s is in progress", key)
+	}
+	c.locked[key] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.locked, key)
+	}, nil
+}
+
+// Begin locks a key and bounds the call; end undoes both.
+func (c *Calls) Begin(ctx context.Context, key string) (bound context.Context, end func(), err error) {
+	unlock, err := c.Lock(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	bound, cancel := c.Bound(ctx)
+	return bound, func() { cancel(); unlock() }, nil
+}
+
+// Volume reads a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is NotFound.
+func Volume(id string) (volumehandle.Handle, error) {
+	if id == "" {
+		return volumehandle.Handle{}, InvalidArgument("volume ID: missing")
+	}
+	handle, err := volumehandle.Parse(id)
+	if err != nil {
+		return volumehandle.Handle{}, grpcstatus.Error(codes.NotFound, err.Error())
+	}
+	return handle, nil
+}
+
+// InvalidArgument returns an error of that code.
+func InvalidArgument(format string, args ...any) error {
+	return grpcstatus.Errorf(codes.InvalidArgument, format, args...)
+}
+
+// Status adds to the kinds of package status the one that only sizes have.
+func Status(err error) error {
+	var size *volumeparams.OutOfRangeError
+	if errors.As(err, &size) {
+		return grpcstatus.Error(codes.OutOfRange, size.Error())
+	}
+	return status.From(err)
+}
+
+// Failure returns a failure that a status records, as an error of its kind.
+func Failure(e *apiv1.Error) error {
+	return &provisioner.Error{Kind: provisioner.Kind(e.Kind), Message: e.Message}
+}

@@ -1,0 +1,320 @@
+package disks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// CreateVolume makes an AzVolume and waits until its disk is created. A call that is repeated finds the AzVolume of the
+// first; one that asks for something else under the same name is AlreadyExists.
+func (s *Provisioner) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if request.GetName() == "" {
+		return nil, call.InvalidArgument("name: missing")
+	}
+	response, err := s.createVolume(ctx, request)
+	if err != nil {
+		return nil, call.Settle(ctx, err, func(ctx context.Context) (string, error) { return s.leftOfVolume(ctx, request) })
+	}
+	return response, nil
+}
+
+func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	wanted, parameters, err := s.wanted(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	v1metrics.SKUOf(ctx, wanted.Spec.Disk.SKUName)
+	if source := wanted.Spec.Source; source != nil && source.SnapshotURI != "" {
+		v1metrics.VariantOf(ctx, v1metrics.FromSnapshot)
+	} else if source != nil {
+		v1metrics.VariantOf(ctx, v1metrics.FromVolume)
+	}
+	ctx, end, err := s.Begin(ctx, wanted.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	v, err := s.ensureVolume(ctx, wanted, request)
+	if err != nil {
+		return nil, err
+	}
+	v, err = s.awaitCreated(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
+		VolumeId:           v.Status.DiskURI,
+		CapacityBytes:      v.Status.SizeBytes,
+		VolumeContext:      volumeContext(requested(request), v, parameters),
+		AccessibleTopology: s.Topology.Accessible(v.Spec.Disk),
+		ContentSource:      request.GetVolumeContentSource(),
+	}}, nil
+}
+
+// requested returns the parameters of a request: those of the StorageClass, and over them those of the VolumeAttributesClass.
+func requested(request *csi.CreateVolumeRequest) map[string]string {
+	return volumeparams.Overlay(request.GetParameters(), request.GetMutableParameters())
+}
+
+// wanted returns the AzVolume that a request asks for.
+func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters, error) {
+	p, err := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
+	if err != nil {
+		return nil, p, err
+	}
+	access, fault, err := call.AccessOf(request.GetVolumeCapabilities(), p.Shares())
+	if err != nil {
+		return nil, p, err
+	}
+	if fault != "" {
+		return nil, p, call.InvalidArgument("%s", fault)
+	}
+	request, source, err := s.fromSource(ctx, request, &p)
+	if err != nil {
+		return nil, p, err
+	}
+	size, err := p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
+	if err != nil {
+		return nil, p, err
+	}
+	p.SetDefaultPerformance(size)
+	if err := p.CheckSize(size); err != nil {
+		return nil, p, err
+	}
+	replicas, err := p.Replicas(access.Pattern == apiv1.AccessMultiNode)
+	if err != nil {
+		return nil, p, err
+	}
+	where, err := s.choose(ctx, request.GetAccessibilityRequirements(), need{
+		volume: request.GetName(), skuName: p.SKU(), sizeBytes: size, location: p.Location,
+	})
+	if err != nil {
+		return nil, p, err
+	}
+	if len(p.WithoutEffect) > 0 {
+		logr.FromContextOrDiscard(ctx).Info("parameters have no effect", "parameters", p.WithoutEffect)
+	}
+	disk := s.diskParameters(p, p.NameDisk(request.GetName()), size, where)
+	if disk.FSType, err = fsType(p, access); err != nil {
+		return nil, p, err
+	}
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: volumehandle.Of(disk).VolumeName(), Finalizers: []string{apiv1.Finalizer}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned, Access: access.Pattern, CapacityBytes: size, MaxMountReplicaCount: replicas, Disk: disk, Source: source,
+		},
+	}
+	if p.ClaimName != "" && p.ClaimNamespace != "" {
+		v.Spec.PersistentVolumeClaim = p.ClaimNamespace + "/" + p.ClaimName
+	}
+	return v, p, nil
+}
+
+const defaultFSType = "ext4"
+
+// fsType returns the filesystem to make: the StorageClass' over the capability's, as the V1 driver has it.
+func fsType(p volumeparams.Parameters, a call.Access) (string, error) {
+	switch {
+	case a.Block:
+		return "", nil
+	case p.FSType != "":
+		return p.FSType, nil
+	case a.FSType == "":
+		return defaultFSType, nil
+	}
+	checked, err := volumeparams.Parse(map[string]string{"fsType": a.FSType})
+	return checked.FSType, err
+}
+
+func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, size int64, where topology.Place) apiv1.DiskParameters {
+	disk := apiv1.DiskParameters{
+		SubscriptionID: cmp.Or(p.SubscriptionID, s.SubscriptionID), ResourceGroup: cmp.Or(p.ResourceGroup, s.ResourceGroup), Name: name,
+		Location: where.Location, Zone: where.Zone, SKUName: p.SKU(), MaxShares: p.Shares(), CachingMode: p.Caching(size),
+		DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
+		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, AvailabilityPolicy: p.AvailabilityPolicy,
+		NetworkAccessPolicy: cmp.Or(p.NetworkAccessPolicy, "DenyAll"), PublicNetworkAccess: cmp.Or(p.PublicNetworkAccess, "Disabled"),
+		DiskAccessID: p.DiskAccessID, DiskEncryptionSetID: p.DiskEncryptionSetID, DiskEncryptionType: p.EncryptionType(),
+		EnableBursting: p.EnableBursting, EnablePerformancePlus: p.EnablePerformancePlus,
+		OptimizedForFrequentAttach: p.OptimizedForFrequentAttach, WriteAcceleratorEnabled: p.WriteAcceleratorEnabled, Tags: p.Tags,
+	}
+	if topology.ZoneRedundant(disk.SKUName) {
+		disk.Zone = ""
+	}
+	return disk
+}
+
+// ensureVolume creates the AzVolume, or returns the one that is there if it is what is wanted.
+func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
+	v := wanted.DeepCopy()
+	err := s.Client.Create(ctx, v)
+	if err == nil {
+		return v, nil
+	}
+	if apierrors.IsInvalid(err) {
+		return nil, call.InvalidArgument("%s", err)
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	if err := s.Reader.Get(ctx, s.Key(wanted.Name), v); apierrors.IsNotFound(err) {
+		return nil, grpcstatus.Errorf(codes.Aborted, "volume %s of an earlier call has just gone", wanted.Name)
+	} else if err != nil {
+		return nil, err
+	}
+	if v.DeletionTimestamp != nil {
+		return nil, grpcstatus.Errorf(codes.Aborted, "volume %s of an earlier call is being deleted", v.Name)
+	}
+	if differs := s.difference(v, wanted, request); differs != "" {
+		return nil, grpcstatus.Errorf(codes.AlreadyExists, "volume %s exists with another %s", v.Name, differs)
+	}
+	return v, nil
+}
+
+// difference names what sets an AzVolume that exists apart from what is asked for, or returns "".
+func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) string {
+	have, want := v.Spec.DeepCopy(), wanted.Spec.DeepCopy()
+	limit := request.GetCapacityRange().GetLimitBytes()
+	if have.CapacityBytes < request.GetCapacityRange().GetRequiredBytes() || (limit > 0 && have.CapacityBytes > limit) {
+		return "size"
+	}
+	if !s.Topology.Fits(have.Disk, request.GetAccessibilityRequirements()) {
+		return "zone"
+	}
+	switch {
+	case have.Origin != want.Origin:
+		return "origin"
+	case have.Access != want.Access:
+		return "access mode"
+	case have.MaxMountReplicaCount != want.MaxMountReplicaCount:
+		return "maxMountReplicaCount"
+	case !equality.Semantic.DeepEqual(have.Source, want.Source):
+		return "content source"
+	}
+	// Where it is has been compared above, and need not be where a new one would be.
+	want.Disk.Zone, want.Disk.Location = have.Disk.Zone, have.Disk.Location
+	if !strings.EqualFold(have.Disk.Name, want.Disk.Name) {
+		return "disk name"
+	}
+	want.Disk.Name = have.Disk.Name
+	if !equality.Semantic.DeepEqual(have.Disk, want.Disk) {
+		return "set of parameters"
+	}
+	return ""
+}
+
+// awaitCreated waits until the disk is created. When Azure will never create it, the AzVolume goes again, because the
+// caller will not ask for its deletion.
+func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
+	var refused *apiv1.Error
+	current := &apiv1.AzVolume{}
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.Key(v.Name), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
+			return false, nil // the cache does not know it yet
+		}
+		if err != nil {
+			return false, err
+		}
+		switch current.Status.State {
+		case apiv1.VolumeCreated, apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed:
+			return true, nil
+		case apiv1.VolumeCreationFailed:
+			if e := current.Status.Error; e != nil && final(provisioner.Kind(e.Kind)) {
+				refused = e
+				return true, nil
+			}
+		case apiv1.VolumePending, apiv1.VolumeCreating, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed:
+		}
+		return false, nil
+	}, records.VolumeNamed(v.Name))
+	if err == nil && refused == nil {
+		return current, nil
+	}
+	if refused != nil {
+		if err := s.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		if err := s.awaitVolumeGone(ctx, current); err != nil {
+			return nil, err
+		}
+		return nil, call.Failure(refused)
+	}
+	if e := s.failing(ctx, current); e != nil {
+		return nil, status.NotFinal(call.Failure(e), "it is tried again")
+	}
+	return nil, err
+}
+
+// final says that the same request will fail again.
+func final(kind provisioner.Kind) bool {
+	switch kind {
+	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
+		provisioner.InsufficientCapacity, provisioner.Unauthorized:
+		return true
+	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
+		return false
+	}
+	return false
+}
+
+// volumeContext returns the parameters as the V1 driver hands them on, so that a
+// PersistentVolume works with either.
+func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumeparams.Parameters) map[string]string {
+	values := map[string]string{}
+	maps.Copy(values, parameters)
+	set := func(key, value string) {
+		maps.DeleteFunc(values, func(k, _ string) bool { return strings.EqualFold(k, key) })
+		values[key] = value
+	}
+	set("kind", "Managed")
+	set("cachingMode", v.Spec.Disk.CachingMode)
+	set("requestedsizegib", strconv.FormatInt(v.Spec.CapacityBytes/volumeparams.GiB, 10))
+	if p.MaxShares > 0 {
+		set("maxShares", strconv.Itoa(int(p.MaxShares)))
+	}
+	if v.Spec.Disk.FSType != "" {
+		set("fsType", v.Spec.Disk.FSType)
+	}
+	return values
+}
+
+// leftOfVolume names the AzVolume of a request, if there is one.
+func (s *Provisioner) leftOfVolume(ctx context.Context, request *csi.CreateVolumeRequest) (string, error) {
+	// If the parameters are not allowed any more, Parse returns the default names.
+	p, _ := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
+	name := apiv1.VolumeName(cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup), p.NameDisk(request.GetName()))
+	v := &apiv1.AzVolume{}
+	err := s.Reader.Get(ctx, s.Key(name), v)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read AzVolume: %w", err)
+	case v.Spec.Origin != apiv1.OriginProvisioned:
+		return "", nil
+	}
+	return "AzVolume " + v.Name, nil
+}

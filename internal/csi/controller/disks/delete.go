@@ -1,0 +1,152 @@
+package disks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// DeleteVolume deletes an AzVolume and waits until it is gone, and with it replicas and disk. A volume
+// that a node uses is FailedPrecondition; a volume that does not exist counts as deleted.
+func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	handle, err := call.Volume(request.GetVolumeId())
+	if status.Code(err) == codes.NotFound {
+		return &csi.DeleteVolumeResponse{}, nil // no volume has such an ID
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, end, err := s.Begin(ctx, handle.VolumeName())
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := s.deleteVolume(ctx, handle); err != nil {
+		return nil, call.Status(err)
+	}
+	return &csi.DeleteVolumeResponse{}, nil
+}
+
+func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Handle) error {
+	// A NotFound of the API server means that the AzVolume was deleted, and not that the disk was: Azure is asked.
+	return records.Retry("volume "+handle.VolumeName(), func() error {
+		v, err := s.Volume(ctx, handle)
+		if err == nil && v == nil {
+			// A disk of the V1 driver that this driver has never published.
+			v, err = s.Adopt(ctx, handle, nil, call.Access{Pattern: apiv1.AccessSingleNode})
+		}
+		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && v.DeletionTimestamp == nil {
+			// Until the disk has been read, the AzVolume may not delete it.
+			v, err = s.awaitCreated(ctx, v)
+		}
+		if status.Code(err) == codes.NotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.unused(ctx, v); err != nil {
+			return err
+		}
+		if err := s.discard(ctx, v); err != nil {
+			return err
+		}
+		return s.awaitVolumeGone(ctx, v)
+	})
+}
+
+// discard deletes an AzVolume together with its disk, which it writes first. The error is a conflict if the AzVolume has changed: a node may have claimed it.
+func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
+	if !v.Spec.DeleteDisk {
+		before := v.DeepCopy()
+		v.Spec.DeleteDisk = true
+		if err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("set spec.deleteDisk of AzVolume %s: %w", v.Name, err)
+		}
+		if v.Generation == before.Generation {
+			// The API server drops unknown fields without an error, and the disk would stay.
+			return grpcstatus.Error(codes.FailedPrecondition, "the CustomResourceDefinition of AzVolumes is older than the driver and has no spec.deleteDisk: upgrade it (charts/azuredisk/files/crds)")
+		}
+	}
+	if v.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := s.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
+		return fmt.Errorf("delete AzVolume: %w", err)
+	}
+	return nil
+}
+
+// unused returns a FailedPrecondition for a volume that has a primary.
+func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
+	if v.Spec.Access == apiv1.AccessSingleNode {
+		if ownership.HasPrimary(v, nil) {
+			return grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is published to node %s", v.Name, v.Status.Primary.NodeName)
+		}
+		return nil
+	}
+	attachments, err := s.Attachments(ctx, s.Reader, v.Name)
+	if err != nil {
+		return err
+	}
+	for _, a := range attachments {
+		if !ownership.ProvedReleased(v, a) {
+			return grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is published to node %s", v.Name, a.Spec.NodeName)
+		}
+	}
+	return nil
+}
+
+// forgotten says that an AzVolume is gone from the cache as well, so that the next list does not contain it.
+func (s *Provisioner) forgotten(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
+	cached := &apiv1.AzVolume{}
+	err := s.Client.Get(ctx, s.Key(v.Name), cached)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && cached.UID != v.UID, err
+}
+
+// awaitVolumeGone waits until an AzVolume is gone, or its deletion has failed since the call began.
+func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) error {
+	since := s.Clock.Now().Truncate(time.Second)
+	held := ""
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		current := &apiv1.AzVolume{}
+		err := s.Reader.Get(ctx, s.Key(v.Name), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
+			return s.forgotten(ctx, v)
+		}
+		if err != nil {
+			return false, err
+		}
+		if e := current.Status.Error; current.Status.State == apiv1.VolumeDeletionFailed && e != nil && !e.Time.Time.Before(since) {
+			return true, call.Failure(e)
+		}
+		for _, c := range current.Status.Conditions {
+			if c.Type == disk.ConditionReady {
+				held = c.Reason + ": " + c.Message
+			}
+		}
+		return false, nil
+	}, records.VolumeNamed(v.Name))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return grpcstatus.Errorf(codes.Aborted, "volume %s is still being deleted (%s)", v.Name, held)
+	}
+	return err
+}

@@ -1,0 +1,26 @@
+// Package disks answers the calls of the CSI controller server that create, delete and change disks, and that ask how much room there is
+// for them. Each writes to an AzVolume what the caller wants, and waits until the reconcilers have done it.
+package disks
+
+import (
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Provisioner serves the calls.
+type Provisioner struct {
+	*adoption.Adopter
+	*call.Calls
+	// Snapshots are the sources of new disks.
+	Snapshots provisioner.Snapshots
+	// SKUs tells where disks can be created.
+	SKUs     provisioner.SKUs
+	Clock    clock.PassiveClock
+	Topology topology.Key
+	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
+	SubscriptionID, ResourceGroup, Location string
+}

@@ -1,0 +1,319 @@
+package disks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the AzVolume as it is, and the spec to edit, from which
+// changes that Azure has refused before are removed; records.ErrChanged from edit has rewrite read the AzVolume again. A disk without an AzVolume
+// is adopted; one that does not exist is NotFound.
+func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a call.Access, edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (v *apiv1.AzVolume, err error) {
+	err = records.Retry("volume "+handle.VolumeName(), func() error {
+		if v, err = s.created(ctx, handle, a); err != nil {
+			return err
+		}
+		spec := disk.RevertRefused(v)
+		if err := edit(v, spec); err != nil {
+			return err
+		}
+		if equality.Semantic.DeepEqual(*spec, v.Spec) {
+			return nil
+		}
+		before := v.DeepCopy()
+		v.Spec = *spec
+		err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsInvalid(err) {
+			return call.InvalidArgument("%s", err)
+		}
+		if err != nil {
+			return fmt.Errorf("change the spec of AzVolume %s: %w", v.Name, err)
+		}
+		crashpoint.At("update-written")
+		return nil
+	})
+	return v, err
+}
+
+// created returns the AzVolume of a disk that exists.
+func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a call.Access) (*apiv1.AzVolume, error) {
+	v, err := s.Volume(ctx, handle)
+	if err == nil && v == nil {
+		v, err = s.Adopt(ctx, handle, nil, a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.DeletionTimestamp != nil {
+		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
+	}
+	if v.Status.DiskURI == "" {
+		return s.awaitCreated(ctx, v)
+	}
+	return v, nil
+}
+
+// awaitUpdate waits until done says that the disk is as v asks, or until Azure has refused for good the part that refused returns, since v was
+// written.
+func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(apiv1.AzVolumeStatus) bool, refused func(apiv1.AzVolumeStatus) *apiv1.Refusal) (*apiv1.AzVolume, error) {
+	current := &apiv1.AzVolume{}
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.Key(v.Name), current)
+		switch {
+		case apierrors.IsNotFound(err):
+			return false, nil // the cache does not have it yet, or it was deleted
+		case err != nil:
+			return false, err
+		case current.UID != v.UID || current.Generation < v.Generation:
+			return false, nil
+		case done(current.Status):
+			return true, nil
+		}
+		if r := refused(current.Status); r != nil && r.Generation >= v.Generation {
+			return true, call.Failure(&r.Error)
+		}
+		return false, nil
+	}, records.VolumeNamed(v.Name))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return current, err
+	}
+	if e := s.failing(ctx, current); e != nil {
+		return nil, status.NotFinal(call.Failure(e), "the controller tries again")
+	}
+	why := "not started"
+	if c := meta.FindStatusCondition(current.Status.Conditions, disk.ConditionUpdated); c != nil {
+		why = c.Reason + ": " + c.Message
+	}
+	return nil, grpcstatus.Errorf(codes.Aborted, "the disk is still being changed (%s)", why)
+}
+
+// failing reads v again from the cache at the end of a wait, and returns Azure's last error, nil if there is none. The error stays in the status while
+// the next try is in progress.
+func (s *Provisioner) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Error {
+	if v.Name != "" {
+		_ = s.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(v), v) // if it is gone, v stays as it was last read
+	}
+	return v.Status.Error
+}
+
+// ControllerExpandVolume expands a disk and waits until Azure has done it. A shared disk cannot grow while
+// it is attached: with a primary the call is FailedPrecondition; replicas are detached first.
+func (s *Provisioner) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	switch {
+	case request.GetVolumeId() == "":
+		return nil, call.InvalidArgument("volume ID: missing")
+	case request.GetCapacityRange() == nil:
+		return nil, call.InvalidArgument("capacity range: missing")
+	}
+	handle, err := volumehandle.Parse(request.GetVolumeId())
+	if err != nil {
+		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	}
+	ctx, end, err := s.Begin(ctx, handle.VolumeName())
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	response, err := s.expand(ctx, handle, request)
+	if err != nil {
+		return nil, call.Status(err)
+	}
+	return response, nil
+}
+
+func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	block, known := request.GetVolumeCapability().GetBlock() != nil, request.GetVolumeCapability() != nil
+	var size int64
+	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode, Block: block}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+		p := existingParameters(v, spec)
+		var err error
+		size, err = p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
+		if err != nil || size <= v.Status.SizeBytes {
+			return err
+		}
+		if v.Spec.Disk.MaxShares > 1 {
+			if err := s.unused(ctx, v); err != nil {
+				return grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s", grpcstatus.Convert(err).Message())
+			}
+		}
+		spec.CapacityBytes = max(spec.CapacityBytes, size)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if v, err = s.awaitUpdate(ctx, v,
+		func(is apiv1.AzVolumeStatus) bool { return is.SizeBytes >= size },
+		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedCapacity }); err != nil {
+		return nil, err
+	}
+	block = block || v.Spec.Access == apiv1.AccessMultiNode || !known && v.Spec.Origin == apiv1.OriginProvisioned && v.Spec.Disk.FSType == ""
+	response := &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Status.SizeBytes, NodeExpansionRequired: true}
+	if block {
+		// A node that uses the volume must rescan its device; one that gets it later does so anyway.
+		response.NodeExpansionRequired, err = s.inUse(ctx, handle)
+	}
+	return response, err
+}
+
+// inUse says whether a node may be using the volume.
+func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bool, error) {
+	v, err := s.Volume(ctx, handle)
+	if err != nil {
+		return false, err
+	}
+	if v == nil {
+		return false, provisioner.Errorf(provisioner.NotFound, "AzVolume %s was deleted during the expansion", handle.VolumeName())
+	}
+	return v.Spec.Access == apiv1.AccessMultiNode || ownership.HasPrimary(v, nil), nil
+}
+
+// ControllerModifyVolume changes the parameters of a disk, and waits until Azure has changed them. A repeated call waits for the same
+// change. A change that Azure refuses for good leaves nothing behind.
+func (s *Provisioner) ControllerModifyVolume(ctx context.Context, request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if request.GetVolumeId() == "" {
+		return nil, call.InvalidArgument("volume ID: missing")
+	}
+	change, err := volumeparams.ParseChange(request.GetMutableParameters())
+	if err != nil {
+		return nil, call.Status(err)
+	}
+	handle, err := volumehandle.Parse(request.GetVolumeId())
+	if err != nil {
+		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	}
+	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
+	ctx, end, err := s.Begin(ctx, "the modification of "+handle.VolumeName())
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := s.modify(ctx, handle, change); err != nil {
+		return nil, call.Status(err)
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
+func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, change volumeparams.Change) error {
+	waited := false
+	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+		before := existingParameters(v, spec)
+		after, err := before.With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
+		if _, larger := before.With(change, ampleSize); err != nil && larger == nil && !waited {
+			waited = true
+			return s.awaitGrowth(ctx, v)
+		}
+		if err != nil {
+			return err
+		}
+		spec.Disk.SetSettings(settingsOf(after))
+		return s.changeable(ctx, v, spec)
+	})
+	if err != nil {
+		return err
+	}
+	wanted := v.Spec.Disk.Settings()
+	_, err = s.awaitUpdate(ctx, v,
+		func(is apiv1.AzVolumeStatus) bool {
+			if is.Applied == nil || disk.UpdateUncertain(&is) {
+				return false
+			}
+			refused := is.RefusedSettings != nil && is.RefusedSettings.Generation >= v.Generation
+			return equality.Semantic.DeepEqual(is.Applied.DiskSettings, wanted) || !refused && is.Applied.Generation >= v.Generation
+		},
+		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedSettings })
+	return err
+}
+
+const (
+	// ampleSize is a size that is large enough for every parameter.
+	ampleSize = 32767 * volumeparams.GiB
+	// companionWait is how long a modification that needs a larger disk waits for the call that expands the disk.
+	companionWait = time.Second
+)
+
+// awaitGrowth waits for a call that expands the disk. An edit of both size and class of a PersistentVolumeClaim causes two calls, in any order.
+func (s *Provisioner) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error {
+	ctx, cancel := context.WithTimeout(ctx, companionWait)
+	defer cancel()
+	current := &apiv1.AzVolume{}
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.Key(v.Name), current)
+		return err == nil && current.Spec.CapacityBytes > v.Spec.CapacityBytes, client.IgnoreNotFound(err)
+	}, records.VolumeNamed(v.Name))
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return records.ErrChanged
+}
+
+// changeable returns a FailedPrecondition for changes of the settings that a disk in use does not take.
+func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+	changed := v.DeepCopy()
+	changed.Spec = *spec.DeepCopy()
+	changed.Spec.CapacityBytes = 0 // only the settings matter here
+	caching := disk.Caching(v)
+	converts := spec.Disk.SKUName != v.Spec.Disk.SKUName && spec.Disk.SKUName == volumeparams.PremiumV2LRS
+	switch err := s.unused(ctx, v); {
+	case err == nil:
+		return nil
+	case disk.ChangesAlone(changed):
+		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s", grpcstatus.Convert(err).Message())
+	case converts && caching != volumeparams.CachingNone:
+		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure converts a disk to %s only without host caching, and it is attached with cachingMode %s; it can be converted while no node uses it: %s",
+			spec.Disk.SKUName, caching, grpcstatus.Convert(err).Message())
+	case grpcstatus.Code(err) != codes.FailedPrecondition:
+		return err
+	}
+	return nil
+}
+
+// existingParameters returns the parameters of a disk as a StorageClass would name them.
+func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparams.Parameters {
+	d := spec.Disk
+	p := volumeparams.Parameters{
+		SKUName: d.SKUName, CachingMode: d.CachingMode, FSType: d.FSType, MaxShares: d.MaxShares,
+		DiskIOPSReadWrite: d.DiskIOPSReadWrite, DiskMBpsReadWrite: d.DiskMBpsReadWrite, DiskIOPSReadOnly: d.DiskIOPSReadOnly, DiskMBpsReadOnly: d.DiskMBpsReadOnly,
+		Tier: d.Tier, LogicalSectorSize: d.LogicalSectorSize, NetworkAccessPolicy: d.NetworkAccessPolicy, PublicNetworkAccess: d.PublicNetworkAccess,
+		DiskAccessID: d.DiskAccessID, DiskEncryptionSetID: d.DiskEncryptionSetID, DiskEncryptionType: d.DiskEncryptionType,
+		EnableBursting: d.EnableBursting, EnablePerformancePlus: d.EnablePerformancePlus, WriteAcceleratorEnabled: d.WriteAcceleratorEnabled,
+		Tags: d.Tags, VolumeName: cmp.Or(d.Tags[volumeparams.TagVolumeName], v.Name),
+		ClaimName: d.Tags[volumeparams.TagClaimName], ClaimNamespace: d.Tags[volumeparams.TagClaimNamespace],
+	}
+	if namespace, name, ok := strings.Cut(spec.PersistentVolumeClaim, "/"); ok {
+		p.ClaimName, p.ClaimNamespace = name, namespace
+	}
+	return p
+}
+
+// settingsOf returns the parameters that can be changed.
+func settingsOf(p volumeparams.Parameters) apiv1.DiskSettings {
+	return apiv1.DiskSettings{
+		SKUName: p.SKUName, DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite,
+		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, EnableBursting: p.EnableBursting,
+		NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID, Tags: p.Tags,
+	}
+}

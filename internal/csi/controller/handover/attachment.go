@@ -1,0 +1,228 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+)
+
+// promote gives the node's attachment the wanted spec of a primary, and says whether it did not have it. The first try reads the
+// cache: its write succeeds only if the cache is current.
+func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity, wanted apiv1.AzVolumeAttachmentSpec) (a *apiv1.AzVolumeAttachment, changed bool, err error) {
+	var reader client.Reader = s.Client
+	err = records.Retry("attachment of "+v.Name+" to node "+node.Name, func() error {
+		changed = false
+		if a, err = s.Attachment(ctx, reader, v.Name, node.Name); err != nil {
+			return err
+		}
+		reader = s.Reader
+		if a == nil {
+			changed = true
+			a, err = s.createAttachment(ctx, v, wanted)
+			return err
+		}
+		if a.DeletionTimestamp != nil {
+			return s.promoteDeleted(ctx, v, a, wanted)
+		}
+		if node.Another(a) {
+			// The next try waits until it is gone.
+			if err := s.remove(ctx, a); err != nil {
+				return err
+			}
+			return records.ErrChanged
+		}
+		if v.Spec.Access == apiv1.AccessMultiNode && ownership.FenceDecided(a) {
+			// The failover has fenced the attachment, and has not deleted it yet. A success now would be revoked.
+			return grpcstatus.Errorf(codes.Aborted, "volume %s is being taken from node %s, which was lost", v.Name, node.Name)
+		}
+		changed, err = s.makePrimary(ctx, a, wanted)
+		return err
+	})
+	return a, changed, err
+}
+
+func (s *Publisher) createAttachment(ctx context.Context, v *apiv1.AzVolume, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, error) {
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v.Namespace, Name: apiv1.AttachmentName(wanted.VolumeName, wanted.NodeName), Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: wanted,
+	}
+	err := s.Client.Create(ctx, a)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, records.ErrChanged
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create attachment: %w", err)
+	}
+	return a, nil
+}
+
+// promoteDeleted accepts a deleted attachment that is the wanted primary; any other one it waits to be gone, with ErrChanged.
+func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
+	switch {
+	case ownership.HasProof(a):
+	case v.Spec.Access == apiv1.AccessMultiNode:
+		// The volume is being unpublished from the node. There is no claim to make again, so the unpublish has to end first.
+		if err := s.unpublishMultiNode(ctx, v, wanted.NodeName); err != nil {
+			return err
+		}
+		return records.ErrChanged
+	case a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch:
+		// Another client has deleted the object of a primary. It stays until the release.
+		return compatible(a, wanted)
+	}
+	if err := s.awaitAttachmentGone(ctx, a); err != nil {
+		return err
+	}
+	return records.ErrChanged
+}
+
+// compatible refuses a second publish to a node with another value of readonly: the node may be using the volume under the first one.
+func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
+	if a.Spec.ReadOnly == wanted.ReadOnly {
+		return nil
+	}
+	return grpcstatus.Errorf(codes.AlreadyExists, "volume %s is published to node %s with readonly=%t already, and the request has readonly=%t",
+		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
+}
+
+// makePrimary gives an attachment the role and the epoch of a claim, and says whether it did not have them. If a later claim was
+// written while this call waited, the call is Aborted: the attachment belongs to the later claim.
+func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
+	if a.Spec.Epoch > wanted.Epoch {
+		return false, grpcstatus.Errorf(codes.Aborted, "volume %s was claimed again during the call: its attachment to node %s is of epoch %d, and this call's claim of epoch %d",
+			a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Epoch, wanted.Epoch)
+	}
+	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
+	if again && !ownership.HasProof(a) {
+		return false, compatible(a, wanted)
+	}
+	if a.Spec != wanted {
+		before := a.DeepCopy()
+		a.Spec = wanted
+		if err := s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return true, err
+		}
+	}
+	if !again {
+		return true, nil
+	}
+	// All attachments of a multi-node volume have one epoch: the proof of the
+	// last release must not count for the next one.
+	before := a.DeepCopy()
+	a.Status.Proof = nil
+	return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// retire makes the attachment of a node that has released the volume a replica, or removes it. If only one VM can have the disk, it waits
+// until the attachment is gone. A shared disk can be attached elsewhere before that, so no call waits for a detach from a VM that is down.
+func (s *Publisher) retire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
+	if a == nil {
+		return nil
+	}
+	node := a.Spec.NodeName
+	return records.Retry("attachment "+a.Name, func() error {
+		err := s.tryRetire(ctx, v, a)
+		if !records.Changed(err) {
+			return err
+		}
+		current, readErr := s.Attachment(ctx, s.Reader, v.Name, node)
+		if current == nil {
+			return readErr
+		}
+		a = current
+		return err
+	})
+}
+
+func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
+	switch {
+	case a.DeletionTimestamp != nil:
+		return s.awaitDetached(ctx, v, a)
+	case a.Spec.Role == apiv1.RoleReplica:
+		return nil
+	case !ownership.ProvedReleased(v, a):
+		return grpcstatus.Errorf(codes.Aborted, "no proof that node %s released epoch %d", a.Spec.NodeName, a.Spec.Epoch)
+	}
+	all, err := s.Attachments(ctx, s.Client, v.Name)
+	if err != nil {
+		return err
+	}
+	if ownership.Demotion(v, a, all) == ownership.Demote {
+		before := a.DeepCopy()
+		a.Spec.Role = apiv1.RoleReplica
+		return s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	}
+	if err := s.remove(ctx, a); err != nil {
+		return err
+	}
+	return s.awaitDetached(ctx, v, a)
+}
+
+// removed deletes the node's attachment and returns it as it is after that; nil if there is none.
+func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string) (a *apiv1.AzVolumeAttachment, err error) {
+	err = records.Retry("attachment of "+v.Name+" to node "+node, func() error {
+		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); err != nil || a == nil || a.DeletionTimestamp != nil {
+			return err
+		}
+		if err := s.remove(ctx, a); err != nil {
+			return err
+		}
+		a, err = s.Attachment(ctx, s.Reader, v.Name, node)
+		return err
+	})
+	return a, err
+}
+
+// remove deletes an attachment, if it has not changed since it was read. It goes when the disk is detached.
+func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
+	crashpoint.At("unpublish-before-removal")
+	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+	if err != nil {
+		return fmt.Errorf("delete attachment: %w", err)
+	}
+	crashpoint.At("unpublish-after-removal")
+	return nil
+}
+
+// awaitDetached waits until an attachment that is being deleted is gone, if that is what keeps the disk from being attached elsewhere.
+func (s *Publisher) awaitDetached(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
+	if v.Spec.Disk.MaxShares > 1 {
+		return nil
+	}
+	return s.awaitAttachmentGone(ctx, a)
+}
+
+func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
+	var failed *apiv1.Error
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		current := &apiv1.AzVolumeAttachment{}
+		err := s.Reader.Get(ctx, s.Key(a.Name), current)
+		if apierrors.IsNotFound(err) || (err == nil && current.UID != a.UID) {
+			return true, nil
+		}
+		failed = current.Status.Error
+		return false, err
+	}, records.AttachmentNamed(a.Name))
+	if errors.Is(err, context.DeadlineExceeded) {
+		if failed != nil {
+			return call.Failure(failed)
+		}
+		return grpcstatus.Errorf(codes.Aborted, "the disk is still being detached from node %s", a.Spec.NodeName)
+	}
+	return err
+}

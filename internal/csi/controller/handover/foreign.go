@@ -1,0 +1,133 @@
+package handover
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// The V1 driver attaches a volume without custom resources, so that only Azure has a record of it. When it is unpublished, it must not stay
+// attached for good.
+
+// foreign says whether another driver may have published the volume to the node: it has no AzVolume, or one that was
+// adopted, is not claimed for another node, and has no attachment to the node about which Azure was asked. The last also holds after an
+// earlier call that began to take the volume over and was interrupted.
+func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
+	if v == nil {
+		return true, nil
+	}
+	if v.Spec.Origin != apiv1.OriginAdopted || v.DeletionTimestamp != nil {
+		return false, nil
+	}
+	if c := v.Status.Primary; c != nil && (c.State != apiv1.OwnershipHeld || c.NodeName != node) {
+		return false, nil
+	}
+	a, err := s.Attachment(ctx, s.Reader, v.Name, node)
+	return err == nil && (a == nil || a.DeletionTimestamp == nil && a.Status.VMID == ""), err
+}
+
+// takeOver writes the records of a volume that another driver published to the node, as a publish would, so that it can be
+// unpublished like any other. It returns nil if the disk is not attached to the node's VM.
+func (s *Publisher) takeOver(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
+	d, err := s.attachedByOthers(ctx, handle, node)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	v, err := s.Adopt(ctx, handle, nil, call.Access{Pattern: apiv1.AccessSingleNode})
+	if err != nil {
+		return nil, err
+	}
+	epoch := int64(ownership.MultiNodeEpoch)
+	if v.Spec.Access == apiv1.AccessSingleNode {
+		claim, err := s.claim(ctx, handle, v, node)
+		if err != nil {
+			return nil, err
+		}
+		epoch = claim.Epoch
+	}
+	a, _, err := s.promote(ctx, v, *d, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch})
+	if err != nil {
+		return nil, err
+	}
+	// An attachment about which Azure was never asked is removed without a detach.
+	if err := s.awaitAccepted(ctx, a); err != nil {
+		return nil, err
+	}
+	return s.Volume(ctx, handle)
+}
+
+// unpublishUnrecorded removes the primary attachment of a volume whose AzVolume was lost and whose disk is not attached to the node, and waits until it is gone:
+// the attachment reconciler proves that the node has released the volume.
+func (s *Publisher) unpublishUnrecorded(ctx context.Context, handle volumehandle.Handle, node string) error {
+	a, err := s.Attachment(ctx, s.Reader, handle.VolumeName(), node)
+	if err != nil || a == nil || a.Spec.Role != apiv1.RolePrimary {
+		return err
+	}
+	if a.DeletionTimestamp == nil {
+		if err := s.remove(ctx, a); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return s.awaitAttachmentGone(ctx, a)
+}
+
+// attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM, and nil if Azure says
+// that it is not. It is Aborted if the node's VM is not known, and may be one that Azure names.
+func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*identity.Identity, error) {
+	disk, err := s.Disk(ctx, handle)
+	if err != nil || len(disk.AttachedTo) == 0 {
+		return nil, err
+	}
+	d, err := s.report(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	this, err := s.identity(ctx, node, d)
+	if err != nil {
+		return nil, err
+	}
+	for _, vm := range disk.AttachedTo {
+		if strings.EqualFold(vm, this.VMID) {
+			return &this, nil
+		}
+		if this.VMID != "" || !s.nodeExists(ctx, node) {
+			continue
+		}
+		another, err := s.established(ctx, vm)
+		if err != nil {
+			return nil, err
+		}
+		if !another {
+			return nil, grpcstatus.Errorf(codes.Aborted, "the disk is attached to %s, and whether that is node %s is not known until its node plug-in runs and its VM is established (%s)",
+				vm, node, this.Message)
+		}
+	}
+	return nil, nil
+}
+
+// established says whether a node is known to be a VM.
+func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
+	nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(nodes, func(n identity.Node) bool { return strings.EqualFold(identity.Identify(n, nodes).VMID, vm) }), nil
+}
+
+// nodeExists says whether Kubernetes has the node, or may have it.
+func (s *Publisher) nodeExists(ctx context.Context, node string) bool {
+	return !apierrors.IsNotFound(s.Reader.Get(ctx, client.ObjectKey{Name: node}, &corev1.Node{}))
+}

@@ -1,0 +1,108 @@
+package handover_test
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// attachAsV1 attaches a disk as the V1 driver would have: without a word to this one.
+func attachAsV1(t *testing.T, p *controlplane.ControlPlane, disk provisioner.Disk, node string) {
+	t.Helper()
+	p.Cloud.AddDisk(disk)
+	operation, err := p.Cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: controlplane.VMID(node), DiskID: disk.ID, CachingMode: "ReadOnly"})
+	must(t, err)
+	must(t, operation.Wait(t.Context()))
+}
+
+func TestAVolumeThatV1PublishedIsDetachedWhenItIsTakenBack(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("fo-a", "1", vmSize)
+	p.AddNode("fo-b", "1", vmSize)
+	for name, prepare := range map[string]func(*testing.T, provisioner.Disk){
+		"known to nobody": func(*testing.T, provisioner.Disk) {},
+		"adopted by a call that came before": func(t *testing.T, disk provisioner.Disk) {
+			_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
+				VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: disk.SizeBytes},
+			})
+			must(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := v1Disk("fo-" + map[bool]string{true: "adopted", false: "unknown"}[name != "known to nobody"])
+			attachAsV1(t, p, disk, "fo-a")
+			prepare(t, disk)
+			must(t, p.Unpublish(t.Context(), disk.ID, "fo-b")) // where it never was
+			if _, still := p.Cloud.AttachedAs(controlplane.VMID("fo-a"), disk.ID); !still {
+				t.Fatal("taking it back from another node detached it")
+			}
+			must(t, p.Unpublish(t.Context(), disk.ID, "fo-a"))
+			if _, still := p.Cloud.AttachedAs(controlplane.VMID("fo-a"), disk.ID); still {
+				t.Error("it is still attached, and nobody knows")
+			}
+			must(t, p.PublishWith(t.Context(), disk.ID, "fo-b", controlplane.Mounted(), nil))
+		})
+	}
+}
+
+func TestAVolumeThatIsAttachedNowhereIsNotAdoptedToBeTakenBack(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("fn-a", "1", vmSize)
+	disk := v1Disk("fn-idle")
+	p.Cloud.AddDisk(disk)
+	must(t, p.Unpublish(t.Context(), disk.ID, "fn-a"))
+	must(t, p.Unpublish(t.Context(), controlplane.DiskID("fn-gone"), "fn-a"))
+	if v := p.Volume("fn-idle"); v != nil {
+		t.Errorf("adopted as %+v", v)
+	}
+}
+
+func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("fl-a", "1", vmSize)
+	disk := v1Disk("fl-lost")
+	p.Cloud.AddDisk(disk)
+	handle, err := volumehandle.Parse(disk.ID)
+	must(t, err)
+	volume := handle.VolumeName()
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, "fl-a"), Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fl-a", Role: apiv1.RolePrimary, Epoch: 1},
+	}
+	must(t, p.Client.Create(t.Context(), a))
+	p.Eventually("unpublished", func() string {
+		// The attachment reconciler writes the attachment, too: a call that meets a write is Aborted, and is made again.
+		if err := p.Unpublish(t.Context(), disk.ID, "fl-a"); err != nil {
+			if status.Code(err) != codes.Aborted {
+				t.Fatal(err)
+			}
+			return err.Error()
+		}
+		return ""
+	})
+	if err := p.Client.Get(t.Context(), client.ObjectKeyFromObject(a), a); !apierrors.IsNotFound(err) {
+		t.Errorf("got attachment %s, error %v; want no attachment", a.Name, err)
+	}
+}
+
+func TestAVolumeOfV1OnANodeWhosePlugInDoesNotRunYetIsNotForgotten(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("fp-a", "1", vmSize)
+	disk := v1Disk("fp-early")
+	attachAsV1(t, p, disk, "fp-a")
+	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "fp-a"}}))
+	expectCode(t, p.Unpublish(t.Context(), disk.ID, "fp-a"), codes.Aborted)
+	must(t, p.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fp-a"}}))
+	must(t, p.Unpublish(t.Context(), disk.ID, "fp-a"))
+}

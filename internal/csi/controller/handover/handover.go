@@ -1,0 +1,52 @@
+// Package handover answers the calls of the CSI controller server that publish a volume to a node and unpublish it.
+//
+// It is the only writer of a claim that is held, and keeps the protocol of docs/adr/0001-hand-over-protocol.md: what a call decides from is read from
+// the API server and not from the cache, and the claim is written with optimistic locking only.
+package handover
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+)
+
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/status,verbs=patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
+// Publisher serves the calls.
+type Publisher struct {
+	*adoption.Adopter
+	*call.Calls
+	clock                clock.PassiveClock
+	promotions, releases *prometheus.CounterVec
+}
+
+// New makes a Publisher. registerer may be nil.
+func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher, error) {
+	s := &Publisher{
+		Adopter: adopter, Calls: calls, clock: c,
+		promotions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_promotions_total", Help: "Claims to be primary that were granted, by whether the disk was attached already.",
+		}, []string{"warm"}),
+		releases: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_releases_total", Help: "Claims to be primary that were taken back, by the kind of proof.",
+		}, []string{"proof"}),
+	}
+	if registerer == nil {
+		return s, nil
+	}
+	for _, c := range []prometheus.Collector{s.promotions, s.releases} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of the controller server: %w", err)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,237 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// awaitProof waits for the proof that a node released a volume (law 3): its own report, read from the API server after the
+// claim was written, or what the attachment reconciler got from Azure.
+func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
+	var proof *apiv1.ReleaseProof
+	why, holder := "", attachdetach.Wait{}
+	name := apiv1.AttachmentName(v.Name, node)
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		var err error
+		proof, why, holder, err = s.findProof(ctx, v, node, epoch)
+		return proof != nil, err
+	}, records.NodeNamed(node), records.AttachmentNamed(name))
+	if errors.Is(err, context.DeadlineExceeded) {
+		if holder.Failing {
+			why = holder.Message
+		}
+		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released the volume: %s", node, why)
+	}
+	return proof, err
+}
+
+// findProof looks for the proof once. If there is none, why says what is missing, and holder what the driver is doing about it.
+func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (proof *apiv1.ReleaseProof, why string, holder attachdetach.Wait, err error) {
+	d, err := s.report(ctx, node)
+	if err != nil {
+		return nil, "", holder, err
+	}
+	a, err := s.Attachment(ctx, s.Reader, v.Name, node)
+	if err != nil {
+		return nil, "", holder, err
+	}
+	another := false
+	if a != nil && d != nil {
+		identity, err := s.identity(ctx, node, d)
+		if err != nil {
+			return nil, "", holder, err
+		}
+		another = identity.Another(a)
+	}
+	if another {
+		why = "the node names the VM " + d.Spec.VMID + " now, and the attachment is to " + a.Status.VMID
+	} else if proof, why = ownership.UnstagedProof(d, v.Name, epoch, s.clock.Now()); proof != nil {
+		return proof, "", holder, nil
+	}
+	if a == nil && d == nil {
+		proof, why, err = s.proofFromAzure(ctx, v, node, epoch)
+		return proof, why, holder, err
+	}
+	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
+		return a.Status.Proof, "", holder, nil
+	}
+	return nil, why, attachdetach.Holder(v, a), nil
+}
+
+// report reads the AzDriverNode of a node from the API server; nil if there is none.
+func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNode, error) {
+	d := &apiv1.AzDriverNode{}
+	err := s.Reader.Get(ctx, s.Key(node), d)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read AzDriverNode: %w", err)
+	}
+	return d, nil
+}
+
+// proofFromAzure is for a node that has neither a report nor
+// an attachment that names its VM. Then the disk must not be attached to any VM but those of other attachments.
+func (s *Publisher) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, string, error) {
+	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
+	if err != nil {
+		return nil, "", err
+	}
+	others, err := s.Attachments(ctx, s.Client, v.Name)
+	if err != nil {
+		return nil, "", err
+	}
+	if vms, _ := attachment.VMsToDetach(disk.AttachedTo, node, others, nil); len(vms) > 0 {
+		return nil, "node and attachment are gone, and the disk is attached to " + vms[0], nil
+	}
+	return &apiv1.ReleaseProof{
+		Kind: apiv1.ProofDetached, Epoch: epoch, Time: metav1.NewTime(s.clock.Now()),
+		Message: "Azure says that the disk is attached to no VM that could be this node's",
+	}, "", nil
+}
+
+// recordProof writes the proof to the attachment, if there is one, and returns the attachment after that. An attachment that was created again during the call
+// gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one.
+func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *apiv1.AzVolumeAttachment, proof *apiv1.ReleaseProof) (*apiv1.AzVolumeAttachment, error) {
+	if a == nil {
+		return nil, nil
+	}
+	uid := a.UID
+	err := records.Retry("attachment "+a.Name, func() error {
+		if a != nil && a.UID != uid {
+			return grpcstatus.Errorf(codes.Aborted, "the attachment of %s to node %s was created again during the call", volume, node)
+		}
+		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) {
+			return nil
+		}
+		before := a.DeepCopy()
+		a.Status.Proof = proof
+		err := s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if !records.Changed(err) {
+			return err
+		}
+		current, readErr := s.Attachment(ctx, s.Reader, volume, node)
+		if readErr != nil {
+			return readErr
+		}
+		a = current
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record proof: %w", err)
+	}
+	return a, nil
+}
+
+// An AzVolume that was lost, or restored from a backup, does not say which node uses the volume. Before a claim is written, the attachments, the reports and Azure
+// are read; see plan/restored.go.
+
+// history returns the epoch that a claim has to exceed, and a FailedPrecondition if another node may be using the volume under a claim that the AzVolume does not
+// have. v has just been read from the API server. Until the claim is written no node may begin to use the volume, so that the reports that are read here are valid.
+func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string) (last int64, err error) {
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if claim := v.Status.Primary; err == nil && (claim == nil || ownership.LastEpoch(attachments) > claim.Epoch) {
+		attachments, err = s.Attachments(ctx, s.Reader, v.Name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range ownership.UnprovenElsewhere(v, node, attachments) {
+		proven, why, err := s.proveForgotten(ctx, v, a)
+		if err != nil {
+			return 0, err
+		}
+		if !proven {
+			return 0, provisioner.Errorf(provisioner.FailedPrecondition, "node %s was primary of volume %s under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
+				a.Spec.NodeName, v.Name, a.Spec.Epoch, why)
+		}
+	}
+	return ownership.LastEpoch(attachments), s.unreported(ctx, v, node, attachments)
+}
+
+// proveForgotten looks for the proof that the node of an attachment released the volume, and records it. It deletes the attachment of a node that does not answer; then
+// the attachment reconciler gets the proof from Azure. The attachment of a ready node stays: a pod may be using the volume, and its node may claim it.
+func (s *Publisher) proveForgotten(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (proven bool, why string, err error) {
+	proof, why, _, err := s.findProof(ctx, v, a.Spec.NodeName, a.Spec.Epoch)
+	if err != nil {
+		return false, "", err
+	}
+	if proof != nil {
+		_, err := s.recordProof(ctx, v.Name, a.Spec.NodeName, a, proof)
+		return true, "", err
+	}
+	node := &corev1.Node{}
+	err = s.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return false, "", fmt.Errorf("get Node: %w", err)
+	}
+	if a.DeletionTimestamp == nil && (err != nil || !nodehealth.KubeletReady(node)) {
+		if err := s.remove(ctx, a); client.IgnoreNotFound(err) != nil {
+			return false, "", err
+		}
+	}
+	return false, why, nil
+}
+
+// unreported returns a FailedPrecondition if Azure says that the disk is attached to a node that may be using the volume by its report. Azure is
+// asked only if the AzVolume has no claim, or a node reports the volume under a later one: the claims of a volume that lost nothing cost no call. The cache
+// is good enough: such a report was written under a claim that the AzVolume has lost since.
+func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) error {
+	if v.Status.Primary != nil {
+		if found, err := s.reportedByAny(ctx, v); err != nil || !found {
+			return err
+		}
+	}
+	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
+	if err != nil {
+		return err
+	}
+	settled := map[string]bool{node: true}
+	for _, a := range attachments {
+		settled[a.Spec.NodeName] = settled[a.Spec.NodeName] || ownership.HasProof(a)
+	}
+	for _, vm := range disk.AttachedTo {
+		nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if why := ownership.ReportedUse(v, n.DriverNode); why != "" && !settled[n.Node.Name] {
+				return provisioner.Errorf(provisioner.FailedPrecondition, "volume %s has no known primary, and its disk is attached to %s: node %s: %s", v.Name, vm, n.Node.Name, why)
+			}
+		}
+	}
+	return nil
+}
+
+// nodeVolume is the index of AzDriverNodes by the volumes that they report.
+const nodeVolume = "status.stagedVolumes"
+
+// reportedByAny says whether a node reports a volume under a claim that its AzVolume does not have.
+func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
+	var nodes apiv1.AzDriverNodeList
+	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.MatchingFields{nodeVolume: v.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list AzDriverNodes that report volume %s: %w", v.Name, err)
+	}
+	return slices.ContainsFunc(nodes.Items, func(d apiv1.AzDriverNode) bool { return ownership.ReportedUse(v, &d) != "" }), nil
+}

@@ -1,0 +1,230 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// ControllerPublishVolume claims a volume for a node and makes the node's attachment the primary. It returns when the disk is attached or Azure has
+// accepted to attach it; the node waits for the rest. On a node that has a
+// replica it costs one read and two writes, and no wait.
+func (s *Publisher) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	handle, err := call.Volume(request.GetVolumeId())
+	switch {
+	case request.GetVolumeId() == "":
+		return nil, err
+	case request.GetNodeId() == "":
+		return nil, call.InvalidArgument("node ID: missing")
+	case request.GetVolumeCapability() == nil:
+		return nil, call.InvalidArgument("volume capability: missing")
+	case err != nil:
+		return nil, err
+	}
+	ctx, end, err := s.Begin(ctx, handle.VolumeName()+" on node "+request.GetNodeId())
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := s.publish(ctx, handle, request); err != nil {
+		return nil, call.Status(err)
+	}
+	return &csi.ControllerPublishVolumeResponse{}, nil
+}
+
+func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) error {
+	node, err := s.node(ctx, request.GetNodeId())
+	if err != nil {
+		return err
+	}
+	if node.VMID == "" {
+		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name, node.Message)
+	}
+	v, err := s.usable(ctx, handle, request)
+	if err != nil {
+		return err
+	}
+	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
+	if v.Spec.Access == apiv1.AccessSingleNode {
+		before = records.EpochOf(v)
+		claim, err := s.claim(ctx, handle, v, node.Name)
+		if err != nil {
+			return err
+		}
+		epoch = claim.Epoch
+	}
+	crashpoint.At("publish-after-claim")
+	a, changed, err := s.promote(ctx, v, node, apiv1.AzVolumeAttachmentSpec{
+		VolumeName: v.Name, NodeName: node.Name, Role: apiv1.RolePrimary, Epoch: epoch, ReadOnly: request.GetReadonly(),
+	})
+	if err != nil {
+		return err
+	}
+	crashpoint.At("publish-after-promotion")
+	warm := a.Status.State == apiv1.AttachmentAttached
+	if changed {
+		s.promotions.WithLabelValues(strconv.FormatBool(warm)).Inc()
+	}
+	if warm {
+		return nil
+	}
+	err = s.awaitAccepted(ctx, a)
+	if epoch > before && provisioner.KindOf(err) != "" {
+		return s.withdraw(ctx, handle, node.Name, err)
+	}
+	return err
+}
+
+// withdraw releases the claim of this call after Azure has refused the attachment: a publish that failed
+// leaves nothing behind, so that the volume can be published elsewhere or deleted. It returns refused.
+func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
+	if err := s.unpublish(ctx, handle, node); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot withdraw the claim of a refused publish", "volume", handle.VolumeName(), "node", node)
+	}
+	return refused
+}
+
+// reportTimeout bounds how long a publish waits for the first report of a Node's plug-in. It is short, because
+// it occupies a worker of the caller, and the caller calls again.
+const reportTimeout = 10 * time.Second
+
+// node returns which VM a node is, from the cache if it has the node. It waits for the first report of a node's plug-in; without one
+// the error is Unavailable. Only a node that does not exist is NotFound.
+func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	d := &apiv1.AzDriverNode{}
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		err := s.Client.Get(ctx, s.Key(name), d)
+		if apierrors.IsNotFound(err) {
+			err = s.Reader.Get(ctx, s.Key(name), d)
+		}
+		switch {
+		case err == nil:
+			return true, nil
+		case !apierrors.IsNotFound(err):
+			return false, fmt.Errorf("get AzDriverNode: %w", err)
+		}
+		err = s.Reader.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return false, grpcstatus.Errorf(codes.NotFound, "there is no node %s", name)
+		case err != nil:
+			return false, fmt.Errorf("get Node: %w", err)
+		}
+		return false, nil
+	}, records.NodeNamed(name))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
+	}
+	if err != nil {
+		return identity.Identity{}, err
+	}
+	return s.identity(ctx, name, d)
+}
+
+// identity returns which VM a node is; d is nil if it has no AzDriverNode.
+func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriverNode) (identity.Identity, error) {
+	node := &corev1.Node{}
+	err := s.Client.Get(ctx, client.ObjectKey{Name: name}, node)
+	if apierrors.IsNotFound(err) {
+		err = s.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	}
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return identity.Identity{}, fmt.Errorf("get Node: %w", err)
+	}
+	return nodeidentity.Of(ctx, s.Client, node, d)
+}
+
+// usable returns the AzVolume if it can be used as the request asks. It adopts a disk that has none.
+func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) (*apiv1.AzVolume, error) {
+	v, err := s.Volume(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	capabilities := []*csi.VolumeCapability{request.GetVolumeCapability()}
+	if v == nil {
+		// Whether the disk has enough shares is checked after it has been read.
+		a, _, err := call.AccessOf(capabilities, 2)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = s.Adopt(ctx, handle, request.GetVolumeContext(), a); err != nil {
+			return nil, err
+		}
+	}
+	if v.DeletionTimestamp != nil {
+		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
+	}
+	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext()); err != nil {
+		return nil, err
+	}
+	a, fault, err := call.AccessOf(capabilities, v.Spec.Disk.MaxShares)
+	if err != nil {
+		return nil, err
+	}
+	if fault != "" {
+		return nil, call.InvalidArgument("%s", fault)
+	}
+	if a.Pattern == apiv1.AccessMultiNode && v.Spec.Access != apiv1.AccessMultiNode {
+		return nil, call.InvalidArgument("access mode %s: volume %s is for one node at a time", request.GetVolumeCapability().GetAccessMode().GetMode(), v.Name)
+	}
+	return v, nil
+}
+
+// awaitAccepted waits until Azure has accepted to attach the disk, or refused.
+func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAttachment) error {
+	reason := "the controller has not yet reconciled the attachment"
+	err := s.Watch.Until(ctx, func() (bool, error) {
+		a := &apiv1.AzVolumeAttachment{}
+		err := s.Client.Get(ctx, s.Key(written.Name), a)
+		if apierrors.IsNotFound(err) || (err == nil && a.UID != written.UID) {
+			return false, nil // the cache does not have it yet
+		}
+		if err != nil {
+			return false, err
+		}
+		switch a.Status.State {
+		case apiv1.AttachmentAttached:
+			return true, nil
+		case apiv1.AttachmentAttaching:
+			return a.Status.Operation != nil, nil
+		case apiv1.AttachmentFailed:
+			if a.Status.ObservedGeneration >= written.Generation && a.Status.Error != nil {
+				return true, call.Failure(a.Status.Error)
+			}
+		case apiv1.AttachmentPending, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
+		}
+		for _, c := range a.Status.Conditions {
+			reason = c.Reason + ": " + c.Message
+		}
+		return false, nil
+	}, records.AttachmentNamed(written.Name))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return grpcstatus.Errorf(codes.Aborted, "the disk is not yet being attached (%s)", reason)
+	}
+	return err
+}

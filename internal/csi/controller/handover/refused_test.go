@@ -1,0 +1,115 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func TestARefusedClaimSaysWhatAzureAnswersToTheFenceOfTheHolder(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := apiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}}
+	v.Status.Primary = &apiv1.Ownership{NodeName: "node-2", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("vol", "node-2")}}
+	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}
+	s := &Publisher{clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Adopter: &adoption.Adopter{Records: &records.Records{
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).Build(), Namespace: "ns",
+	}}}
+	_, err := s.claim(t.Context(), volumehandle.Handle{}, v, "node-3")
+	if got := status.Code(call.Status(err)); got != codes.FailedPrecondition {
+		t.Errorf("got %v (%v), want FailedPrecondition", got, err)
+	}
+	for _, want := range []string{"held by node node-2 (epoch 4), which was lost", "503 Service Unavailable"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a message with %q", err, want)
+		}
+	}
+}
+
+// attached is a disk at VMs.
+type attached struct {
+	provisioner.Disks
+	vms []string
+}
+
+func (a attached) Get(context.Context, string) (provisioner.Disk, error) {
+	return provisioner.Disk{ID: "disk", AttachedTo: a.vms}, nil
+}
+
+// Lists of Nodes and AzDriverNodes that use no index fail: their cost would grow with the cluster.
+func TestAClaimIsRefusedByTheReportsOfTheNodesThatMatterOnly(t *testing.T) {
+	t.Parallel()
+	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
+	scheme := runtime.NewScheme()
+	if err := errors.Join(apiv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	released := &apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleased}
+	for name, test := range map[string]struct {
+		claim    *apiv1.Ownership
+		vms      []string
+		reported int64 // epoch under which node b reports the volume; 0 if it does not
+		scanned  bool
+		want     string
+	}{
+		"no claim, and the disk is attached nowhere":                     {want: ""},
+		"no claim, and the disk is at a node that reports other volumes": {vms: []string{vm + "B"}, scanned: true, want: ""},
+		"no claim, and the disk is at a node that has not scanned":       {vms: []string{vm + "B"}, want: "node b: its node plug-in has not yet compared"},
+		"no claim, and the disk is at a VM without a node":               {vms: []string{vm + "x"}, want: ""},
+		"a report under the claim's epoch":                               {claim: released, vms: []string{vm + "b"}, reported: 4, scanned: true, want: ""},
+		"a report under a later epoch, from the VM of the disk":          {claim: released, vms: []string{vm + "b"}, reported: 5, scanned: true, want: "node b: it reports the volume"},
+		"a report under a later epoch, from another VM":                  {claim: released, vms: []string{vm + "c"}, reported: 5, scanned: true, want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Status: apiv1.AzVolumeStatus{Primary: test.claim}}
+			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm + "b"}}
+			if test.scanned {
+				d.Status.MountsScannedTime = &metav1.MicroTime{Time: time.Unix(1, 0)}
+			}
+			if test.reported > 0 {
+				d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "vol", Epoch: test.reported, Phase: apiv1.PhaseStaged}}
+			}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vm + "b"}}
+			cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, d, node).
+				WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).
+				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, view.NodeVolumeKeys).
+				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+					if o := (&client.ListOptions{}).ApplyOptions(options); o.FieldSelector == nil {
+						return fmt.Errorf("list of %T without an index", list)
+					}
+					return c.List(ctx, list, options...)
+				}}).Build()
+			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: cache, Namespace: "ns"}, Disks: attached{vms: test.vms}}}
+			err := s.unreported(t.Context(), v, "a", nil)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package handover
+
+import (
+	"context"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// ControllerUnpublishVolume unpublishes a volume from a node, or from all nodes if the request names none. It returns when there is proof that the node
+// has released the volume, and the node's attachment is a replica or gone. A volume that does not exist counts as
+// unpublished.
+func (s *Publisher) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	handle, err := call.Volume(request.GetVolumeId())
+	if grpcstatus.Code(err) == codes.NotFound {
+		return &csi.ControllerUnpublishVolumeResponse{}, nil // no volume has such an ID
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	nodes := []string{request.GetNodeId()}
+	if request.GetNodeId() == "" {
+		if nodes, err = s.publishedTo(ctx, handle); err != nil {
+			return nil, call.Status(err)
+		}
+	}
+	for _, node := range nodes {
+		if err := s.unpublishLocked(ctx, handle, node); err != nil {
+			return nil, call.Status(err)
+		}
+	}
+	return &csi.ControllerUnpublishVolumeResponse{}, nil
+}
+
+// publishedTo returns the nodes that hold the volume as primaries, from the API server.
+func (s *Publisher) publishedTo(ctx context.Context, handle volumehandle.Handle) ([]string, error) {
+	attachments, err := s.Attachments(ctx, s.Reader, handle.VolumeName())
+	if err != nil {
+		return nil, err
+	}
+	var nodes []string
+	for _, a := range attachments {
+		if a.Spec.Role == apiv1.RolePrimary {
+			nodes = append(nodes, a.Spec.NodeName)
+		}
+	}
+	v, err := s.Volume(ctx, handle)
+	if err != nil || v == nil {
+		return nodes, err
+	}
+	if c := v.Status.Primary; c != nil && c.State != apiv1.OwnershipReleased && !slices.Contains(nodes, c.NodeName) {
+		nodes = append(nodes, c.NodeName)
+	}
+	return nodes, nil
+}
+
+func (s *Publisher) unpublishLocked(ctx context.Context, handle volumehandle.Handle, node string) error {
+	unlock, err := s.Lock(handle.VolumeName() + " on node " + node)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.unpublish(ctx, handle, node)
+}
+
+// unpublish does the work; the volume is locked for the node.
+func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, node string) error {
+	v, err := s.Volume(ctx, handle)
+	if err != nil {
+		return err
+	}
+	others, err := s.foreign(ctx, v, node)
+	if err != nil {
+		return err
+	}
+	var reader client.Reader = s.Client
+	if others {
+		taken, err := s.takeOver(ctx, handle, node)
+		if err != nil {
+			return err
+		}
+		if taken != nil {
+			v = taken
+		}
+		if v == nil {
+			return s.unpublishUnrecorded(ctx, handle, node)
+		}
+		reader = s.Reader // the cache may not have the attachment yet, and without it nothing would be detached
+	}
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		return s.unpublishMultiNode(ctx, v, node)
+	}
+	a, err := s.release(ctx, handle, v, node, reader)
+	if err != nil {
+		return err
+	}
+	return s.retire(ctx, v, a)
+}
+
+// release releases the node's claim, or proves that the node has released the attachment of a claim that the AzVolume does not have. It returns the node's
+// attachment, nil if there is none.
+func (s *Publisher) release(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string, reader client.Reader) (*apiv1.AzVolumeAttachment, error) {
+	holder, err := s.startRelease(ctx, handle, v, node)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.Attachment(ctx, reader, v.Name, node)
+	if err != nil {
+		return nil, err
+	}
+	if !holder && a != nil && a.Spec.Epoch > records.EpochOf(v) {
+		// The attachment is of a claim that the AzVolume has lost, or that was written after it was read. A proof under a claim that is held would
+		// refuse the volume to the node for as long as the node holds the claim.
+		if err := s.refresh(ctx, handle, v); err != nil {
+			return nil, err
+		}
+		if holder, err = s.startRelease(ctx, handle, v, node); err != nil {
+			return nil, err
+		}
+	}
+	if holder {
+		crashpoint.At("unpublish-releasing-seen")
+		return s.finishRelease(ctx, handle, v, node, a)
+	}
+	if a == nil || a.DeletionTimestamp != nil || ownership.ProvedReleased(v, a) {
+		return a, nil
+	}
+	proven, why, err := s.proveForgotten(ctx, v, a)
+	if err == nil && !proven {
+		err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s, which it held under epoch %d: %s", node, v.Name, a.Spec.Epoch, why)
+	}
+	return a, err
+}
+
+// unpublishMultiNode unpublishes a volume without a claim from one of its nodes. The deletion of the attachment has the effect of Releasing for a claim: it is written
+// before the node's report is read, and from then on the node may not stage the volume.
+func (s *Publisher) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node string) error {
+	a, err := s.removed(ctx, v, node)
+	if err != nil || a == nil {
+		return err
+	}
+	if !ownership.ProvedReleased(v, a) {
+		crashpoint.At("unpublish-releasing-seen")
+		proof, err := s.awaitProof(ctx, v, node, a.Spec.Epoch)
+		if err != nil {
+			return err
+		}
+		if a, err = s.recordProof(ctx, v.Name, node, a, proof); err != nil {
+			return err
+		}
+		s.releases.WithLabelValues(string(proof.Kind)).Inc()
+	}
+	return s.retire(ctx, v, a)
+}

@@ -1,0 +1,189 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Reasons of what is wrong with a volume, beside those of internal/plan.
+const (
+	reasonDiskMissing      = "DiskMissing"
+	reasonAttachmentFailed = "AttachmentFailed"
+	reasonPrimaryNodeLost  = "PrimaryNodeLost"
+)
+
+// healthList is the kind of the list in its paging tokens.
+const healthList = "volume health"
+
+// ControllerGetVolumeHealth says what is wrong with a volume. It asks Azure whether the disk is there.
+func (s *Lister) ControllerGetVolumeHealth(ctx context.Context, request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	handle, err := call.Volume(request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.healthOf(ctx, handle)
+	if err != nil {
+		return nil, call.Status(err)
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: request.GetVolumeId(), HealthStatuses: entries}}, nil
+}
+
+func (s *Lister) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
+	v, err := s.Volume(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Disks.Get(ctx, handle.String())
+	missing := errors.Is(err, provisioner.NotFound)
+	switch {
+	case err != nil && !missing:
+		return nil, fmt.Errorf("read disk: %w", err)
+	case missing && v == nil:
+		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)
+	case v == nil:
+		return nil, nil
+	}
+	entries, err := s.volumeFaults(ctx, v)
+	if missing && v.Status.DiskURI != "" && v.DeletionTimestamp == nil {
+		entries = append(entries, diskMissing(handle))
+	}
+	return entries, err
+}
+
+func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry {
+	return unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s is gone at Azure", handle))
+}
+
+// diskGone says that the disk of a volume that was created is not at Azure any more.
+func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) bool {
+	if v.Status.DiskURI == "" || v.DeletionTimestamp != nil {
+		return false
+	}
+	since := v.CreationTimestamp.Time
+	if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady); c != nil && c.LastTransitionTime.After(since) {
+		since = c.LastTransitionTime.Time
+	}
+	gone, err := s.cached.gone(ctx, volumehandle.Of(v.Spec.Disk), since, left)
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).V(1).Info("it is not known whether the disk is there", "volume", v.Name, "reason", err.Error())
+	}
+	return gone
+}
+
+// ControllerListVolumeHealth lists the volumes with which something is wrong, by what the custom resources say, and those whose disk Azure does not
+// have any more, by a list of disks that is a few minutes old at most. Where Azure does not answer, the former are listed.
+func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	if request.GetMaxEntries() < 0 {
+		return nil, call.InvalidArgument("max entries: %d must not be negative", request.GetMaxEntries())
+	}
+	var all apiv1.AzVolumeList
+	if err := s.Client.List(ctx, &all, client.InNamespace(s.Namespace)); err != nil {
+		return nil, call.Status(fmt.Errorf("list volumes: %w", err))
+	}
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	var unwell []*csi.VolumeHealth
+	left := mostLookedFor
+	for i := range all.Items {
+		entries, err := s.volumeFaults(ctx, &all.Items[i])
+		if err != nil {
+			return nil, call.Status(err)
+		}
+		if s.diskGone(ctx, &all.Items[i], &left) {
+			entries = append(entries, diskMissing(volumehandle.Of(all.Items[i].Spec.Disk)))
+		}
+		if len(entries) > 0 {
+			unwell = append(unwell, &csi.VolumeHealth{VolumeId: volumehandle.Of(all.Items[i].Spec.Disk).String(), HealthStatuses: entries})
+		}
+	}
+	page := pagetoken.Page{Of: healthList, StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
+	entries, next, err := pagetoken.Cut(page, unwell, (*csi.VolumeHealth).GetVolumeId)
+	if err != nil {
+		return nil, grpcstatus.Error(codes.Aborted, err.Error())
+	}
+	return &csi.ControllerListVolumeHealthResponse{Entries: entries, NextToken: next}, nil
+}
+
+// volumeFaults says what the custom resources know to be wrong with a volume.
+func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
+	var found []*csi.VolumeHealth_VolumeHealthEntry
+	if v.Status.State == apiv1.VolumeCreationFailed {
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, disk.ReasonCreationFailed, messageOf(v.Status.Error)))
+	}
+	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicasMissing {
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
+	}
+	// That one of several nodes has no access leaves the others theirs.
+	kind := csi.VolumeHealthErrorType_INACCESSIBLE
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		kind = csi.VolumeHealthErrorType_DEGRADED
+	}
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, a := range attachments {
+		if a.Spec.Role != apiv1.RolePrimary {
+			continue
+		}
+		reason, message, err := s.primaryFault(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		// One entry for a reason.
+		if reason != "" && !seen[reason] {
+			seen[reason] = true
+			found = append(found, unhealthy(kind, reason, message))
+		}
+	}
+	return found, nil
+}
+
+// primaryFault says what keeps the node of a primary from the volume; "" for nothing.
+func (s *Lister) primaryFault(ctx context.Context, a *apiv1.AzVolumeAttachment) (reason, message string, err error) {
+	if a.Status.State == apiv1.AttachmentFailed {
+		return reasonAttachmentFailed, fmt.Sprintf("node %s: %s", a.Spec.NodeName, messageOf(a.Status.Error)), nil
+	}
+	d := &apiv1.AzDriverNode{}
+	err = s.Client.Get(ctx, s.Key(a.Spec.NodeName), d)
+	if apierrors.IsNotFound(err) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("get AzDriverNode: %w", err)
+	}
+	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+		return reasonPrimaryNodeLost, fmt.Sprintf("node %s: %s", d.Name, c.Message), nil
+	}
+	return "", "", nil
+}
+
+func messageOf(e *apiv1.Error) string {
+	if e == nil {
+		return ""
+	}
+	return e.Message
+}
+
+func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
+	return &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: message}
+}

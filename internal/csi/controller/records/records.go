@@ -1,0 +1,108 @@
+// Package records reads the custom resources for the CSI controller server, and waits for their changes.
+//
+// What a call decides from is read from the API server and not from the cache, and written with optimistic locking only. The
+// cache, and the events that feed it, serve to wait without polling.
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// attachmentVolume is the index, and the selectable field, of attachments by volume.
+const attachmentVolume = "spec.volumeName"
+
+// Records are the custom resources of one namespace.
+type Records struct {
+	// Client reads from the cache, which must have the index spec.volumeName of AzVolumeAttachments, and
+	// writes; Reader reads from the API server.
+	Client client.Client
+	Reader client.Reader
+	// Watch tells of changes in the cache.
+	Watch     *Watch
+	Namespace string
+}
+
+// Key returns the key of an object in the namespace.
+func (r *Records) Key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: r.Namespace, Name: name}
+}
+
+// Volume reads an AzVolume from the API server. It returns nil if there is none, and
+// a FailedPrecondition if the one of that name, which a person may have made, is of another disk.
+func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
+	v := &apiv1.AzVolume{}
+	err := r.Reader.Get(ctx, r.Key(handle.VolumeName()), v)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read AzVolume: %w", err)
+	case !volumehandle.Of(v.Spec.Disk).Same(handle):
+		return nil, grpcstatus.Errorf(codes.FailedPrecondition, "the request is for disk %s, and the AzVolume of its name, %s, is of disk %s; if it was made by hand, delete it",
+			handle, v.Name, volumehandle.Of(v.Spec.Disk))
+	}
+	return v, nil
+}
+
+// Attachment returns an attachment, or nil if there is none.
+func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, node string) (*apiv1.AzVolumeAttachment, error) {
+	a := &apiv1.AzVolumeAttachment{}
+	err := reader.Get(ctx, r.Key(apiv1.AttachmentName(volume, node)), a)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get attachment: %w", err)
+	}
+	return a, nil
+}
+
+// Attachments returns the attachments of a volume.
+func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume string) ([]*apiv1.AzVolumeAttachment, error) {
+	var list apiv1.AzVolumeAttachmentList
+	if err := reader.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{attachmentVolume: volume}); err != nil {
+		return nil, fmt.Errorf("list attachments: %w", err)
+	}
+	found := make([]*apiv1.AzVolumeAttachment, 0, len(list.Items))
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, nil
+}
+
+// EpochOf returns the epoch of a volume, 0 before its first claim.
+func EpochOf(v *apiv1.AzVolume) int64 {
+	if v.Status.Primary == nil {
+		return 0
+	}
+	return v.Status.Primary.Epoch
+}
+
+// ErrChanged has Retry call again.
+var ErrChanged = errors.New("the object has changed since it was read")
+
+// Changed says that an object changed, or was deleted, between a read and the write that failed.
+func Changed(err error) bool {
+	return errors.Is(err, ErrChanged) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
+// Retry calls try, which reads objects and writes one of them, until its error is not that the object has changed. what names the object in the
+// error after the last try, which is Aborted.
+func Retry(what string, try func() error) error {
+	err := kubeapi.Retry(Changed, try)
+	if Changed(err) {
+		return grpcstatus.Errorf(codes.Aborted, "%s changes too often: %v", what, err)
+	}
+	return err
+}

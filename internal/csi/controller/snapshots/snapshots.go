@@ -1,0 +1,23 @@
+// Package snapshots answers the calls of the CSI controller server about snapshots and groups of them. They have no custom
+// resource: what exists, and how far it has come, is read from Azure.
+package snapshots
+
+import (
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Snapshotter serves the calls.
+type Snapshotter struct {
+	*records.Records
+	*call.Calls
+	Disks     provisioner.Disks
+	Snapshots provisioner.Snapshots
+	Topology  topology.Key
+	// DriverName by which VolumeSnapshotContents name the driver.
+	DriverName string
+	// SubscriptionID and ResourceGroup of the cluster, where a snapshot ID without them is looked up.
+	SubscriptionID, ResourceGroup string
+}
