@@ -109,6 +109,13 @@ func (s *Publisher) startRelease(ctx context.Context, handle volumehandle.Handle
 // finishRelease waits for the proof, records it, and writes the claim as Released. It returns the attachment after the proof is recorded.
 func (s *Publisher) finishRelease(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	releasing := *v.Status.Primary
+	if a == nil {
+		restored, err := s.restoreAttachment(ctx, v, node, releasing.Epoch)
+		if err != nil {
+			return nil, err
+		}
+		a = restored
+	}
 	proof, err := s.awaitProof(ctx, v, node, releasing.Epoch)
 	if err != nil {
 		return nil, err

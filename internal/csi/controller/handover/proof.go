@@ -10,14 +10,12 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -67,10 +65,6 @@ func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node strin
 	} else if proof, why = ownership.UnstagedProof(d, v.Name, epoch, s.clock.Now()); proof != nil {
 		return proof, "", holder, nil
 	}
-	if a == nil && d == nil {
-		proof, why, err = s.proofFromAzure(ctx, v, node, epoch)
-		return proof, why, holder, err
-	}
 	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
 		return a.Status.Proof, "", holder, nil
 	}
@@ -90,24 +84,22 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 	return d, nil
 }
 
-// proofFromAzure is for a node that has neither a report nor
-// an attachment that names its VM. Then the disk must not be attached to any VM but those of other attachments.
-func (s *Publisher) proofFromAzure(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, string, error) {
-	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
-	if err != nil {
-		return nil, "", err
+// restoreAttachment creates the attachment of a node that holds the claim and has neither an attachment nor a report, and returns it. The attachment reconciler then
+// gets the proof from Azure. This call cannot: Azure does not list a VM to which it is still attaching the disk, for an attach that was asked for while there was an
+// attachment.
+func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (a *apiv1.AzVolumeAttachment, err error) {
+	d, err := s.report(ctx, node)
+	if err != nil || d != nil {
+		return nil, err
 	}
-	others, err := s.Attachments(ctx, s.Client, v.Name)
-	if err != nil {
-		return nil, "", err
-	}
-	if vms, _ := attachment.VMsToDetach(disk.AttachedTo, node, others, nil); len(vms) > 0 {
-		return nil, "node and attachment are gone, and the disk is attached to " + vms[0], nil
-	}
-	return &apiv1.ReleaseProof{
-		Kind: apiv1.ProofDetached, Epoch: epoch, Time: metav1.NewTime(s.clock.Now()),
-		Message: "Azure says that the disk is attached to no VM that could be this node's",
-	}, "", nil
+	err = records.Retry("attachment of "+v.Name+" to node "+node, func() error {
+		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); err != nil || a != nil {
+			return err
+		}
+		a, err = s.createAttachment(ctx, v, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: epoch})
+		return err
+	})
+	return a, err
 }
 
 // recordProof writes the proof to the attachment, if there is one, and returns the attachment after that. An attachment that was created again during the call

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -17,29 +19,53 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// A publish claims the volume after unpublish has read the AzVolume. A proof under the new epoch would keep the node from the volume that it holds.
-func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
-	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+// volumeOf returns the AzVolume of a disk, and its handle.
+func volumeOf(t *testing.T, claim *apiv1.Ownership) (*apiv1.AzVolume, volumehandle.Handle) {
+	t.Helper()
 	handle, err := volumehandle.Parse("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &apiv1.AzVolume{
+	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName()},
 		Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: apiv1.DiskParameters{Name: "vol", ResourceGroup: "rg", SubscriptionID: "s", MaxShares: 2}},
-		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}},
+		Status:     apiv1.AzVolumeStatus{Primary: claim},
+	}, handle
+}
+
+func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := apiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
 	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).
+		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
+}
+
+func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publisher {
+	t.Helper()
+	stored := &records.Records{Client: api, Reader: api, Watch: records.NewWatch(), Namespace: "ns"}
+	s, err := New(&adoption.Adopter{Records: stored, Disks: disks}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A publish claims the volume after unpublish has read the AzVolume. A proof under the new epoch would keep the node from the volume that it holds.
+func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
+	t.Parallel()
+	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: "a", Role: apiv1.RolePrimary, Epoch: 2},
 	}
-	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).Build()
+	base := storeOf(t, v, a)
 	reads, stop := 0, errors.New("the test ends here")
 	api := interceptor.NewClient(base, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 		if _, report := o.(*apiv1.AzDriverNode); report {
@@ -53,11 +79,7 @@ func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 		}
 		return err
 	}})
-	stored := &records.Records{Client: api, Reader: api, Watch: records.NewWatch(), Namespace: "ns"}
-	s, err := New(&adoption.Adopter{Records: stored}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := publisherOf(t, api, nil)
 	if err := s.unpublish(t.Context(), handle, "a"); !errors.Is(err, stop) {
 		t.Fatalf("got error %v, want that of the read of the report", err)
 	}
@@ -66,5 +88,54 @@ func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 	}
 	if c := v.Status.Primary; c == nil || c.State != apiv1.OwnershipReleasing || c.Epoch != 2 {
 		t.Errorf("got claim %+v, want epoch 2 to be Releasing before the report is read", c)
+	}
+}
+
+// Azure attached the disk while the attachment and the AzDriverNode were lost. Azure listed the disk at no VM, and that was taken for the proof; or it listed the
+// node's stopped VM, and there was no proof as long as the VM existed.
+func TestUnpublishRestoresTheAttachmentThatTheProofComesFrom(t *testing.T) {
+	t.Parallel()
+	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/a"
+	for name, attached := range map[string][]provisioner.Attachment{
+		"the disk is listed at no VM":      nil,
+		"the disk is listed at a VM still": {{DiskID: "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
+			api := storeOf(t, v)
+			cloud := cloudfake.New(cloudfake.Options{})
+			cloud.AddDisk(provisioner.Disk{ID: handle.String(), MaxShares: 2})
+			cloud.AddVM(provisioner.Instance{ID: vm, Power: provisioner.PowerStopped, DataDisks: attached})
+			s := publisherOf(t, api, cloud.Disks())
+			unpublish := func() error {
+				ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
+				defer cancel()
+				return s.unpublish(ctx, handle, "a")
+			}
+			if err := unpublish(); status.Code(err) != codes.Aborted {
+				t.Fatalf("got %v, want Aborted until the attachment has a proof", err)
+			}
+			a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")}}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+				t.Fatal(err)
+			}
+			if want := (apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: "a", Role: apiv1.RolePrimary, Epoch: 2}); a.Spec != want || len(a.Finalizers) != 1 {
+				t.Errorf("got attachment %+v with finalizers %v, want %+v with the driver's", a.Spec, a.Finalizers, want)
+			}
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 2}
+			if err := api.Status().Update(t.Context(), a); err != nil {
+				t.Fatal(err)
+			}
+			if err := unpublish(); err != nil {
+				t.Fatal(err)
+			}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
+				t.Fatal(err)
+			}
+			if c, r := v.Status.Primary, v.Status.LastRelease; c.State != apiv1.OwnershipReleased || r == nil || r.Proof.Kind != apiv1.ProofDetached {
+				t.Errorf("got claim %+v and release %+v, want Released by the attachment's proof", c, r)
+			}
+		})
 	}
 }
