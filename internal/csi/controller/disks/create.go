@@ -61,7 +61,7 @@ func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolum
 	if err != nil {
 		return nil, err
 	}
-	v, err = s.awaitCreated(ctx, v)
+	v, err = s.awaitCreatedOrDeleted(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -225,12 +225,35 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 	return ""
 }
 
-// awaitCreated waits until the disk is created. When Azure will never create it, the AzVolume goes again, because the
-// caller will not ask for its deletion.
+// awaitCreatedOrDeleted waits until the disk is created, for a caller that will not ask for the deletion of a volume that Azure will never create: it deletes the
+// AzVolume first. The error is a conflict if the AzVolume has changed since the cache had it: the disk may have been created since.
+func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
+	current, refused, err := s.awaitCreation(ctx, v)
+	if refused == nil {
+		return current, err
+	}
+	if err := s.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}); err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("delete AzVolume, whose disk Azure will not create: %w", err)
+	}
+	if err := s.awaitVolumeGone(ctx, current); err != nil {
+		return nil, err
+	}
+	return nil, call.Failure(refused)
+}
+
+// awaitCreated waits until the disk is created, or until Azure has refused for good to create it.
 func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
-	var refused *apiv1.Error
-	current := &apiv1.AzVolume{}
-	err := s.Watch.Until(ctx, func() (bool, error) {
+	current, refused, err := s.awaitCreation(ctx, v)
+	if refused != nil {
+		return nil, call.Failure(refused)
+	}
+	return current, err
+}
+
+// awaitCreation returns the AzVolume when its disk is created, or when Azure has refused for good to create it.
+func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (current *apiv1.AzVolume, refused *apiv1.Error, err error) {
+	current = &apiv1.AzVolume{}
+	err = s.Watch.Until(ctx, func() (bool, error) {
 		err := s.Client.Get(ctx, s.Key(v.Name), current)
 		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
 			return false, nil // the cache does not know it yet
@@ -250,22 +273,13 @@ func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*api
 		}
 		return false, nil
 	}, records.VolumeNamed(v.Name))
-	if err == nil && refused == nil {
-		return current, nil
-	}
-	if refused != nil {
-		if err := s.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		if err := s.awaitVolumeGone(ctx, current); err != nil {
-			return nil, err
-		}
-		return nil, call.Failure(refused)
+	if err == nil {
+		return current, refused, nil
 	}
 	if e := s.failing(ctx, current); e != nil {
-		return nil, status.NotFinal(call.Failure(e), "it is tried again")
+		return nil, nil, status.NotFinal(call.Failure(e), "it is tried again")
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // final says that the same request will fail again.

@@ -52,7 +52,7 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 		}
 		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && v.DeletionTimestamp == nil {
 			// Until the disk has been read, the AzVolume may not delete it.
-			v, err = s.awaitCreated(ctx, v)
+			v, err = s.awaitCreatedOrDeleted(ctx, v)
 		}
 		if status.Code(err) == codes.NotFound {
 			return nil

@@ -9,12 +9,16 @@ import (
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -49,9 +53,61 @@ func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	defer cancel()
 	_, updateErr := s.awaitUpdate(ctx, v, func(apiv1.AzVolumeStatus) bool { return false }, func(apiv1.AzVolumeStatus) *apiv1.Refusal { return nil })
 	_, createErr := s.awaitCreated(ctx, v)
-	for call, err := range map[string]error{"awaitUpdate": updateErr, "awaitCreated": createErr} {
+	for name, err := range map[string]error{"awaitUpdate": updateErr, "awaitCreated": createErr} {
 		if got := status.Code(err); got != codes.Unavailable {
-			t.Errorf("%s: %s, want Unavailable: %v", call, got, err)
+			t.Errorf("%s: %s, want Unavailable: %v", name, got, err)
 		}
+	}
+}
+
+// An AzVolume was restored without its status. Before the controller took over the disk, it had tried to create one, and Azure had refused. A call that saw this in its
+// cache deleted the AzVolume, which a node used by then: an AzVolume that is being deleted cannot be published any more.
+func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := apiv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	handle, err := volumehandle.Parse("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName(), UID: "1", ResourceVersion: "1"},
+		Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "vol"}},
+		Status:     apiv1.AzVolumeStatus{State: apiv1.VolumeCreationFailed, Error: &apiv1.Error{Kind: string(provisioner.AlreadyExists), Message: "the disk exists"}},
+	}
+	current := old.DeepCopy()
+	current.ResourceVersion = "2"
+	current.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: handle.String(), Primary: &apiv1.PrimaryClaim{NodeName: "a", Epoch: 1, State: apiv1.ClaimHeld}}
+	for name, test := range map[string]struct {
+		stored *apiv1.AzVolume
+		call   func(*Provisioner) error
+		want   codes.Code
+	}{
+		"CreateVolume, when the cache is old": {current, func(s *Provisioner) error {
+			_, err := s.awaitCreatedOrDeleted(t.Context(), old)
+			return call.Status(err)
+		}, codes.Aborted},
+		"a change, even while the refusal lasts": {old, func(s *Provisioner) error {
+			_, err := s.created(t.Context(), handle, call.Access{})
+			return call.Status(err)
+		}, codes.AlreadyExists},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.stored.DeepCopy()).Build()
+			cached := interceptor.NewClient(api, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+				old.DeepCopyInto(o.(*apiv1.AzVolume))
+				return nil
+			}})
+			s := &Provisioner{Clock: clock.RealClock{}, Adopter: &adoption.Adopter{Records: &records.Records{Watch: records.NewWatch(), Client: cached, Reader: api, Namespace: "ns"}}}
+			if err := test.call(s); status.Code(err) != test.want {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(old), &apiv1.AzVolume{}); err != nil {
+				t.Errorf("got %v, want the AzVolume to be there", err)
+			}
+		})
 	}
 }
