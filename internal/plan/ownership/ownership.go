@@ -88,6 +88,12 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 	}, ""
 }
 
+// Releasable says that the attachment of the node that holds a claim can get the proof of the claim's release: it is the primary of the claim. One that is being
+// deleted, or that is of a later epoch, is not changed.
+func Releasable(claim *apiv1.PrimaryClaim, a *apiv1.AzVolumeAttachment) bool {
+	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > claim.Epoch || a.Spec.Epoch == claim.Epoch && a.Spec.Role == apiv1.RolePrimary)
+}
+
 // ReportProvesAbsence says whether what a node's report does not name is not in use there: the node plug-in has compared the report with the node's
 // mounts, and nothing else has changed it since the node wrote it. Node plug-ins of earlier versions write no digest.
 func ReportProvesAbsence(report *apiv1.AzDriverNode) bool {

@@ -88,6 +88,11 @@ func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *ap
 	if err := s.awaitAttachmentGone(ctx, a); err != nil {
 		return err
 	}
+	if err := s.claimUnchanged(ctx, v); errors.Is(err, records.ErrChanged) {
+		return grpcstatus.Errorf(codes.Aborted, "the claim of volume %s by node %s passed on during the call", v.Name, wanted.NodeName)
+	} else if err != nil {
+		return err
+	}
 	return records.ErrChanged
 }
 

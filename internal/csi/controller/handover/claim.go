@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -69,6 +70,15 @@ func (s *Publisher) refresh(ctx context.Context, handle volumehandle.Handle, v *
 	return nil
 }
 
+// claimUnchanged returns records.ErrChanged if the API server has another claim than v, or no AzVolume.
+func (s *Publisher) claimUnchanged(ctx context.Context, v *apiv1.AzVolume) error {
+	current, err := s.Volume(ctx, volumehandle.Of(v.Spec.Disk))
+	if err == nil && (current == nil || !equality.Semantic.DeepEqual(current.Status.Primary, v.Status.Primary)) {
+		return records.ErrChanged
+	}
+	return err
+}
+
 // refused adds to the refusal of a claim what the driver is doing to release the volume. The cache is good enough for that.
 func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
 	a, err := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
@@ -109,12 +119,9 @@ func (s *Publisher) startRelease(ctx context.Context, handle volumehandle.Handle
 // finishRelease waits for the proof, records it, and writes the claim as Released. It returns the attachment after the proof is recorded.
 func (s *Publisher) finishRelease(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	releasing := *v.Status.Primary
-	if a == nil {
-		restored, err := s.restoreAttachment(ctx, v, node, releasing.Epoch)
-		if err != nil {
-			return nil, err
-		}
-		a = restored
+	a, err := s.restoreAttachment(ctx, v, a)
+	if err != nil {
+		return nil, err
 	}
 	proof, err := s.awaitProof(ctx, v, node, releasing.Epoch)
 	if err != nil {

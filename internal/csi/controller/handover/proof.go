@@ -84,19 +84,33 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 	return d, nil
 }
 
-// restoreAttachment creates the attachment of a node that holds the claim and has neither an attachment nor a report, and returns it. The attachment reconciler then
-// gets the proof from Azure. This call cannot: Azure does not list a VM to which it is still attaching the disk, for an attach that was asked for while there was an
-// attachment.
-func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (a *apiv1.AzVolumeAttachment, err error) {
-	d, err := s.report(ctx, node)
-	if err != nil || d != nil {
+// restoreAttachment makes the node's attachment the primary of the claim that is being released, unless the node's report proves the release already. It was lost or
+// edited since it was published. Only from the attachment of a primary does the attachment reconciler get a proof from Azure. This call cannot: Azure does not
+// list a VM to which it is still attaching the disk.
+func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
+	claim := v.Status.Primary
+	if ownership.Releasable(claim, a) {
+		return a, nil
+	}
+	d, err := s.report(ctx, claim.NodeName)
+	if err != nil {
 		return nil, err
 	}
-	err = records.Retry("attachment of "+v.Name+" to node "+node, func() error {
-		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); err != nil || a != nil {
+	if proof, _ := ownership.UnstagedProof(d, v.Name, claim.Epoch, s.clock.Now()); proof != nil {
+		return a, nil
+	}
+	wanted := apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: claim.NodeName, Role: apiv1.RolePrimary, Epoch: claim.Epoch}
+	err = records.Retry("attachment of "+v.Name+" to node "+claim.NodeName, func() error {
+		if a, err = s.Attachment(ctx, s.Reader, v.Name, claim.NodeName); err != nil {
 			return err
 		}
-		a, err = s.createAttachment(ctx, v, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: epoch})
+		switch {
+		case a == nil:
+			a, err = s.createAttachment(ctx, v, wanted)
+		case !ownership.Releasable(claim, a):
+			wanted.ReadOnly = a.Spec.ReadOnly
+			_, err = s.makePrimary(ctx, a, wanted)
+		}
 		return err
 	})
 	return a, err
@@ -148,7 +162,14 @@ func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string)
 	if err != nil {
 		return 0, err
 	}
-	for _, a := range ownership.UnprovenElsewhere(v, node, attachments) {
+	unproven := ownership.UnprovenElsewhere(v, node, attachments)
+	if len(unproven) > 0 {
+		// The claim of an attachment is written before the attachment, and may have been written after v was read.
+		if err := s.claimUnchanged(ctx, v); err != nil {
+			return 0, err
+		}
+	}
+	for _, a := range unproven {
 		proven, why, err := s.proveForgotten(ctx, v, a)
 		if err != nil {
 			return 0, err

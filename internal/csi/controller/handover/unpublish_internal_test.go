@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -37,13 +38,22 @@ func volumeOf(t *testing.T, claim *apiv1.Ownership) (*apiv1.AzVolume, volumehand
 	}, handle
 }
 
+func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAttachment {
+	return &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, node), Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: epoch},
+	}
+}
+
 func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }
 
@@ -61,10 +71,7 @@ func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publ
 func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 	t.Parallel()
 	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
-	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: "a", Role: apiv1.RolePrimary, Epoch: 2},
-	}
+	a := attachmentOf(v, "a", 2)
 	base := storeOf(t, v, a)
 	reads, stop := 0, errors.New("the test ends here")
 	api := interceptor.NewClient(base, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
@@ -91,22 +98,29 @@ func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 	}
 }
 
-// Azure attached the disk while the attachment and the AzDriverNode were lost. Azure listed the disk at no VM, and that was taken for the proof; or it listed the
-// node's stopped VM, and there was no proof as long as the VM existed.
+// The attachment and the AzDriverNode were lost while Azure attached the disk: Azure listed the disk at no VM, and that was taken for the proof. Once it listed the
+// node's VM, and for an attachment that was edited, there was never a proof.
 func TestUnpublishRestoresTheAttachmentThatTheProofComesFrom(t *testing.T) {
 	t.Parallel()
-	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/a"
-	for name, attached := range map[string][]provisioner.Attachment{
-		"the disk is listed at no VM":      nil,
-		"the disk is listed at a VM still": {{DiskID: "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"}},
+	replica := func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
+		a := attachmentOf(v, "a", 1)
+		a.Spec.Role = apiv1.RoleReplica
+		return a
+	}
+	for name, there := range map[string]func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment{
+		"it was removed":        nil,
+		"it was made a replica": replica,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
-			api := storeOf(t, v)
+			objects := []client.Object{v}
+			if there != nil {
+				objects = append(objects, there(v))
+			}
+			api := storeOf(t, objects...)
 			cloud := cloudfake.New(cloudfake.Options{})
 			cloud.AddDisk(provisioner.Disk{ID: handle.String(), MaxShares: 2})
-			cloud.AddVM(provisioner.Instance{ID: vm, Power: provisioner.PowerStopped, DataDisks: attached})
 			s := publisherOf(t, api, cloud.Disks())
 			unpublish := func() error {
 				ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
