@@ -65,29 +65,32 @@ func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttach
 	if a.DeletionTimestamp != nil {
 		return false, nil // on its way out, and fenced because the node is lost
 	}
-	if err := r.setFinalizer(ctx, a, true); err != nil {
+	fenced, err := r.setFinalizer(ctx, a, true)
+	if err != nil {
 		return false, err
 	}
 	crashpoint.At("failover-between-finalizer-and-deletion")
-	return true, r.deleteFenced(ctx, a)
+	return true, r.deleteFenced(ctx, fenced)
 }
 
+// deleteFenced deletes a fenced attachment, if it has not changed: one that was unblocked since may have been published again.
 func (r *Reconciler) deleteFenced(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
-	if err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID}); err != nil {
+	if err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete attachment to a lost node: %w", err)
 	}
 	return nil
 }
 
-func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) error {
+// setFinalizer adds or removes the finalizer, and returns the attachment as it is after that.
+func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) (*apiv1.AzVolumeAttachment, error) {
 	changed := a.DeepCopy()
 	if want && !controllerutil.AddFinalizer(changed, apiv1.FinalizerFenced) || !want && !controllerutil.RemoveFinalizer(changed, apiv1.FinalizerFenced) {
-		return nil
+		return a, nil
 	}
 	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("set finalizer of fenced attachment: %w", err)
+		return nil, fmt.Errorf("set finalizer of fenced attachment: %w", err)
 	}
-	return nil
+	return changed, nil
 }
 
 // repair makes the node's attachment the primary of the claim that is being fenced, or deletes that of a multi-node volume, as the process that wrote the
@@ -126,7 +129,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) 
 // unblocked ends the failover of a volume: the rest is Kubernetes', which unpublishes it.
 func (r *Reconciler) unblocked(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		if err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {
+		if _, err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
