@@ -113,10 +113,10 @@ func (w *world) unused(v *volumeModel) bool {
 	return v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0
 }
 
-// attachmentOfNoVolume: the AzVolume of an unused volume was removed by hand. A driver that follows the pods cannot tell of which disk the attachment is, and no
+// attachmentOfNoVolume: the AzVolume of a volume that no pod uses was removed by hand. A driver that follows the pods cannot tell of which disk the attachment is, and no
 // publish adopts the volume.
 func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
-	if !w.edits || !w.byPods || !w.unused(v) || w.volume(v.name) != nil {
+	if !w.edits || !w.byPods || len(w.podsOf(v)) > 0 || w.volume(v.name) != nil {
 		return false
 	}
 	a := w.attachment(v.name, m.name)
