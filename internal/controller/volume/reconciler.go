@@ -56,7 +56,7 @@ type Options struct {
 	Events events.EventRecorder
 	// DriverName is the CSI driver's, by which its PersistentVolumes are known.
 	DriverName string
-	// CleanUpAfter is how long after its release a volume keeps its replicas.
+	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
 	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons
 	// for seconds and must cost nothing. 0 for a minute.

@@ -90,7 +90,7 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 
 // Releasable says that the attachment of the node that holds a claim can get the proof of the claim's release: it is the primary of the claim. One that is being
 // deleted, or that is of a later epoch, is not changed.
-func Releasable(claim *apiv1.PrimaryClaim, a *apiv1.AzVolumeAttachment) bool {
+func Releasable(claim *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
 	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > claim.Epoch || a.Spec.Epoch == claim.Epoch && a.Spec.Role == apiv1.RolePrimary)
 }
 

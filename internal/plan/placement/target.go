@@ -25,7 +25,7 @@ type Input struct {
 	Cluster Cluster
 	// ReservedSlots of each node are left to primaries.
 	ReservedSlots int32
-	// CleanUpAfter is how long after its release a volume keeps its replicas.
+	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
 	// DrainGrace is how long a node may be cordoned before its replicas are replaced.
 	DrainGrace time.Duration

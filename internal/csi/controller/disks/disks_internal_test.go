@@ -79,7 +79,7 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 	}
 	current := old.DeepCopy()
 	current.ResourceVersion = "2"
-	current.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: handle.String(), Primary: &apiv1.PrimaryClaim{NodeName: "a", Epoch: 1, State: apiv1.ClaimHeld}}
+	current.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: handle.String(), Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}}
 	for name, test := range map[string]struct {
 		stored *apiv1.AzVolume
 		call   func(*Provisioner) error

@@ -34,7 +34,7 @@ func TestLaw1APublishThatWasOvertakenLeavesTheLaterOneItsAttachment(t *testing.T
 // one whose claim the AzVolume had lost. Its proof refused the volume to the node that held the claim.
 func TestAPublishProvesNothingOfAClaimThatCameAfterItReadTheVolume(t *testing.T) {
 	t.Parallel()
-	v, handle := volumeOf(t, &apiv1.PrimaryClaim{NodeName: "a", Epoch: 1, State: apiv1.ClaimHeld})
+	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld})
 	a := attachmentOf(v, "a", 1)
 	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}}}
 	api := storeOf(t, v, a, node)
@@ -51,14 +51,14 @@ func TestAPublishProvesNothingOfAClaimThatCameAfterItReadTheVolume(t *testing.T)
 
 func TestAPublishWhoseClaimPassedOnWhileItWaitedMakesNoAttachment(t *testing.T) {
 	t.Parallel()
-	held := &apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: apiv1.ClaimHeld}
+	held := &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
 	for name, test := range map[string]struct {
-		now     *apiv1.PrimaryClaim
+		now     *apiv1.Ownership
 		aborted bool
 	}{
 		"the claim is held":           {held, false},
-		"it is another node's by now": {&apiv1.PrimaryClaim{NodeName: "b", Epoch: 2, State: apiv1.ClaimHeld}, true},
-		"it is being released by now": {&apiv1.PrimaryClaim{NodeName: "a", Epoch: 2, State: apiv1.ClaimReleasing}, true},
+		"it is another node's by now": {&apiv1.Ownership{NodeName: "b", Epoch: 2, State: apiv1.OwnershipHeld}, true},
+		"it is being released by now": {&apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipReleasing}, true},
 		"the AzVolume lost it since":  {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
