@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
@@ -22,6 +24,35 @@ type Steady struct {
 	Node     string
 	// Primary is the volume's primary and its epoch.
 	Primary string
+}
+
+// earlierDisksTimeout bounds the deletion of the disks of earlier scenarios, whose detaches wait for one another.
+const earlierDisksTimeout = 3 * time.Minute
+
+// AwaitEarlierDisks waits until the disks of scenarios that ended before are deleted, so that NothingFenced counts no
+// write that belongs to them.
+func (e *Environment) AwaitEarlierDisks(ctx context.Context) error {
+	return e.Poll(ctx, earlierDisksTimeout, time.Second, "the disks of earlier scenarios are deleted", func(ctx context.Context) error {
+		namespaces, err := e.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, n := range namespaces.Items {
+			if n.Status.Phase == corev1.NamespaceTerminating {
+				return fmt.Errorf("namespace %s is being deleted", n.Name)
+			}
+		}
+		volumes, err := e.Kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, v := range volumes.Items {
+			if v.Status.Phase == corev1.VolumeReleased && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+				return fmt.Errorf("PersistentVolume %s is Released and is to be deleted", v.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // SteadyOf describes the workloads as they are now.

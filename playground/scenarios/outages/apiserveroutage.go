@@ -48,6 +48,9 @@ func apiServerOutage(ctx context.Context, e *scenario.Environment) error {
 	if err := e.AwaitRecords(ctx, scenario.RecordsBeforeFault, workloads...); err != nil {
 		return err
 	}
+	if err := e.AwaitEarlierDisks(ctx); err != nil {
+		return err
+	}
 	before, err := e.SteadyOf(workloads, volumes)
 	if err != nil {
 		return err

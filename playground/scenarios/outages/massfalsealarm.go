@@ -49,6 +49,9 @@ func massFalseAlarm(ctx context.Context, e *scenario.Environment) error {
 	if err != nil {
 		return err
 	}
+	if err := e.AwaitEarlierDisks(ctx); err != nil {
+		return err
+	}
 	before, err := e.SteadyOf(workloads, volumes)
 	if err != nil {
 		return err
