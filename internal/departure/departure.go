@@ -1,9 +1,11 @@
-// Package departure lets the node plug-in outlast the volumes of a node that is being drained or shut down.
+// Package departure keeps the node plug-in running until no volume is in use on a node that is being drained or shut
+// down.
 //
-// When a machine goes, the kubelet stops the plug-in like any other pod, and without it nothing can be unmounted:
-// the volumes would then have to be fenced, which takes Azure instead of a write to the API. So a plug-in that is
-// told to stop on such a node goes on serving until its report is empty, within its grace period. On a node
-// that stays, as in an update of the DaemonSet, it stops at once: mounts do not notice, and the next plug-in takes over.
+// When a machine is drained or shut down, the kubelet stops the plug-in like any other pod, and without the plug-in no
+// volume can be unmounted: the volumes would have to be fenced, with calls to Azure instead of a write to the API
+// server. Therefore a plug-in that must stop on such a node continues to serve until its report is empty, within its
+// grace period. On a node that remains, as in an update of the DaemonSet, it stops immediately: the mounts continue to
+// work, and the next plug-in serves them.
 package departure
 
 import (
@@ -18,15 +20,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lookTimeout bounds the look at the Node.
+// lookTimeout limits the read of the Node.
 const lookTimeout = 5 * time.Second
 
-// drainTaints are set by those who take nodes away: the cluster autoscaler, Karpenter, and this driver on a VM that is down.
+// drainTaints are the taints of nodes that are being removed. The cluster autoscaler and Karpenter set them, and this
+// driver sets one if the VM is down.
 var drainTaints = []string{
 	"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption", corev1.TaintNodeOutOfService,
 }
 
-// Leaving returns why a node counts as being drained or shut down, and "" if it does not. nil stands for a Node that is gone.
+// Leaving returns why a node counts as being drained or shut down, and "" if it does not. nil stands for a Node that
+// was deleted.
 func Leaving(node *corev1.Node) string {
 	switch {
 	case node == nil:
@@ -42,8 +46,8 @@ func Leaving(node *corev1.Node) string {
 		}
 	}
 	for _, c := range node.Status.Conditions {
-		// The kubelet says so when its machine is shut down. Where it is not ready for another reason,
-		// waiting a moment too long does no harm.
+		// The kubelet sets this when its machine is being shut down. If the node is not Ready for another reason, a longer
+		// wait does no harm.
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
 			return "the kubelet is not ready: " + c.Reason
 		}
@@ -58,12 +62,13 @@ type Options struct {
 	NodeName string
 	// Empty returns when no volume is in use on the node any more, or ctx ends.
 	Empty func(ctx context.Context) error
-	// Patience bounds the wait; 0 for none.
+	// Patience limits the wait; 0 for no wait.
 	Patience time.Duration
 }
 
-// Await returns when a plug-in that was told to stop may do so: at once if the node stays, otherwise when no volume is in use
-// or the patience has ended. Without an answer of the API server it returns too, because no volume can be let go without it.
+// Await returns when a plug-in that must stop may do so: immediately if the node remains, otherwise when no volume is
+// in use or Patience has ended. If the API server does not answer, Await returns immediately, because the plug-in
+// cannot report the release of a volume without it.
 func Await(ctx context.Context, options Options) {
 	log := logr.FromContextOrDiscard(ctx)
 	if options.Patience == 0 {
@@ -72,19 +77,19 @@ func Await(ctx context.Context, options Options) {
 	reason, err := look(ctx, options)
 	switch {
 	case err != nil:
-		log.Error(err, "stopping without knowing whether the node stays")
+		log.Error(err, "cannot read the Node; stopping without waiting for its volumes to be unstaged")
 		return
 	case reason == "":
 		return
 	}
-	log.Info("the node is leaving; serving until its volumes are let go", "reason", reason, "patience", options.Patience.String())
+	log.Info("the node is being drained or shut down; serving until its volumes are unstaged", "reason", reason, "patience", options.Patience.String())
 	ctx, cancel := context.WithTimeout(ctx, options.Patience)
 	defer cancel()
 	if err := options.Empty(ctx); err != nil {
-		log.Error(err, "stopping although volumes are still in use here")
+		log.Error(err, "stopping although volumes are still in use on this node")
 		return
 	}
-	log.Info("no volume is in use here any more")
+	log.Info("no volume is in use on this node any more")
 }
 
 func look(ctx context.Context, options Options) (string, error) {

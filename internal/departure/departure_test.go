@@ -30,18 +30,18 @@ func TestWhichNodesAreLeaving(t *testing.T) {
 		node    *corev1.Node
 		leaving bool
 	}{
-		"one that is gone":                           {nil, true},
-		"one that is being deleted":                  {&corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, true},
-		"one that is cordoned":                       {&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, true},
-		"one that the cluster autoscaler removes":    {tainted("ToBeDeletedByClusterAutoscaler"), true},
-		"one that Karpenter removes":                 {tainted("karpenter.sh/disrupted"), true},
-		"one that an older Karpenter removes":        {tainted("karpenter.sh/disruption"), true},
-		"one that is out of service":                 {tainted(corev1.TaintNodeOutOfService), true},
-		"one whose kubelet is shutting down":         {condition(corev1.ConditionFalse), true},
-		"one that nobody hears of":                   {condition(corev1.ConditionUnknown), true},
-		"one that works":                             {condition(corev1.ConditionTrue), false},
-		"one with the start-up taint":                {tainted("disk.csi.azure.com/agent-not-ready"), false},
-		"one that only the autoscaler would like to": {tainted("DeletionCandidateOfClusterAutoscaler"), false},
+		"one that is gone":                        {nil, true},
+		"one that is being deleted":               {&corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, true},
+		"one that is cordoned":                    {&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, true},
+		"one that the cluster autoscaler removes": {tainted("ToBeDeletedByClusterAutoscaler"), true},
+		"one that Karpenter removes":              {tainted("karpenter.sh/disrupted"), true},
+		"one that an older Karpenter removes":     {tainted("karpenter.sh/disruption"), true},
+		"one that is out of service":              {tainted(corev1.TaintNodeOutOfService), true},
+		"one whose kubelet is shutting down":      {condition(corev1.ConditionFalse), true},
+		"one whose condition is unknown":          {condition(corev1.ConditionUnknown), true},
+		"one that works":                          {condition(corev1.ConditionTrue), false},
+		"one with the start-up taint":             {tainted("disk.csi.azure.com/agent-not-ready"), false},
+		"one that the autoscaler only considers":  {tainted("DeletionCandidateOfClusterAutoscaler"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if reason := departure.Leaving(test.node); (reason != "") != test.leaving {
@@ -75,12 +75,12 @@ func TestHowLongThePluginWaits(t *testing.T) {
 		patience time.Duration
 		want     time.Duration
 	}{
-		"not at all on a node that stays":                  {nodes{node: condition(corev1.ConditionTrue)}, time.Hour, time.Minute, 0},
-		"until the volumes are gone on one that leaves":    {nodes{node: cordoned}, 7 * time.Second, time.Minute, 7 * time.Second},
-		"no longer than its patience":                      {nodes{node: cordoned}, time.Hour, 25 * time.Second, 25 * time.Second},
-		"until the volumes are gone where the Node is":     {nodes{err: gone}, 3 * time.Second, time.Minute, 3 * time.Second},
-		"not at all where nobody can say":                  {nodes{err: errors.New("no route to host")}, time.Hour, time.Minute, 0},
-		"not at all where it was told to have no patience": {nodes{node: cordoned}, time.Hour, 0, 0},
+		"not at all on a node that stays":                   {nodes{node: condition(corev1.ConditionTrue)}, time.Hour, time.Minute, 0},
+		"until the volumes are gone on one that leaves":     {nodes{node: cordoned}, 7 * time.Second, time.Minute, 7 * time.Second},
+		"no longer than the patience":                       {nodes{node: cordoned}, time.Hour, 25 * time.Second, 25 * time.Second},
+		"until the volumes are gone if the Node is deleted": {nodes{err: gone}, 3 * time.Second, time.Minute, 3 * time.Second},
+		"not at all if the API server does not answer":      {nodes{err: errors.New("no route to host")}, time.Hour, time.Minute, 0},
+		"not at all with a patience of 0":                   {nodes{node: cordoned}, time.Hour, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// EnsureScanned returns when this process has compared the report with the node's mounts and written the result. Only then do the records name
-// what was staged without one.
+// EnsureScanned returns when this process has compared the report with the node's mounts and written the result. Only
+// after that do volumes that were staged without a record have one.
 func (r *Reporter) EnsureScanned(ctx context.Context) error {
 	select {
 	case <-r.written:
@@ -19,9 +19,9 @@ func (r *Reporter) EnsureScanned(ctx context.Context) error {
 	}
 }
 
-// Announce writes that the node is going to use a volume under an epoch. Only after it has returned nil
-// may the claim be read, and only after that the device be touched. A volume that is
-// staged already under that epoch stays so.
+// Announce writes that the node is going to use a volume under an epoch. Only after it has returned nil may the caller
+// read the ownership, and only after that may it use the device. A volume that is already Staged under that epoch
+// remains Staged.
 func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, stagingPath string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		entry := entryOf(status, volume)
@@ -61,7 +61,7 @@ func (r *Reporter) Resized(ctx context.Context, volume string, sizeBytes int64) 
 	return nil
 }
 
-// BeginUnstage writes that the node is letting go of a volume. A volume that has no entry gets none.
+// BeginUnstage writes that the node is unstaging a volume. A volume that has no entry gets none.
 func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		if slices.ContainsFunc(status.StagedVolumes, named(volume)) {
@@ -74,8 +74,8 @@ func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 	return nil
 }
 
-// Forget removes the entry of a volume: the proof that the node let go. It is called after the last effect, so that the
-// entry does not come back when the answer to the write is lost.
+// Forget removes the entry of a volume, which proves that the node released the volume. It is called after the last
+// effect on the device. If the answer to the write is lost, later writes do not restore the entry.
 func (r *Reporter) Forget(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		r.forgotten[volume] = true

@@ -14,9 +14,10 @@ import (
 
 const (
 	firstRetry = 250 * time.Millisecond
-	// callTimeout bounds one heartbeat; a call that hangs must not silence the node.
+	// callTimeout limits one heartbeat, because a call that hangs must not stop the heartbeats.
 	callTimeout = 3 * time.Second
-	// replicationAge is how long an AzVolume's number of replicas is believed; it may be changed while the volume is staged.
+	// replicationAge is how long an AzVolume's number of replicas is used before it is read again; it may change while the
+	// volume is staged.
 	replicationAge = 5 * time.Minute
 )
 
@@ -29,7 +30,8 @@ type replication struct {
 	read   time.Time
 }
 
-// Start writes heartbeats until ctx ends. The first one makes the AzDriverNode and carries the scan of the mounts.
+// Start writes heartbeats until ctx ends. The first one creates the AzDriverNode and has the result of the scan of the
+// mounts.
 func (r *Reporter) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
 	retry := firstRetry
@@ -72,20 +74,20 @@ func (r *Reporter) SetReady(ready bool, reason, message string) {
 	r.wakeUp()
 }
 
-// Leave writes that the plug-in has stopped, as its last word: volumes here stay mounted, and nobody can stage another.
-// It is for a plug-in that stops in peace, after Start has returned.
+// Leave writes that the plug-in has stopped: the node's volumes remain mounted, and no further volume can be staged. A
+// plug-in that stops regularly calls it after Start has returned.
 func (r *Reporter) Leave(ctx context.Context) error {
 	select {
 	case <-r.written:
 	default:
-		return nil // it has never said that it was ready
+		return nil // the plug-in has never reported that it was ready
 	}
 	r.SetReady(false, "Stopped", "the node plug-in has stopped")
 	_, err := r.beat(ctx)
 	return err
 }
 
-// Observe tells the reporter of an AzVolume that was read anyway.
+// Observe passes the reporter an AzVolume that the caller has read, which saves a read.
 func (r *Reporter) Observe(volume *apiv1.AzVolume) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +113,7 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		r.promise(status)
 		interval = time.Duration(status.HeartbeatSeconds) * time.Second
-		// A plug-in that restarts does not make its node look unwell: what was said before holds until it knows better.
+		// A restart of the plug-in does not make the node not ready: the condition remains until the plug-in has a new one.
 		if ready.Reason != reasonStarting || meta.FindStatusCondition(status.Conditions, ready.Type) == nil {
 			meta.SetStatusCondition(&status.Conditions, r.stamped(ready))
 		}
@@ -119,13 +121,13 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	return interval, err
 }
 
-// promise sets the time of the heartbeat and the interval to the next one. It is part of every write; one that
-// makes the interval shorter wakes the loop, so that the promise is kept.
+// promise sets the time of the heartbeat and the interval to the next one. It is part of every write. A write that
+// makes the interval shorter wakes the loop, so that the next heartbeat is in time.
 func (r *Reporter) promise(status *apiv1.AzDriverNodeStatus) {
 	interval := r.options.SlowInterval
 	r.mu.Lock()
 	for _, entry := range status.StagedVolumes {
-		// A volume that could not be read yet counts as replicated: a heartbeat too many does no harm.
+		// A volume that could not be read yet counts as replicated: too many heartbeats do no harm.
 		if known, found := r.replicated[entry.VolumeName]; !found || known.wanted {
 			interval = r.options.FastInterval
 		}
@@ -163,7 +165,8 @@ func (r *Reporter) lookUpReplication(ctx context.Context) {
 	}
 }
 
-// stagedVolumes are the volumes of the report. It does not wait for a write that is under way, which takes of the time that the heartbeat has.
+// stagedVolumes are the volumes of the report. It does not wait for a write in flight, which would use the heartbeat's
+// time.
 func (r *Reporter) stagedVolumes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,9 +18,9 @@ const (
 	lockInterval = 200 * time.Millisecond
 )
 
-// Lock waits until no other process holds the records, and holds them until release is called or the process ends. A Reporter puts what its
-// process knows in the place of what the API server has, so that two at a time would remove each other's
-// entries: a pod that was deleted by force can outlive the start of its successor.
+// Lock waits until no other process holds the records, and holds them until release is called or the process ends. A
+// Reporter replaces the API server's entries by its own, so that two processes at the same time would remove each
+// other's entries. Two can run because a pod that was deleted by force may still run when its successor starts.
 func (r Records) Lock(ctx context.Context, c clock.WithTicker) (release func(), err error) {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of records: %w", err)

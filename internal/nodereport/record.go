@@ -12,17 +12,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Record is what the node keeps on its own disk of a volume that it stages, because
-// neither the report nor the mounts tell it after a restart.
+// Record is what the node stores on its own disk about a staged volume, because after a restart neither the report nor
+// the mounts show it.
 type Record struct {
 	VolumeName string `json:"volumeName"`
 	VolumeID   string `json:"volumeID"`
 	// Epoch under which the volume was staged.
 	Epoch int64 `json:"epoch"`
-	// BootID of the kernel then.
+	// BootID of the kernel at the time of the staging.
 	BootID      string `json:"bootID"`
 	StagingPath string `json:"stagingPath"`
-	// Device path then; it may mean another device later.
+	// Device is the path at the time of the staging; it may name another device later.
 	Device string `json:"device"`
 	LUN    int32  `json:"lun"`
 	// Partition of the disk that is the volume; 0 for the whole disk.
@@ -31,12 +31,12 @@ type Record struct {
 	SizeBytes int64 `json:"sizeBytes"`
 	// Block says that the volume is staged as a raw block device: nothing is mounted.
 	Block bool `json:"block,omitempty"`
-	// ReadOnly says that the volume was published to this node for reading only.
+	// ReadOnly says that the volume was published to this node read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier versions.
 	SELinuxLabel *string `json:"seLinuxLabel,omitempty"`
-	// Formatting is set while a filesystem is being made: the device was blank, and what
-	// it carries now is the work of this node under this epoch.
+	// Formatting is set while a filesystem is being made: the device was blank, and its content is what this node has
+	// written under this epoch.
 	Formatting *provisioner.Filesystem `json:"formatting,omitempty"`
 }
 
@@ -45,7 +45,7 @@ const recordSuffix = ".json"
 // Records is a directory of Records, one file for each volume. Writes are atomic
 // and durable when they return. Calls for one volume must not overlap.
 type Records struct {
-	// Dir is made at the first write.
+	// Dir is created by the first write.
 	Dir string
 }
 
@@ -90,7 +90,7 @@ func (r Records) List() (map[string]Record, error) {
 	return records, nil
 }
 
-// Put writes a record in the place of the one before.
+// Put writes a record, which replaces the earlier one.
 func (r Records) Put(record Record) error {
 	raw, err := json.Marshal(record)
 	if err != nil {
@@ -109,7 +109,7 @@ func (r Records) Put(record Record) error {
 	return r.syncDir()
 }
 
-// Delete removes a record; one that is not there is a success.
+// Delete removes a record. It succeeds if there is none.
 func (r Records) Delete(volume string) error {
 	err := os.Remove(r.path(volume))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +121,7 @@ func (r Records) Delete(volume string) error {
 	return r.syncDir()
 }
 
-// path is safe: the name of an AzVolume holds neither slashes nor a leading dot.
+// path is safe: the name of an AzVolume has neither slashes nor a leading dot.
 func (r Records) path(volume string) string { return filepath.Join(r.Dir, volume+recordSuffix) }
 
 func (r Records) syncDir() error {

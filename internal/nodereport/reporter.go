@@ -29,29 +29,31 @@ type Options struct {
 	Spec apiv1.AzDriverNodeSpec
 	// DriverVersion is reported.
 	DriverVersion string
-	// Scanner looks at what is staged here.
+	// Scanner finds the volumes that are staged on the node.
 	Scanner Scanner
-	// SlowInterval and FastInterval between heartbeats; fast while a replicated volume is staged here.
+	// SlowInterval and FastInterval between heartbeats; fast while a replicated volume is staged on the node.
 	SlowInterval, FastInterval time.Duration
 	// Clock of the heartbeat; nil for the real one.
 	Clock clock.WithTicker
 }
 
-// Reporter keeps this node's AzDriverNode. It is safe for concurrent use.
+// Reporter writes this node's AzDriverNode. It is safe for concurrent use.
 type Reporter struct {
 	options Options
-	// writing is the right to write, and to use last: held over a call, so it is a channel that can be waited for with a context.
+	// writing is a lock for writing the report and for last. It is held during a call, and it is a channel so that the
+	// wait for it can end with a context.
 	writing chan struct{}
 	// last is the object as the API server returned it; nil if it must be read.
 	last *apiv1.AzDriverNode
-	// scanned is when this process looked at the node's mounts, once it has written what it found; zero before.
+	// scanned is when this process scanned the node's mounts; zero until the result is written.
 	scanned metav1.MicroTime
-	// staged are the entries, as this process last wrote them. From the first write on they go before those of the object, which
-	// others can change: by an edit, or by restoring an older version. A change takes writing and mu, a look takes either.
+	// staged are the entries, as this process last wrote them. From the first write on they replace those of the object,
+	// which others can change: by an edit, or by restoring an older version. A change needs writing and mu, a read needs
+	// one of them.
 	staged []apiv1.StagedVolume
-	// forgotten are volumes whose entries are to go, since the last write.
+	// forgotten are the volumes whose entries the next write removes.
 	forgotten map[string]bool
-	// changed is closed by the next write, and then another one.
+	// changed is closed by the next write, which replaces it by a new channel.
 	changed chan struct{}
 	wake    chan struct{}
 	// written is closed by the first write.
@@ -62,7 +64,7 @@ type Reporter struct {
 	replicated map[string]replication
 }
 
-// New returns a Reporter that has done nothing yet.
+// New returns a Reporter that has not written yet.
 func New(options Options) *Reporter {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -80,11 +82,11 @@ func New(options Options) *Reporter {
 	return r
 }
 
-// Scanned is closed once the report of this process has been compared with the node's mounts and written.
+// Scanned is closed when this process has compared its report with the node's mounts and written it.
 func (r *Reporter) Scanned() <-chan struct{} { return r.written }
 
-// AwaitEmpty returns when no volume is in the report, which is true too before the first write, or with the
-// context's error when ctx ends.
+// AwaitEmpty returns nil when no volume is in the report, also before the first write, or the context's error when ctx
+// ends.
 func (r *Reporter) AwaitEmpty(ctx context.Context) error {
 	for {
 		select {
@@ -105,8 +107,8 @@ func (r *Reporter) AwaitEmpty(ctx context.Context) error {
 	}
 }
 
-// Capacity returns how many disks the VM can take, as the controller found out, or nil while it has not looked the VM's
-// size up. It reads at the API server.
+// Capacity returns how many disks can be attached to the VM, or nil while the controller has not written it. It reads
+// at the API server.
 func (r *Reporter) Capacity(ctx context.Context) (*apiv1.NodeCapacity, error) {
 	var node apiv1.AzDriverNode
 	if err := r.options.Client.Get(ctx, r.key(), &node); client.IgnoreNotFound(err) != nil {
@@ -122,9 +124,9 @@ func (r *Reporter) key() client.ObjectKey {
 	return client.ObjectKey{Namespace: r.options.Namespace, Name: r.options.NodeName}
 }
 
-// update changes the status by mutate and returns when the API server has it. mutate may be called several
-// times, always with this process' entries and the rest of the newest status, and must not call the Reporter. A status that is
-// as it should be is not written, but it is read, so that nothing is concluded from an object that is gone.
+// update changes the status with mutate and returns when the API server has stored it. mutate may be called several
+// times, always with this process's entries and the rest of the newest status, and must not call the Reporter. If
+// mutate changes nothing, update does not write the status, but reads it, because the object may have been deleted.
 func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeStatus)) error {
 	select {
 	case r.writing <- struct{}{}:
@@ -148,7 +150,7 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 		next.Status.ReportDigest = ownership.ReportDigest(next)
 		if apiequality.Semantic.DeepEqual(next.Status, r.last.Status) {
 			if fresh {
-				// An earlier write that seemed to fail may have written this.
+				// An earlier write may have been stored although it returned an error.
 				r.setStaged(next)
 				return nil
 			}
@@ -162,12 +164,12 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 	}
 }
 
-// write returns done = false if the object is not what it was taken for, and has to be read again.
+// write returns done = false if the object has changed and must be read again.
 func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned metav1.MicroTime) (done bool, err error) {
 	r.promise(&next.Status)
 	err = r.options.Client.Status().Update(ctx, next)
 	if err != nil {
-		// Also after an error that leaves open whether the write took place.
+		// Also after an error that does not say whether the write was stored.
 		r.last = nil
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return false, nil
@@ -186,14 +188,14 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 	return true, nil
 }
 
-// setStaged keeps the entries of a report that the API server has. The caller holds writing.
+// setStaged stores the entries of a report that was written. The caller holds writing.
 func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.staged = written.DeepCopy().Status.StagedVolumes
 }
 
-// load reads the object, makes it if it is missing, and brings its spec up to date.
+// load reads the object, creates it if it does not exist, and updates its spec.
 func (r *Reporter) load(ctx context.Context) error {
 	node := &apiv1.AzDriverNode{}
 	err := r.options.Client.Get(ctx, r.key(), node)

@@ -113,15 +113,15 @@ func TestAnEntryIsStagedUnstagedAndForgotten(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{"letting go of what is not there", func() error { return r.BeginUnstage(ctx, "v") }, ""},
+		{"unstage a volume without an entry", func() error { return r.BeginUnstage(ctx, "v") }, ""},
 		{"announce", func() error { return r.Announce(ctx, "v", 1, "/p") }, "v:1:Staging"},
 		{"confirm", func() error {
 			return r.Confirm(ctx, apiv1.StagedVolume{VolumeName: "v", Epoch: 1, Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: "u"}})
 		}, "v:1:Staged"},
 		{"announce again under the same epoch", func() error { return r.Announce(ctx, "v", 1, "/p") }, "v:1:Staged"},
 		{"announce under the next epoch", func() error { return r.Announce(ctx, "v", 2, "/p") }, "v:2:Staging"},
-		{"begin to let go", func() error { return r.BeginUnstage(ctx, "v") }, "v:2:Unstaging"},
-		{"announce while letting go", func() error { return r.Announce(ctx, "v", 2, "/p") }, "v:2:Staging"},
+		{"begin to unstage", func() error { return r.BeginUnstage(ctx, "v") }, "v:2:Unstaging"},
+		{"announce while unstaging", func() error { return r.Announce(ctx, "v", 2, "/p") }, "v:2:Staging"},
 		{"forget", func() error { return r.Forget(ctx, "v") }, ""},
 		{"forget again", func() error { return r.Forget(ctx, "v") }, ""},
 	}
@@ -129,7 +129,7 @@ func TestAnEntryIsStagedUnstagedAndForgotten(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		if step.want == "" && step.name == "letting go of what is not there" {
+		if step.want == "" && step.name == "unstage a volume without an entry" {
 			continue
 		}
 		if got := describe(get(t, api)); got != step.want {
@@ -269,7 +269,7 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 	if got := get(t, api).Status.HeartbeatSeconds; got != 30 {
 		t.Errorf("with a volume without replicas: every %d s, want 30", got)
 	}
-	// A volume that nobody told of counts as replicated, and the loop finds out.
+	// A volume that was not observed counts as replicated until the loop has read it.
 	if err := r.Announce(ctx, "replicated", 1, "/p"); err != nil {
 		t.Fatal(err)
 	}

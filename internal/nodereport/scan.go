@@ -22,15 +22,14 @@ type findings struct {
 	records map[string]Record
 	// mounted are the staging mounts, by volume.
 	mounted map[string]provisioner.MountPoint
-	// held are the volumes whose device something on this node holds, though it is not mounted here.
+	// held are the volumes whose device something on this node holds, although it is not mounted in this namespace.
 	held map[string]bool
-	// unrecorded are the records that are missing: of volumes that the V1 driver has staged.
+	// unrecorded are the missing records, of volumes that the V1 driver has staged.
 	unrecorded []Record
 }
 
-// compare returns the entries that the report has to have, and the records that speak of
-// nothing any more. An entry goes only if nothing on the node uses its volume; in doubt it stays, and the
-// kubelet's next call for the volume decides.
+// compare returns the entries that the report must have, and the records that are obsolete. An entry is removed only if
+// nothing on the node uses its volume; in doubt it remains, and the kubelet's next call for the volume decides.
 func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.StagedVolume, obsolete []string) {
 	reported := map[string]apiv1.StagedVolume{}
 	names := map[string]bool{}
@@ -53,7 +52,7 @@ func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.Stage
 			continue
 		}
 		entry, exists := reported[name]
-		if !exists || entry.Epoch < record.Epoch { // the record was written after the announcement: such an entry is of an older version
+		if !exists || entry.Epoch < record.Epoch { // the record is written after the announcement, so such an entry is outdated
 			entry = rebuilt(name, record, found)
 		}
 		entries = append(entries, entry)
@@ -66,15 +65,14 @@ func inUse(name string, record Record, recorded bool, found findings) bool {
 		return true
 	}
 	if !recorded {
-		// Announced, and killed before the first effect; or unmounted by a reboot.
+		// The process was killed after the announcement and before the first effect, or a reboot has unmounted the volume.
 		return false
 	}
-	// A raw block device that was staged before a reboot is not in use any more, but one
-	// that is half formatted has yet to be cleared.
+	// After a reboot a raw block device is not in use any more, but an interrupted format must still be cleared.
 	return record.Formatting != nil || record.BootID == found.bootID && (record.Block || found.held[name])
 }
 
-// rebuilt is the entry of a volume that is in use and not in the report.
+// rebuilt returns the entry of a volume that is in use and not in the report.
 func rebuilt(name string, record Record, found findings) apiv1.StagedVolume {
 	entry := apiv1.StagedVolume{
 		VolumeName: name, Epoch: record.Epoch, Phase: apiv1.PhaseStaged, Device: record.Device, SizeBytes: record.SizeBytes, StagingPath: record.StagingPath,
@@ -88,7 +86,7 @@ func rebuilt(name string, record Record, found findings) apiv1.StagedVolume {
 	return entry
 }
 
-// Scanner looks at what is staged on this node.
+// Scanner finds the volumes that are staged on this node.
 type Scanner struct {
 	// KubeletDir as in "/var/lib/kubelet".
 	KubeletDir string
@@ -137,9 +135,10 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 	return found, nil
 }
 
-// volumeAt returns which volume is in use at a mount point, if any, as far as its record can be told from that. The kubelet keeps the volume's handle in
-// a file beside the staging path, and for a raw block volume, of which only the device is mounted for each pod, beside the
-// volume's own path. A staging mount that nobody can name is an error, because the report could not be complete.
+// volumeAt returns a record of the volume that is in use at a mount point, if any, with the fields that the mount
+// shows. The kubelet stores the volume's handle in a file next to the staging path, and next to the volume's own path
+// for a raw block volume, whose device is only mounted for each pod. If the volume of a staging mount cannot be
+// identified, that is an error, because the report would not be complete.
 func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Record) (Record, bool, error) {
 	for _, record := range records {
 		if record.StagingPath == mount.Target {
@@ -164,10 +163,10 @@ func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Recor
 	path := filepath.Join(dir, "vol_data.json")
 	raw, err := os.ReadFile(path)
 	if staged.Block && errors.Is(err, fs.ErrNotExist) {
-		return Record{}, false, nil // the kubelet is done with the volume, which may be of any driver
+		return Record{}, false, nil // the kubelet does not use the volume any more, which may be another driver's
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("find out which volume is staged at %s: %w", mount.Target, err)
+		return Record{}, false, fmt.Errorf("identify the volume that is staged at %s: %w", mount.Target, err)
 	}
 	var data struct {
 		VolumeHandle string `json:"volumeHandle"`
@@ -187,15 +186,15 @@ func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Recor
 	return staged, true, nil
 }
 
-// held says whether the device of a record is in use though nothing is mounted at
-// its staging path: by a command of a process that was killed, or by a mount that only another container sees.
+// held says whether the device of a record is in use although nothing is mounted at its staging path: by a command of a
+// process that was killed, or by a mount in another container.
 func (s Scanner) held(ctx context.Context, name string, record Record, found findings) (bool, error) {
 	if record.BootID != s.BootID || record.Device == "" || record.Block {
 		return false, nil
 	}
 	for other, mount := range found.mounted {
 		if other == name || mount.Source == record.Device {
-			// Mounted, or the path means another volume's device by now.
+			// The device is mounted, or its path names another volume's device now.
 			return false, nil
 		}
 	}
@@ -204,9 +203,9 @@ func (s Scanner) held(ctx context.Context, name string, record Record, found fin
 	case errors.Is(err, provisioner.Conflict):
 		return true, nil
 	case ctx.Err() != nil:
-		return false, fmt.Errorf("look at device of volume %s: %w", name, err)
+		return false, fmt.Errorf("check whether the device of volume %s is in use: %w", name, err)
 	default:
-		// A device that fails has nobody who writes to it through this kernel.
+		// A device that fails cannot be written through this kernel.
 		return false, nil
 	}
 }

@@ -127,7 +127,7 @@ func TestScanNamesStagingMountsByTheKubeletsFile(t *testing.T) {
 		{Source: "/dev/sdc", Target: stagingPath(scanner)},
 	}
 	if _, err := scanner.scan(t.Context()); err == nil {
-		t.Error("a staging mount that nobody can name was passed over")
+		t.Error("scan with a staging mount that cannot be identified: got nil, want an error")
 	}
 	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": scanner.DriverName})
 	if err != nil {
@@ -250,7 +250,7 @@ func TestScanAsksForTheDeviceOfARecordWithoutAMount(t *testing.T) {
 		"something holds it":                          {record: Record{BootID: bootID, Device: "/dev/sdc"}, want: true},
 		"it was of another boot":                      {record: Record{BootID: oldBootID, Device: "/dev/sdc"}},
 		"the path means another volume's disk by now": {record: Record{BootID: bootID, Device: "/dev/sdc"}, points: []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/other"}}},
-		"nobody holds it":                             {record: Record{BootID: bootID, Device: "/dev/sdd"}},
+		"nothing holds it":                            {record: Record{BootID: bootID, Device: "/dev/sdd"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package condition adds the VolumeCondition to answers of CSI. CSI 1.13 replaced that message by the calls for
-// volume health and left its field unused; Kubernetes up to 1.36 speaks an older CSI and reads it all the same.
+// Package condition adds the VolumeCondition to CSI responses. CSI 1.13 replaced that message by the calls for volume
+// health and left its field unused; Kubernetes up to 1.36 uses an older CSI and still reads it.
 package condition
 
 import (

@@ -1,5 +1,5 @@
 // Package identity is the CSI Identity server. The controller plug-in and the
-// node plug-in both serve it, beside their own service.
+// node plug-in both serve it, in addition to their own service.
 package identity
 
 import (
@@ -17,8 +17,8 @@ type Options struct {
 	DriverName string
 	// Version of the driver.
 	Version string
-	// Ready says whether the plug-in can serve; nil for always. An error is not
-	// a failure of the probe: the plug-in runs and is not ready yet.
+	// Ready says whether the plug-in can serve; nil for always. If it returns an error, the probe does not fail: it says
+	// that the plug-in is running and not ready.
 	Ready func(context.Context) error
 	// Expansion lists the ways in which volumes can grow, if the plug-in grows any.
 	Expansion []csi.PluginCapability_VolumeExpansion_Type
@@ -41,8 +41,8 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: s.options.DriverName, VendorVersion: s.options.Version}, nil
 }
 
-// GetPluginCapabilities returns that there is a controller service, also for groups of snapshots, and that
-// volumes and snapshots are not accessible from everywhere.
+// GetPluginCapabilities says that the driver has a controller service, also for groups of snapshots, and that volumes
+// and snapshots are accessible only from a part of the cluster.
 func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	capabilities := []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
@@ -58,8 +58,8 @@ func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: capabilities}, nil
 }
 
-// Probe returns whether the plug-in is ready. It is never an error: a plug-in
-// that only waits for the API server should not be restarted for it.
+// Probe returns whether the plug-in is ready. It never fails, because a plug-in that waits for the API server must not
+// be restarted.
 func (s *Server) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ready := s.options.Ready == nil || s.options.Ready(ctx) == nil
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(ready)}, nil

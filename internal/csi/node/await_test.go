@@ -27,12 +27,12 @@ func awaiting(t *testing.T) *machine {
 func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing.T) {
 	before := map[string]func(*machine){
 		"there is no AzVolume yet": func(*machine) {},
-		"another node has the claim": func(m *machine) {
+		"another node is the primary": func(m *machine) {
 			m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 				v.Status.Primary.NodeName, a.Spec.Role, a.Spec.Epoch = "node-a", apiv1.RoleReplica, 0
 			})
 		},
-		"the node's own claim of before is being taken back": func(m *machine) {
+		"the node's own earlier ownership is being released": func(m *machine) {
 			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.Primary.State = apiv1.OwnershipReleasing
 			})

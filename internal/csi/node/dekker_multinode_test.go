@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// A volume that several nodes use at once has no claim; its attachments come and go, all under one epoch. No disk may be detached from a node that has it in use.
+// A volume that several nodes use at the same time has no primary; its attachments are created and deleted under one
+// epoch. No disk may be detached from a node that uses it.
 
 func multiNode() protocol {
 	return protocol{

@@ -18,8 +18,8 @@ import (
 // actor is one atomic access to it. Replicas make every node have the disk attached all the time, which is the worst case.
 type world struct {
 	multiNode   bool
-	claim       apiv1.Ownership
-	version     int // of the claim, for compare-and-swap
+	primary     apiv1.Ownership
+	version     int // of the primary, for compare-and-swap
 	attachments map[string]apiv1.AzVolumeAttachment
 	reports     map[string]apiv1.AzDriverNode
 	mounted     map[string]bool
@@ -33,7 +33,7 @@ var nodes = []string{"a", "b", "c"}
 
 func newWorld() *world {
 	w := &world{
-		claim:       apiv1.Ownership{State: apiv1.OwnershipReleased},
+		primary:     apiv1.Ownership{State: apiv1.OwnershipReleased},
 		attachments: map[string]apiv1.AzVolumeAttachment{}, reports: map[string]apiv1.AzDriverNode{}, mounted: map[string]bool{},
 	}
 	for _, name := range nodes {
@@ -59,8 +59,8 @@ func (w *world) volume() *apiv1.AzVolume {
 	if w.multiNode {
 		return &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode}}
 	}
-	claim := w.claim
-	return &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &claim}}
+	primary := w.primary
+	return &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &primary}}
 }
 
 func (w *world) setEntries(name string, entries ...apiv1.StagedVolume) {
@@ -169,8 +169,8 @@ func restart(name string) step {
 
 func publishSteps(name string) step {
 	return func(w *world) step {
-		claim, version := w.claim, w.version
-		next, changed, err := ownership.Acquire(&claim, name, 0, time.Unix(1, 0))
+		primary, version := w.primary, w.version
+		next, changed, err := ownership.Acquire(&primary, name, 0, time.Unix(1, 0))
 		if err != nil {
 			return nil
 		}
@@ -189,7 +189,7 @@ func publishSteps(name string) step {
 			if w.version != version {
 				return nil
 			}
-			w.claim, w.version = next, w.version+1
+			w.primary, w.version = next, w.version+1
 			w.moves++
 			return promote
 		}
@@ -198,8 +198,8 @@ func publishSteps(name string) step {
 
 func unpublishSteps(name string) step {
 	return func(w *world) step {
-		claim, version := w.claim, w.version
-		releasing, holder, changed := ownership.StartRelease(&claim, name, apiv1.CauseUnpublished, time.Unix(1, 0))
+		primary, version := w.primary, w.version
+		releasing, holder, changed := ownership.StartRelease(&primary, name, apiv1.CauseUnpublished, time.Unix(1, 0))
 		if !holder {
 			return nil
 		}
@@ -211,7 +211,7 @@ func unpublishSteps(name string) step {
 			if w.version != version {
 				return nil
 			}
-			w.claim, w.version = releasing, w.version+1
+			w.primary, w.version = releasing, w.version+1
 			return prove(w.version)
 		}
 	}
@@ -232,7 +232,7 @@ func proofSteps(name string, releasing apiv1.Ownership, version int) step {
 				if w.version != version {
 					return nil
 				}
-				w.claim, w.version = ownership.CompleteRelease(releasing, time.Unix(1, 0)), w.version+1
+				w.primary, w.version = ownership.CompleteRelease(releasing, time.Unix(1, 0)), w.version+1
 				return func(w *world) step {
 					attachment := w.attachments[name]
 					if attachment.Spec.Epoch == releasing.Epoch {
@@ -262,7 +262,8 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 	t.Logf("%d runs of %d steps: %d claims, %d mounts", runs, steps, moves, mounts)
 }
 
-// TestTheSimulationFindsTheRace shows that the test above would see a node that reads the claim before it writes its report.
+// TestTheSimulationFindsTheRace shows that the test above finds a node that reads the ownership before it writes its
+// report.
 func TestTheSimulationFindsTheRace(t *testing.T) {
 	wrongOrder := func(name string) step {
 		return func(w *world) step {
@@ -344,7 +345,7 @@ func (p protocol) stepPlugin(w *world, a *actor, random *rand.Rand) {
 		a.next = restart(a.name)
 	case a.next != nil:
 		a.next = a.next(w)
-		w.log("%s goes on; mounted %v, claim %+v", a.name, w.mounted[a.name], w.claim)
+		w.log("%s goes on; mounted %v, primary %+v", a.name, w.mounted[a.name], w.primary)
 	case roll < 60:
 		a.next = p.stage(a.name)
 	default:
@@ -360,7 +361,7 @@ func (p protocol) stepController(w *world, c *actor, random *rand.Rand) {
 		c.next = nil
 	case c.next != nil:
 		c.next = c.next(w)
-		w.log("%s goes on; claim %+v", c.name, w.claim)
+		w.log("%s goes on; primary %+v", c.name, w.primary)
 	case roll < 50:
 		w.log("%s publishes to %s", c.name, name)
 		c.next = p.publish(name)

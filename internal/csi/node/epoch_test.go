@@ -12,7 +12,7 @@ import (
 )
 
 func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
-	claim := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
+	primary := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
 		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
 	}
 	attachment := &apiv1.AzVolumeAttachment{}
@@ -20,29 +20,29 @@ func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
 		return &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{Proof: &apiv1.ReleaseProof{Epoch: epoch}}}
 	}
 	for name, test := range map[string]struct {
-		claim      *apiv1.Ownership
+		primary    *apiv1.Ownership
 		multiNode  bool
 		attachment *apiv1.AzVolumeAttachment
 		over       bool
 	}{
-		"held by this node":                           {claim("b", 3, apiv1.OwnershipHeld), false, attachment, false},
-		"released by this node, without a proof yet":  {claim("b", 3, apiv1.OwnershipReleasing), false, attachment, false},
-		"held by this node, the attachment was lost":  {claim("b", 3, apiv1.OwnershipHeld), false, nil, false},
-		"held by this node under a later epoch":       {claim("b", 5, apiv1.OwnershipHeld), false, attachment, true},
-		"held by another node":                        {claim("a", 4, apiv1.OwnershipHeld), false, nil, true},
-		"released":                                    {claim("", 3, apiv1.OwnershipReleased), false, attachment, true},
-		"without a claim":                             {nil, false, attachment, true},
-		"proved under this epoch":                     {claim("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},
-		"proved under an epoch before":                {claim("b", 3, apiv1.OwnershipHeld), false, proved(2), false},
-		"attached to another VM":                      {claim("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
-		"of several nodes":                            {nil, true, attachment, false},
-		"of several nodes, taken away":                {nil, true, proved(3), true},
-		"of several nodes, without an attachment":     {nil, true, nil, true},
-		"of several nodes, being taken away for now":  {nil, true, &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false},
-		"held by this node, detaching without a word": {claim("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
+		"held by this node":                            {primary("b", 3, apiv1.OwnershipHeld), false, attachment, false},
+		"released by this node, not proved yet":        {primary("b", 3, apiv1.OwnershipReleasing), false, attachment, false},
+		"held by this node, the attachment was lost":   {primary("b", 3, apiv1.OwnershipHeld), false, nil, false},
+		"held by this node under a later epoch":        {primary("b", 5, apiv1.OwnershipHeld), false, attachment, true},
+		"held by another node":                         {primary("a", 4, apiv1.OwnershipHeld), false, nil, true},
+		"released":                                     {primary("", 3, apiv1.OwnershipReleased), false, attachment, true},
+		"without a primary":                            {nil, false, attachment, true},
+		"proved under this epoch":                      {primary("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},
+		"proved under an epoch before":                 {primary("b", 3, apiv1.OwnershipHeld), false, proved(2), false},
+		"attached to another VM":                       {primary("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
+		"of several nodes":                             {nil, true, attachment, false},
+		"of several nodes, taken away":                 {nil, true, proved(3), true},
+		"of several nodes, without an attachment":      {nil, true, nil, true},
+		"of several nodes, being taken away for now":   {nil, true, &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false},
+		"held by this node, detaching without a proof": {primary("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}, Status: apiv1.AzVolumeStatus{Primary: test.claim}}
+			v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}, Status: apiv1.AzVolumeStatus{Primary: test.primary}}
 			if test.multiNode {
 				v.Spec.Access = apiv1.AccessMultiNode
 			}
@@ -71,14 +71,14 @@ func TestWhichMountAtAStagingPathIsKept(t *testing.T) {
 		err  error
 	}{
 		"the device, in order": {stagingMount{mount: of("/dev/sdc", false), before: record(nil)}, true, nil},
-		"the device, claimed again by this node": {
+		"the device, and this node has acquired ownership again": {
 			stagingMount{mount: of("/dev/sdc", false), before: record(func(r *nodereport.Record) { r.Epoch = 2 })}, true, nil,
 		},
 		"the device, mounted by V1": {stagingMount{mount: of("/dev/sdc", false)}, true, nil},
-		"the device, of a claim before another node's": {
+		"the device, of an epoch before another node's": {
 			stagingMount{mount: of("/dev/sdc", false), before: record(func(r *nodereport.Record) { r.Epoch = 1 })}, false, nil,
 		},
-		"the device, of a claim before another node's, with a pod": {
+		"the device, of an epoch before another node's, with a pod": {
 			stagingMount{mount: of("/dev/sdc", false), before: record(func(r *nodereport.Record) { r.Epoch = 1 }), elsewhere: "/pod"}, false, provisioner.Unavailable,
 		},
 		"the device, which does not answer":                          {stagingMount{mount: of("/dev/sdc", false), before: record(nil), fault: dead}, false, provisioner.Unavailable},

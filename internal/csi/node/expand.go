@@ -12,9 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// NodeExpandVolume implements csi.NodeServer. It makes the kernel see the size of the volume's own device, whatever that is
-// called, and then grows the filesystem, if there is one. Errors: Unavailable while the device does not
-// show the size that is required.
+// NodeExpandVolume implements csi.NodeServer. It makes the kernel read the size of the volume's device again, and then
+// grows the filesystem, if there is one. Errors: Unavailable while the device does not have the required size.
 func (s *Server) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	response, err := s.expand(ctx, request)
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	case !mounted && !(recorded && record.Block && record.BootID == s.options.BootID):
 		return nil, err
 	case !mounted:
-		// After its restart the kubelet knows a block device by another path than the one where it was published.
+		// After its restart the kubelet uses another path for a block device than the one where it was published.
 		mount.Source = record.Device
 	case recorded && record.BootID == s.options.BootID && leftOver(mount, record) != "":
 		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: %s", name, leftOver(mount, record))
@@ -55,10 +54,11 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	switch {
 	case device.SizeBytes >= required:
 	case record.Partition > 0:
-		return nil, refuse("partition %d of the disk, which is volume %s, has %d bytes, and does not grow with the disk to the %d that are required",
-			record.Partition, name, device.SizeBytes, required)
+		return nil, refuse("cannot expand volume %s to %d bytes: it is partition %d of its disk, which has %d bytes and does not grow with the disk; "+
+			"grow the partition manually", name, required, record.Partition, device.SizeBytes)
 	default:
-		return nil, provisioner.Errorf(provisioner.Unavailable, "device %s has %d bytes and not yet the %d that are required", device.Path, device.SizeBytes, required)
+		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: device %s has %d bytes, and %d are required; waiting until the kernel shows the new size",
+			name, device.Path, device.SizeBytes, required)
 	}
 	if err := s.recordSize(ctx, record, recorded, device.SizeBytes); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: device.SizeBytes}, nil
 }
 
-// recordSize writes the size of a device that has grown where it is recorded.
+// recordSize writes the size of a device that has grown to the record and the report.
 func (s *Server) recordSize(ctx context.Context, record nodereport.Record, recorded bool, sizeBytes int64) error {
 	if !recorded {
 		return nil

@@ -51,8 +51,8 @@ func TestLaw4TheSizeOfADiskThatIsGrowing(t *testing.T) {
 		"asked to grow, and not grown yet":    {1, 2, 1, codes.OK},
 		"grown, and not recorded yet":         {1, 2, 2, codes.OK},
 		"grown, recorded, and not shown yet":  {2, 2, 1, codes.FailedPrecondition},
-		"grown by nobody who asked":           {1, 1, 2, codes.FailedPrecondition},
-		"larger than what was asked for":      {1, 2, 3, codes.FailedPrecondition},
+		"grown without a request":             {1, 1, 2, codes.FailedPrecondition},
+		"larger than requested":               {1, 2, 3, codes.FailedPrecondition},
 		"smaller, while something larger was": {2, 3, 1, codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {

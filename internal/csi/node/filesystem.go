@@ -12,8 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// stageFilesystem mounts the device of a record at its staging path, with a filesystem that is the volume's, and
-// returns the filesystem.
+// stageFilesystem mounts the device of a record, with the volume's filesystem, at its staging path and returns the
+// filesystem.
 func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
 	mounted, err := s.clearStale(ctx, record)
 	if err != nil {
@@ -55,37 +55,37 @@ func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.A
 	return fs, nil
 }
 
-// checkLabel refuses a volume under another SELinux label than the one that it is mounted with on this node: every
-// file on it carries that one.
+// checkLabel refuses another SELinux label than the one with which the volume is mounted on this node, because all its
+// files have that label.
 func (s *Server) checkLabel(use usage) error {
 	record, recorded, err := s.record(use.disk)
 	if err != nil || !recorded || record.SELinuxLabel == nil || *record.SELinuxLabel == use.label() {
 		return err
 	}
-	return provisioner.Errorf(provisioner.AlreadyExists, "volume %s is mounted with the SELinux label %q on this node, and %q was asked for",
-		use.volume, *record.SELinuxLabel, use.label())
+	return provisioner.Errorf(provisioner.AlreadyExists, "refusing to use volume %s with the SELinux label %q: it is mounted on this node with the label %q",
+		use.volume, use.label(), *record.SELinuxLabel)
 }
 
-// clearStale says whether the device is mounted at the staging path already. A mount that is left from an attachment or an epoch that has
-// ended is taken away.
+// clearStale says whether the device is already mounted at the staging path. It unmounts a mount that remains from an
+// attachment or an epoch that has ended.
 func (s *Server) clearStale(ctx context.Context, record nodereport.Record) (mounted bool, err error) {
 	mount, found, err := s.mountAt(ctx, record.StagingPath)
 	if err != nil || !found {
 		return false, err
 	}
-	found, err = s.judge(ctx, mount, record)
+	found, err = s.keepMount(ctx, mount, record)
 	if found || err != nil {
 		return found, err
 	}
-	logr.FromContextOrDiscard(ctx).Info("taking away a mount that is out of date", "device", mount.Source, "stagingPath", record.StagingPath)
+	logr.FromContextOrDiscard(ctx).Info("unmounting a device that is out of date", "device", mount.Source, "stagingPath", record.StagingPath)
 	if err := s.options.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {
-		return false, fmt.Errorf("unmount what is out of date: %w", err)
+		return false, fmt.Errorf("unmount the device that is out of date: %w", err)
 	}
 	return false, nil
 }
 
-// judge gathers what stagingMount.keep decides by.
-func (s *Server) judge(ctx context.Context, mount provisioner.MountPoint, record nodereport.Record) (keep bool, err error) {
+// keepMount collects the input of stagingMount.keep and returns its decision.
+func (s *Server) keepMount(ctx context.Context, mount provisioner.MountPoint, record nodereport.Record) (keep bool, err error) {
 	in := stagingMount{mount: mount, record: record}
 	before, recorded, err := s.options.Records.Get(record.VolumeName)
 	if err != nil {
@@ -105,21 +105,21 @@ func (s *Server) judge(ctx context.Context, mount provisioner.MountPoint, record
 	}
 	in.fault = s.answers(ctx, mount.Source)
 	if ctx.Err() != nil {
-		return false, fmt.Errorf("look at the device mounted at the staging path: %w", ctx.Err())
+		return false, fmt.Errorf("read the device that is mounted at the staging path: %w", ctx.Err())
 	}
 	return in.keep()
 }
 
-// prepare makes sure that the device carries the volume's filesystem (law 4). On its way it writes the record, before the
-// first effect on the device.
+// prepare makes sure that the device has the volume's filesystem (law 4). It writes the record before it changes the
+// device.
 func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record, mounted bool) (provisioner.Filesystem, error) {
 	before, recorded, err := s.record(use.disk)
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
-	var cutShort *provisioner.Filesystem
+	var interrupted *provisioner.Filesystem
 	if recorded && before.Epoch == record.Epoch && !mounted {
-		cutShort = before.Formatting
+		interrupted = before.Formatting
 	}
 	filesystems := s.options.Host.Filesystems()
 	found, blank, err := filesystems.Probe(ctx, record.Device)
@@ -127,17 +127,20 @@ func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume,
 		return provisioner.Filesystem{}, fmt.Errorf("probe device: %w", err)
 	}
 	if blank && use.sealed {
-		return provisioner.Filesystem{}, refuse("the device is blank, and volume %s was published for reading only: it is not formatted", use.volume)
+		return provisioner.Filesystem{}, refuse("refusing to format device %s for volume %s: the device is blank, and the volume was published read-only",
+			record.Device, use.volume)
 	}
-	action, err := planFormat(formatInput{volume: volume, wanted: use.wanted(volume), found: found, blank: blank, mounted: mounted, cutShort: cutShort})
+	action, err := planFormat(formatInput{
+		device: record.Device, volume: volume, wanted: use.wanted(volume), found: found, blank: blank, mounted: mounted, interrupted: interrupted,
+	})
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	switch action {
 	case makeAgain:
-		logr.FromContextOrDiscard(ctx).Info("clearing the remains of a format that was cut short", "device", record.Device, "filesystem", *cutShort)
-		if err := filesystems.Unmake(ctx, record.Device, *cutShort); err != nil {
-			return provisioner.Filesystem{}, fmt.Errorf("clear remains of a format: %w", err)
+		logr.FromContextOrDiscard(ctx).Info("clearing the rest of an interrupted format", "device", record.Device, "filesystem", *interrupted)
+		if err := filesystems.Unmake(ctx, record.Device, *interrupted); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("clear the rest of an interrupted format: %w", err)
 		}
 		return s.format(ctx, use, volume, record)
 	case makeNew:
@@ -150,9 +153,9 @@ func (s *Server) prepare(ctx context.Context, use usage, volume *apiv1.AzVolume,
 	return provisioner.Filesystem{}, fmt.Errorf("unknown action %q", action)
 }
 
-// renew gives the filesystem of a copy a UUID of its own, so that the copy can be mounted on the node of its source. Until
-// AzVolume.status.filesystem says which one it is, the device may carry either. It is done for a first use that only reads, too: a
-// UUID that changed between that and its record would make the device a stranger's.
+// renew gives the filesystem of a copy its own UUID, so that the copy can be mounted on the node of its source. Until
+// AzVolume.status.filesystem has the UUID, the device may have the old or the new one. A first use that only reads
+// renews the UUID too: if it changed after the old UUID was recorded, the device would be refused.
 func (s *Server) renew(ctx context.Context, volume *apiv1.AzVolume, record nodereport.Record, found provisioner.Filesystem) (provisioner.Filesystem, error) {
 	if err := s.options.Records.Put(record); err != nil {
 		return provisioner.Filesystem{}, err
@@ -166,8 +169,8 @@ func (s *Server) renew(ctx context.Context, volume *apiv1.AzVolume, record noder
 	return fs, nil
 }
 
-// format makes a filesystem on a blank device. The record says so from before until after, with the UUID that was chosen, so
-// that whoever comes after a kill can tell the remains from data.
+// format makes a filesystem on a blank device. Before it starts, it writes the new UUID to the record, and it removes
+// that afterwards, so that a call after a kill can distinguish an interrupted format from data.
 func (s *Server) format(ctx context.Context, use usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
 	fs := provisioner.Filesystem{Type: use.wanted(volume), UUID: s.options.NewUUID()}
 	if fs.Type == "" {
@@ -186,8 +189,8 @@ func (s *Server) format(ctx context.Context, use usage, volume *apiv1.AzVolume, 
 		return provisioner.Filesystem{}, fmt.Errorf("probe new filesystem: %w", err)
 	}
 	if made != fs {
-		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.Unavailable, "device %s carries %s right after %s was made",
-			record.Device, describeContent(made), describeContent(fs))
+		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.Unavailable, "format device %s with %s: a read after that found %s",
+			record.Device, describeContent(fs), describeContent(made))
 	}
 	record.Formatting = nil
 	return fs, s.options.Records.Put(record)

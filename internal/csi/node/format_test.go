@@ -38,12 +38,12 @@ func TestLaw4NeverFormatTwice(t *testing.T) {
 		"a filesystem of another type from a source":        {in: formatInput{found: ext4, wanted: "xfs"}, source: source, names: []string{"ext4", "xfs"}},
 		"neither blank nor a filesystem":                    {in: formatInput{wanted: "ext4"}, names: []string{"not blank"}},
 		"something that cannot be mounted":                  {in: formatInput{found: provisioner.Filesystem{Type: "LVM2_member", UUID: "x"}}, names: []string{"LVM2_member"}},
-		"what this node left when it was cut short":         {in: formatInput{cutShort: &ext4, wanted: "ext4"}, want: makeAgain},
-		"the same with a superblock already":                {in: formatInput{cutShort: &ext4, found: ext4, wanted: "ext4"}, want: makeAgain},
-		"cut short before anything was written":             {in: formatInput{cutShort: &ext4, blank: true, wanted: "ext4"}, want: makeNew},
-		"cut short once, and recorded since":                {in: formatInput{cutShort: &ext4, found: ext4, wanted: "ext4"}, record: record, want: keepContent},
-		"cut short once, and recorded as something else":    {in: formatInput{cutShort: &ext4}, record: &apiv1.FilesystemRecord{Type: "xfs", UUID: "u-9"}, names: []string{"xfs", "u-9"}},
-		"a volume with a source is never taken for our own": {in: formatInput{cutShort: &ext4}, source: source, names: []string{"not blank"}},
+		"what this node left when it was cut short":         {in: formatInput{interrupted: &ext4, wanted: "ext4"}, want: makeAgain},
+		"the same with a superblock already":                {in: formatInput{interrupted: &ext4, found: ext4, wanted: "ext4"}, want: makeAgain},
+		"cut short before anything was written":             {in: formatInput{interrupted: &ext4, blank: true, wanted: "ext4"}, want: makeNew},
+		"cut short once, and recorded since":                {in: formatInput{interrupted: &ext4, found: ext4, wanted: "ext4"}, record: record, want: keepContent},
+		"cut short once, and recorded as something else":    {in: formatInput{interrupted: &ext4}, record: &apiv1.FilesystemRecord{Type: "xfs", UUID: "u-9"}, names: []string{"xfs", "u-9"}},
+		"a volume with a source is never taken for our own": {in: formatInput{interrupted: &ext4}, source: source, names: []string{"not blank"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -16,17 +16,18 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ClearInterval is how often ClearFormats is to be called. It reads a directory of the node's own disk.
+// ClearInterval is how often to call ClearFormats, which reads a directory of the node's own disk.
 const ClearInterval = time.Minute
 
-// ClearFormats clears the remains of formats that were cut short. As a rule a call of the kubelet does so. But the kubelet unstages only a volume that
-// it knows it may have staged. After it was restarted, alone or with the node, it does not know of a volume whose NodeStageVolume never returned, and
-// if the pod has gone it calls no more. The report would name that volume for ever, and no other node would get it.
+// ClearFormats clears the rests of interrupted formats. Normally a call of the kubelet does so, but the kubelet
+// unstages only a volume that it knows it may have staged. After a restart of the kubelet or the node, it does not know
+// a volume whose NodeStageVolume never returned; if the pod was deleted, it does not call again. The report would name
+// that volume for ever, and no other node could use it.
 func (s *Server) ClearFormats(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	records, err := s.options.Records.List()
 	if err != nil {
-		log.Error(err, "formats that were cut short cannot be looked for")
+		log.Error(err, "cannot list the interrupted formats")
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
@@ -34,12 +35,13 @@ func (s *Server) ClearFormats(ctx context.Context) {
 			continue
 		}
 		if err := s.clearFormat(ctx, name); err != nil {
-			log.Info("the remains of a format are not cleared yet", "volumeName", name, "reason", err.Error())
+			log.Info("the rest of an interrupted format is not cleared yet", "volumeName", name, "reason", err.Error())
 		}
 	}
 }
 
-// clearFormat takes back a NodeStageVolume that was cut short while it made a filesystem, unless a call for the volume is at work.
+// clearFormat undoes a NodeStageVolume that was interrupted while it made a filesystem, unless a call for the volume is
+// running.
 func (s *Server) clearFormat(ctx context.Context, volume string) error {
 	unlock, err := s.lock(volume)
 	if err != nil {
@@ -56,12 +58,12 @@ func (s *Server) clearFormat(ctx context.Context, volume string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	return s.takeBack(ctx, disk, record.StagingPath, nil)
+	return s.undoStage(ctx, disk, record.StagingPath, nil)
 }
 
-// undoFormat clears a device on which this node was making a filesystem when it was cut short, so that another
-// node finds it blank. It does so only while the node still has the claim under which
-// it began; otherwise others may have used the device since.
+// undoFormat clears a device on which this node was making a filesystem when it was interrupted, so that another node
+// finds it blank. It does so only while the node still has the ownership with the same epoch; otherwise other nodes may
+// have used the device since.
 func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.Record) error {
 	if record.Formatting == nil {
 		return nil
@@ -77,15 +79,15 @@ func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.
 	if err != nil {
 		return err
 	}
-	claim := volume.Status.Primary
-	ours := claim != nil && claim.NodeName == s.options.NodeName && claim.State != apiv1.OwnershipReleased && claim.Epoch == record.Epoch
+	primary := volume.Status.Primary
+	ours := primary != nil && primary.NodeName == s.options.NodeName && primary.State != apiv1.OwnershipReleased && primary.Epoch == record.Epoch
 	attached := attachment != nil && attachment.Status.State == apiv1.AttachmentAttached && attachment.Status.LUN != nil
 	log := logr.FromContextOrDiscard(ctx).WithValues("volumeName", name, "epoch", record.Epoch)
-	if ours && volume.Status.Filesystem == nil && attachment != nil && comes(attachment) {
-		return provisioner.Errorf(provisioner.Unavailable, "clear the remains of a format: the disk of volume %s is %s; waiting for it", name, attachment.Status.State)
+	if ours && volume.Status.Filesystem == nil && attachment != nil && attaching(attachment) {
+		return provisioner.Errorf(provisioner.Unavailable, "cannot clear the rest of an interrupted format on volume %s yet: waiting for its disk to be attached; the attachment is %s", name, attachment.Status.State)
 	}
 	if !ours || !attached || volume.Status.Filesystem != nil {
-		log.Info("the remains of a format are left alone: the volume has moved on")
+		log.Info("not clearing an interrupted format: this node does not hold the ownership, the disk is not attached, or a filesystem is recorded")
 		return nil
 	}
 	device, err := s.findDevice(ctx, volume, *attachment.Status.LUN)
@@ -96,13 +98,13 @@ func (s *Server) undoFormat(ctx context.Context, name string, record nodereport.
 		err = s.options.Host.Filesystems().Unmake(ctx, device.Path, *record.Formatting)
 	}
 	if errors.Is(err, provisioner.FailedPrecondition) {
-		log.Error(err, "the remains of a format are left alone: the device carries something else")
+		log.Error(err, "not clearing an interrupted format: the device holds other content")
 		return nil
 	}
 	return err
 }
 
-// comes says that the disk is about to be attached, as it is again after it was detached outside the driver.
-func comes(a *apiv1.AzVolumeAttachment) bool {
+// attaching says that the disk will be attached, for example again after it was detached outside the driver.
+func attaching(a *apiv1.AzVolumeAttachment) bool {
 	return a.DeletionTimestamp == nil && (a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentAttaching)
 }

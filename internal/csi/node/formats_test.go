@@ -8,8 +8,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 )
 
-// cutShort is a node whose plug-in was killed inside mkfs.
-func cutShort(t *testing.T) (*machine, *memoryHost) {
+// interrupted is a node whose plug-in was killed inside mkfs.
+func interrupted(t *testing.T) (*machine, *memoryHost) {
 	t.Helper()
 	for n := 1; ; n++ {
 		m, host, k := bench(t)
@@ -30,11 +30,11 @@ func TestAFormatThatWasCutShortIsClearedWithoutACallOfTheKubelet(t *testing.T) {
 	for name, change := range map[string]func(m *machine){
 		"the plug-in was restarted":                    func(*machine) {},
 		"the node was restarted":                       func(m *machine) { m.bootID = "boot-2" },
-		"and the volume is being taken from the node":  func(m *machine) { m.change(takeClaim) },
-		"the node was restarted, and the volume taken": func(m *machine) { m.bootID = "boot-2"; m.change(takeClaim) },
+		"and the volume is being taken from the node":  func(m *machine) { m.change(acquireElsewhere) },
+		"the node was restarted, and the volume taken": func(m *machine) { m.bootID = "boot-2"; m.change(acquireElsewhere) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, host := cutShort(t)
+			m, host := interrupted(t)
 			change(m)
 			m.start().ClearFormats(t.Context())
 			m.assertClean()
@@ -78,7 +78,7 @@ func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 }
 
 func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {
-	m, host := cutShort(t)
+	m, host := interrupted(t)
 	away(m, host)
 	m.bootID = "boot-2"
 	s := m.start()

@@ -98,7 +98,7 @@ func TestTwoVolumesAreNotStagedWithOneDeviceAtOnce(t *testing.T) {
 	}
 	m.must(m.stage(s, mountCapability("ext4")))
 	if code := status.Code(err); code != codes.Aborted {
-		t.Errorf("stage of %s meanwhile: %v, want Aborted", second, err)
+		t.Errorf("stage of %s while the other call runs: got %v, want Aborted", second, err)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
 	for name, edit := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
 		"another LUN":  func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },
 		"not attached": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentPending },
-		"taken back": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		"ownership being released": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary.State = apiv1.OwnershipReleasing
 		},
 		"of a later epoch": func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch, a.Spec.Epoch = 2, 2 },
@@ -203,14 +203,15 @@ func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
 	}
 }
 
-// A check takes longer than the kubelet waits. Other calls are told how far it is, the report names the volume meanwhile, and a failure reaches the next call.
+// A check takes longer than the kubelet waits. Until it ends, other calls fail with its progress and the report names
+// the volume. The next call returns a failure of the check.
 func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
 	for name, test := range map[string]struct {
 		result error
 		next   codes.Code
 	}{
 		"and succeeds":               {nil, codes.OK},
-		"and leaves a decision open": {provisioner.Errorf(provisioner.FailedPrecondition, "a repair by hand"), codes.FailedPrecondition},
+		"and leaves a decision open": {provisioner.Errorf(provisioner.FailedPrecondition, "a manual repair"), codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -232,7 +233,7 @@ func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
 				}()
 				time.Sleep(5 * time.Minute)
 				if err := m.stage(s, mountCapability("ext4")); status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "e2fsck of "+memoryDevice) {
-					t.Errorf("stage meanwhile: %v, want Aborted with the progress", err)
+					t.Errorf("stage during the check: got %v, want Aborted with the progress", err)
 				}
 				if m.entry() == nil {
 					t.Error("the report does not name the volume while its filesystem is checked")

@@ -18,15 +18,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// rereadInterval is how often claim and attachment are read again while the node waits: the claim is
-// not watched, and a watch may end silently.
+// rereadInterval is how often the node reads ownership and attachment again while it waits: it does not watch the
+// ownership, and a watch may end without an error.
 const rereadInterval = 5 * time.Second
 
 // lookup returns the volume of a disk and this node's attachment, which is nil if there is none.
 type lookup func(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error)
 
-// read reads the volume of a disk and this node's attachment at the API server. Errors: NotFound for a volume that does not exist, errOtherDisk for one
-// that is another disk's.
+// read reads the volume of a disk and this node's attachment at the API server. Errors: NotFound if the volume does not
+// exist, errOtherDisk if it is another disk's.
 func (s *Server) read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
 	name, volume := disk.VolumeName(), &apiv1.AzVolume{}
 	err := s.options.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: name}, volume)
@@ -60,11 +60,13 @@ func (s *Server) readAttachment(ctx context.Context, volume string) (*apiv1.AzVo
 	return attachment, nil
 }
 
-// publishPatience is how long a NodeStageVolume waits for the publish: less than the kubelet waits for an answer, so that the answer says what is missing.
+// publishPatience is how long a NodeStageVolume waits for the publish. The kubelet waits longer for the answer, so that
+// the answer can say what is missing.
 const publishPatience = time.Minute
 
-// look reads the volume and this node's attachment. Where a stage may come before the publish, it does so until the node may stage the volume, or will be
-// allowed to; nothing has been announced yet, so that another node's hand-over does not wait for this one. Errors: NotFound for a volume that does not exist.
+// look reads the volume and this node's attachment. With AwaitPublish it repeats that until the node may stage the
+// volume or only has to wait for the attach. The node has not announced the volume yet, so that a hand-over to another
+// node does not wait for this one. Errors: NotFound if the volume does not exist.
 func (s *Server) look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
 	name := disk.VolumeName()
 	volume, attachment, err := s.read(ctx, disk)
@@ -77,7 +79,7 @@ func (s *Server) look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 	err = s.await(waiting, name, func() (bool, error) {
 		v, a, err := s.read(waiting, disk)
 		if err == nil || errors.Is(err, provisioner.NotFound) {
-			volume, attachment = v, a // a read that the end of the wait has cut off says nothing about the volume
+			volume, attachment = v, a // a read that failed because the wait ended says nothing about the volume
 		}
 		if s.unpublished(v, a, err) {
 			return false, nil
@@ -90,28 +92,29 @@ func (s *Server) look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 	return volume, attachment, err
 }
 
-// unpublished says that the node may not stage the volume yet, and that this can change without anything being asked of it.
+// unpublished says that the node may not stage the volume yet, and that this can change without an action of the node.
 func (s *Server) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment, err error) bool {
 	if err != nil {
-		return errors.Is(err, provisioner.NotFound) // to be adopted
+		return errors.Is(err, provisioner.NotFound) // the controller may still adopt the disk
 	}
 	return volume == nil || s.mayStage(volume, attachment).Verdict == ownership.StageRefused
 }
 
-// whyUnpublished says why the wait for a publish was in vain: who holds the volume, and what is being done about it.
+// whyUnpublished says why the volume was not published during the wait: which node holds the ownership, and what the
+// controller does about it.
 func (s *Server) whyUnpublished(ctx context.Context, name string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
 	if volume == nil {
-		return fmt.Sprintf("volume %s is not published to node %s: there is no AzVolume of it", name, s.options.NodeName)
+		return fmt.Sprintf("volume %s is not published to node %s: AzVolume %s does not exist", name, s.options.NodeName, name)
 	}
 	reason := s.mayStage(volume, attachment).Reason
-	claim := volume.Status.Primary
-	if claim == nil || claim.NodeName == "" || claim.NodeName == s.options.NodeName {
+	primary := volume.Status.Primary
+	if primary == nil || primary.NodeName == "" || primary.NodeName == s.options.NodeName {
 		return reason
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	holder := &apiv1.AzVolumeAttachment{}
-	err := s.options.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: apiv1.AttachmentName(name, claim.NodeName)}, holder)
+	err := s.options.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: apiv1.AttachmentName(name, primary.NodeName)}, holder)
 	switch {
 	case apierrors.IsNotFound(err):
 		holder = nil
@@ -132,8 +135,8 @@ func (s *Server) attachmentKey(volume string) client.ObjectKey {
 	return client.ObjectKey{Namespace: s.options.Namespace, Name: apiv1.AttachmentName(volume, s.options.NodeName)}
 }
 
-// awaitGrant reads until the node may stage the volume, or may not, or ctx ends. Each verdict comes from
-// objects that were read by this call, so the caller must have announced the volume before.
+// awaitGrant reads the volume and the attachment until the node may stage the volume, or staging is refused, or ctx
+// ends. It decides only on objects that this call has read, so the caller must announce the volume first.
 func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, ownership.StageDecision, error) {
 	name := disk.VolumeName()
 	var volume *apiv1.AzVolume
@@ -163,7 +166,8 @@ func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*api
 	}
 }
 
-// await calls check until it says that it is done, or fails, or ctx ends: at once, whenever this node's attachment changes, and from time to time.
+// await calls check until it reports done, fails, or ctx ends: immediately, after each change of this node's
+// attachment, and every rereadInterval.
 func (s *Server) await(ctx context.Context, name string, check func() (bool, error)) error {
 	var events <-chan watch.Event
 	ticker := s.options.Clock.NewTicker(rereadInterval)
@@ -179,7 +183,7 @@ func (s *Server) await(ctx context.Context, name string, check func() (bool, err
 			}
 			defer attachments.Stop()
 			events = attachments.ResultChan()
-			// Check once more: it may have changed before the watch began.
+			// Check again: the attachment may have changed before the watch began.
 			continue
 		}
 		select {

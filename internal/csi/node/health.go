@@ -15,10 +15,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// answerTimeout is how long a disk has to answer a read before it counts as failed. Azure's slowest take well under a second.
+// answerTimeout is how long a disk may take to answer a read before it counts as failed. Azure's slowest disks answer
+// within a second.
 const answerTimeout = 5 * time.Second
 
-// Reasons of what is wrong with a volume on this node.
+// Reasons why a volume is unhealthy on this node.
 const (
 	reasonDeviceGone      = "DeviceGone"
 	reasonReadFailed      = "ReadFailed"
@@ -27,7 +28,8 @@ const (
 	reasonNoDiskAnswers   = "NoDiskAnswers"
 )
 
-// NodeGetVolumeHealth implements csi.NodeServer. Errors: NotFound for a volume that is neither staged here nor published to this node.
+// NodeGetVolumeHealth implements csi.NodeServer. Errors: NotFound for a volume that is neither staged on nor published
+// to this node.
 func (s *Server) NodeGetVolumeHealth(ctx context.Context, request *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	entries, err := s.volumeHealth(ctx, request.GetVolumeId())
 	if err != nil {
@@ -64,7 +66,7 @@ func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.Volu
 	return nil, nil
 }
 
-// faults looks at a volume that is staged here: whether its disk answers, and whether its filesystem takes writes.
+// faults checks a volume that is staged on this node: whether its disk answers, and whether its filesystem is writable.
 func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if err := s.answers(ctx, record.Device); err != nil {
@@ -83,7 +85,7 @@ func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.V
 	}
 	if mounted && mount.Sealed {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, reasonFilesystemStops,
-			fmt.Sprintf("the %s on %s takes no writes any more; the kernel does so after an error", mount.FSType, mount.Source)))
+			fmt.Sprintf("the %s on %s is read-only; the kernel makes a filesystem read-only after an error", mount.FSType, mount.Source)))
 	}
 	return found, nil
 }
@@ -98,7 +100,7 @@ func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.Volu
 	return &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: message}
 }
 
-// abnormal puts what is wrong with a volume into one line; "" for nothing.
+// abnormal joins the entries into one line; "" for none.
 func abnormal(entries []*csi.VolumeHealth_VolumeHealthEntry) string {
 	lines := make([]string, 0, len(entries))
 	for _, entry := range entries {
@@ -107,8 +109,8 @@ func abnormal(entries []*csi.VolumeHealth_VolumeHealthEntry) string {
 	return strings.Join(lines, "; ")
 }
 
-// NodeGetStorageHealth implements csi.NodeServer. Storage as a whole is out of reach when there is more than one disk here and none
-// answers; a single disk that fails is the volume's own matter.
+// NodeGetStorageHealth implements csi.NodeServer. It reports storage as unreachable if more than one disk is in use on
+// this node and none answers. The failure of a single disk is reported with its volume.
 func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	silent, total, err := s.silentDisks(ctx)
 	if err != nil {
@@ -124,7 +126,8 @@ func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorage
 	return response, nil
 }
 
-// silentDisks counts the disks that are in use here, and those of them that do not answer. All are asked at once.
+// silentDisks counts the disks that are in use on this node, and those among them that do not answer. It reads all of
+// them at the same time.
 func (s *Server) silentDisks(ctx context.Context) (silent, total int, err error) {
 	records, err := s.options.Records.List()
 	if err != nil {

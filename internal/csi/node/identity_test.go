@@ -15,8 +15,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// otherID is a disk of another resource group. The AzVolume and the record that are found by the name of volumeID are made out to it, as if the two disks
-// had one name: by a collision of hashes, or because an object was made by hand.
+// otherID is a disk of another resource group. The AzVolume and the record that are found by the name of volumeID are
+// those of otherID, as if the two disks had the same name: by a collision of hashes, or because a user created an
+// object manually.
 const otherID = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-1"
 
 // callsFor are the calls of the kubelet for a volume ID that need the volume itself. The volume is in use at the path inUse.

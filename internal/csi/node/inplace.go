@@ -12,9 +12,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// published returns what is bound to the target, and the device behind it. The kubelet takes a volume for staged as long as any pod
-// wants it there, and does not call NodeStageVolume for the next pod, also if the node was fenced meanwhile. So what cannot be
-// published as it is staged is staged again in place, under the claim as it is now.
+// published returns the source of the bind mount to the target, and the device behind it. The kubelet treats a volume
+// as staged as long as a pod on the node wants it, and does not call NodeStageVolume for the next pod, even if the node
+// was fenced in between. Therefore a staged volume that cannot be published is staged again in place, under the current
+// ownership.
 func (s *Server) published(ctx context.Context, use usage, staging string) (source, device string, err error) {
 	for restaged := false; ; restaged = true {
 		var why string
@@ -25,18 +26,19 @@ func (s *Server) published(ctx context.Context, use usage, staging string) (sour
 		case why == "":
 			return source, device, nil
 		case restaged:
-			return "", "", provisioner.Errorf(provisioner.Unavailable, "volume %s was staged in place and cannot be published: %s", use.volume, why)
+			return "", "", provisioner.Errorf(provisioner.Unavailable, "cannot publish volume %s after it was staged in place: %s", use.volume, why)
 		}
 		logr.FromContextOrDiscard(ctx).Info("staging a volume in place", "volumeName", use.volume, "stagingPath", staging, "reason", why)
-		// Record and entry stay if this fails: for the kubelet the volume is still staged, so it calls NodeUnstageVolume in the end. It does not wait for
-		// the publish, because the pods of before could not be unpublished meanwhile.
+		// If this fails, the record and the entry remain: the kubelet still treats the volume as staged and calls
+		// NodeUnstageVolume in the end. This does not wait for the publish, because pods that use the volume could not
+		// be unpublished during the wait.
 		if err := s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, staging, s.read) }); err != nil {
 			return "", "", inPlaceFailure(use.volume, why, err)
 		}
 	}
 }
 
-// staged returns what can be bound of a staged volume. why says what is wrong with it if it must be staged in place first.
+// staged returns the bind source of a staged volume. why says what is wrong if it must be staged in place first.
 func (s *Server) staged(ctx context.Context, use usage, staging string) (source, device, why string, err error) {
 	record, recorded, err := s.record(use.disk)
 	if err != nil {
@@ -45,7 +47,7 @@ func (s *Server) staged(ctx context.Context, use usage, staging string) (source,
 	recorded = recorded && record.BootID == s.options.BootID
 	if use.block {
 		if !recorded || !record.Block {
-			return "", "", "", refuse("volume %s is not staged as a raw block device", use.volume)
+			return "", "", "", refuse("cannot publish volume %s: it is not staged as a raw block device", use.volume)
 		}
 		device, why, err := s.stagedBlockDevice(ctx, record)
 		return device, device, why, err
@@ -55,8 +57,8 @@ func (s *Server) staged(ctx context.Context, use usage, staging string) (source,
 	case err != nil:
 		return "", "", "", err
 	case !mounted && !(recorded && !record.Block && record.StagingPath == staging):
-		return "", "", "", refuse("volume %s is not staged at %s", use.volume, staging)
-	case recorded && record.Epoch > 0: // else V1 staged it, and nobody knows under which claim
+		return "", "", "", refuse("cannot publish volume %s: it is not staged at %s", use.volume, staging)
+	case recorded && record.Epoch > 0: // otherwise the V1 driver staged it, without an epoch
 		if why, err = s.unusable(ctx, record, mount, mounted); why != "" || err != nil {
 			return "", "", why, err
 		}
@@ -75,7 +77,7 @@ func (s *Server) unusable(ctx context.Context, record nodereport.Record, mount p
 	case mount.Source != record.Device:
 		return fmt.Sprintf("%s is mounted there, and the device is %s", mount.Source, record.Device), nil
 	case mount.Sealed && !record.ReadOnly:
-		return "its filesystem takes no writes", nil
+		return "its filesystem is read-only", nil
 	}
 	if err := s.answers(ctx, record.Device); err != nil {
 		return err.Error(), nil
@@ -83,8 +85,8 @@ func (s *Server) unusable(ctx context.Context, record nodereport.Record, mount p
 	return "", nil
 }
 
-// lasting reads the claim at the API server and says why the record is not good any more, or "": its epoch has ended, or the report does
-// not say that the volume is staged under it, as after a kill.
+// lasting reads the ownership at the API server and says why the record is not valid any more, or "": its epoch has
+// ended, or the report does not say that the volume is staged under that epoch, for example after a kill.
 func (s *Server) lasting(ctx context.Context, record nodereport.Record) (attachment *apiv1.AzVolumeAttachment, why string, err error) {
 	disk, err := parseID(record.VolumeID)
 	if err != nil {
@@ -112,8 +114,8 @@ func (s *Server) lasting(ctx context.Context, record nodereport.Record) (attachm
 	return nil, fmt.Sprintf("the report does not name it as staged under epoch %d", record.Epoch), nil
 }
 
-// stagedBlockDevice returns the device of a volume that is staged as raw block. Nothing mounted holds the
-// device in its place, and its path may mean another disk after a detach; so it is found again.
+// stagedBlockDevice returns the device of a volume that is staged as a raw block device. It finds the device again,
+// because no mount holds it and its path may name another disk after a detach.
 func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record) (device, why string, err error) {
 	attachment, why, err := s.lasting(ctx, record)
 	switch {
@@ -127,7 +129,7 @@ func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record
 	found, err := s.options.Host.Devices().Find(round, *attachment.Status.LUN)
 	switch {
 	case err != nil && ctx.Err() == nil && round.Err() != nil:
-		// To be staged in place, which says in the report that the volume waits for its disk: then the controller attaches it again.
+		// Staging in place reports that the volume waits for its disk, and then the controller attaches the disk again.
 		return "", fmt.Sprintf("there is no device at LUN %d", *attachment.Status.LUN), nil
 	case err != nil:
 		return "", "", fmt.Errorf("find device of volume %s: %w", record.VolumeName, err)
@@ -148,7 +150,7 @@ func (s *Server) stagedBlockDevice(ctx context.Context, record nodereport.Record
 	return found.Path, "", nil
 }
 
-// inPlaceFailure is not final for the kubelet, because the volume is still staged for it.
+// inPlaceFailure returns a failure that is not final, because the kubelet still treats the volume as staged.
 func inPlaceFailure(volume, why string, failure error) error {
 	switch {
 	case errors.Is(failure, provisioner.Conflict), errors.Is(failure, context.DeadlineExceeded), errors.Is(failure, context.Canceled):

@@ -116,7 +116,8 @@ func TestThePodAfterAFenceWaitsForTheClaim(t *testing.T) {
 	}
 }
 
-// A pod that comes while the claim is being released would keep the kubelet from unstaging, and the controller waits for that.
+// A pod that starts while the ownership is being released would keep the kubelet from unstaging, for which the
+// controller waits.
 func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
@@ -132,8 +133,8 @@ func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 	}
 }
 
-// The disk was detached by hand beneath a pod. Its successor is not given the dead mount; the report says that the volume waits for its device, so that the
-// controller attaches the disk again, under another LUN.
+// The disk was manually detached while a pod used it. The next pod does not get the dead mount; the report says that
+// the volume waits for its device, so that the controller attaches the disk again, at another LUN.
 func TestADeviceThatIsGoneIsStagedAgain(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {

@@ -98,13 +98,13 @@ func endings(m *machine, host *memoryHost, capability *csi.VolumeCapability) map
 			}
 			finish(t)
 		},
-		"the controller takes the volume back meanwhile": func(t *testing.T) {
+		"the controller starts the release of the ownership": func(t *testing.T) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.Primary.State = apiv1.OwnershipReleasing
 			})
 			s := m.start()
 			if err := m.stage(s, capability); err == nil {
-				t.Error("a volume that is being taken back was staged")
+				t.Error("stage: got nil, want an error: the ownership is being released")
 			}
 			finish(t)
 		},

@@ -40,11 +40,11 @@ func (m *machine) used() bool {
 	return len(records)+len(mounts) > 0
 }
 
-func takeClaim(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+func acquireElsewhere(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 	v.Status.Primary.State = apiv1.OwnershipReleasing
 }
 
-// The kubelet forgets a volume after a final code, and does not call NodeUnstageVolume when the pod goes.
+// After a final code the kubelet forgets a volume, and does not call NodeUnstageVolume when the pod is deleted.
 func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 	const label, other = `context="system_u:object_r:container_file_t:s0:c1"`, `context="system_u:object_r:container_file_t:s0:c2"`
 	filesystem, block := mountCapability("ext4", label), blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
@@ -58,8 +58,8 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 		"the connection is lost after the mount":         {capability: filesystem, fails: &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")}},
 		"the connection is lost after the record":        {capability: block, fails: &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")}},
 		"an error of no kind after the mount":            {capability: filesystem, fails: errors.New("odd")},
-		"the claim is taken from a mounted volume":       {capability: filesystem, between: func(m *machine, _ *memoryHost) { m.change(takeClaim) }},
-		"the claim is taken from a raw block volume":     {capability: block, between: func(m *machine, _ *memoryHost) { m.change(takeClaim) }},
+		"another node acquires a mounted volume":         {capability: filesystem, between: func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) }},
+		"another node acquires a raw block volume":       {capability: block, between: func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) }},
 		"the capability is missing on a mounted volume":  {capability: filesystem, second: &csi.VolumeCapability{}, between: func(*machine, *memoryHost) {}},
 		"another SELinux label than that of the mount":   {capability: filesystem, second: mountCapability("ext4", other), between: func(*machine, *memoryHost) {}},
 		"something holds the device after the unmount":   {capability: filesystem, between: unmountedAndHeld},
@@ -96,11 +96,12 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 	}
 }
 
-// unmountedAndHeld is a NodeUnstageVolume that finds the device in use in another mount namespace, after which the claim is taken.
+// unmountedAndHeld is a NodeUnstageVolume that finds the device in use in another mount namespace. After that another
+// node acquires the ownership.
 func unmountedAndHeld(m *machine, host *memoryHost) {
 	host.held = true
 	wantCode(m.t, m.unstage(m.start()), codes.Aborted, "held")
-	m.change(takeClaim)
+	m.change(acquireElsewhere)
 }
 
 // remove deletes the volume's objects by force.
@@ -111,8 +112,9 @@ func (m *machine) remove() {
 	m.must(errors.Join(m.direct.Delete(m.t.Context(), v), m.direct.Delete(m.t.Context(), a)))
 }
 
-// A call that was killed leaves an entry. The next call takes it back, however early it fails, or its code is not final.
-func TestAnEarlyFailureTakesBackWhatAKilledCallLeft(t *testing.T) {
+// A call that was killed leaves an entry. Even if the next call fails early, it removes the entry, or its code is not
+// final.
+func TestAnEarlyFailureRemovesWhatAKilledCallLeft(t *testing.T) {
 	for _, reachable := range []bool{true, false} {
 		m, _, k := bench(t)
 		m.publish(nil)
@@ -220,11 +222,12 @@ func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 	m.assertClean()
 }
 
-// A pod goes on with a raw block volume that the V1 driver has staged. Nobody has published it with this driver.
+// A pod continues to use a raw block volume that the V1 driver has staged and that was never published with this
+// driver.
 func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
-	m.publish(takeClaim)
+	m.publish(acquireElsewhere)
 	blocks := filepath.Join(m.dir, "plugins/kubernetes.io/csi/volumeDevices")
 	staging, target := filepath.Join(blocks, "staging", "pv-1"), filepath.Join(blocks, "publish", "pv-1", "uid-1")
 	m.must(os.MkdirAll(filepath.Join(blocks, "pv-1", "data"), 0o750))

@@ -15,7 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// A disk was detached by hand beneath its volume, and another disk has its LUN. The controller attaches the disk again only if the report does not say Staged.
+// A staged volume's disk was manually detached, and another disk has its LUN. The controller attaches the disk again
+// only if the report does not say Staged.
 func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) {
 	refusals := map[string]func(*machine, *memoryHost, *node.Options){
 		"the device has another size": func(m *machine, host *memoryHost, _ *node.Options) {
@@ -99,7 +100,7 @@ func TestARawBlockVolumeDoesNotGetADiskWithTheLUNAndThePathOfItsOwn(t *testing.T
 		if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
 			t.Errorf("entry = %+v, want the phase Staging", entry)
 		}
-		// The other volume is staged with the device, of which the record of the first one is out of date.
+		// The other volume is staged with the device, and the first volume's record of that device is out of date.
 		m.publishSecond(host.size)
 		m.must(m.stageSecond(s, capability))
 	})

@@ -20,8 +20,9 @@ func (s *Server) NodePublishVolume(ctx context.Context, request *csi.NodePublish
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// settlePublish ends every NodePublishVolume that fails. If the volume is at the target path nevertheless, the failure gets a code after
-// which the kubelet calls NodeUnpublishVolume when the pod goes. AlreadyExists stays, as CSI asks: what is there is of a call that was served.
+// settlePublish ends every NodePublishVolume that fails. If the volume is mounted at the target path nevertheless, the
+// failure gets a code after which the kubelet calls NodeUnpublishVolume when the pod is deleted. AlreadyExists remains,
+// as CSI requires: an earlier call that succeeded made the mount.
 func (s *Server) settlePublish(ctx context.Context, target string, failure error) error {
 	if errors.Is(failure, provisioner.AlreadyExists) {
 		return failure
@@ -31,7 +32,7 @@ func (s *Server) settlePublish(ctx context.Context, target string, failure error
 	mount, mounted, err := s.mountAt(ctx, target)
 	switch {
 	case err != nil:
-		return status.NotFinal(failure, "the target path cannot be looked at: "+err.Error())
+		return status.NotFinal(failure, "cannot read the mount at the target path: "+err.Error())
 	case mounted:
 		return status.NotFinal(failure, fmt.Sprintf("the volume must be unpublished: %s is mounted at %s", mount.Source, target))
 	}
@@ -81,10 +82,10 @@ func (s *Server) publish(ctx context.Context, use usage, readOnly bool, staging,
 	return nil
 }
 
-// subPaths is the directory in which the kubelet mounts parts of a volume that is published already.
+// subPaths is the directory in which the kubelet mounts subdirectories of a published volume.
 const subPaths = "/volume-subpaths/"
 
-// checkUnpublished holds the access mode SINGLE_NODE_SINGLE_WRITER.
+// checkUnpublished enforces the access mode SINGLE_NODE_SINGLE_WRITER.
 func (s *Server) checkUnpublished(ctx context.Context, device, staging, target string) error {
 	mounts, err := s.options.Host.Mounts().List(ctx)
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *Server) checkUnpublished(ctx context.Context, device, staging, target s
 	}
 	for _, mount := range mounts {
 		if mount.Source == device && mount.Target != staging && mount.Target != target && !strings.Contains(mount.Target, subPaths) {
-			return provisioner.Errorf(provisioner.FailedPrecondition, "the volume may have one target path and is published at %s", mount.Target)
+			return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to publish the volume at %s: its access mode allows one target path, and it is published at %s", target, mount.Target)
 		}
 	}
 	return nil
@@ -124,7 +125,7 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 	return nil
 }
 
-// lockKey is the volume's name, or the ID itself where that names none.
+// lockKey is the volume's name, or the ID itself if it is not a disk's.
 func lockKey(volumeID string) string {
 	if disk, err := parseID(volumeID); err == nil {
 		return disk.VolumeName()

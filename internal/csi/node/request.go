@@ -12,10 +12,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
-// fsTypeKey in the volume context, in any case; it goes before the capability's, as with the V1 driver.
+// fsTypeKey is a key of the volume context, in upper or lower case. Its value overrides the capability's type, as in
+// the V1 driver.
 const fsTypeKey = "fstype"
 
-// partitionKey in the volume context, in any case, names the partition that is the volume.
+// partitionKey is a key of the volume context, in upper or lower case. Its value is the partition that is the volume.
 const partitionKey = "partition"
 
 // usage is how a caller wants to use a volume.
@@ -23,22 +24,22 @@ type usage struct {
 	disk   volumehandle.Handle
 	volume string // name of the disk's AzVolume
 	block  bool
-	// fsType that was asked for; "" if nobody did.
+	// fsType is the requested type of filesystem; "" if the request names none.
 	fsType string
 	flags  []string
-	// multiNode says that several nodes use the volume at once.
+	// multiNode says that several nodes may use the volume at the same time.
 	multiNode bool
 	readOnly  bool
-	// sealed says that the volume was published to the node for reading only: nothing here may write to it.
+	// sealed says that the volume was published to the node read-only: nothing on the node may write to it.
 	sealed bool
-	// exclusive says that there may be one target path only.
+	// exclusive says that the volume may have only one target path.
 	exclusive bool
 	// partition of the disk that is the volume; 0 for the whole disk.
 	partition int
 	tuning    volumeparams.Tuning
 }
 
-// readUsage returns the disk with every error, unless the ID is no disk's.
+// readUsage returns the disk with every error, unless the volume ID is not a disk's.
 func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext map[string]string) (usage, error) {
 	var u usage
 	var idErr error
@@ -56,7 +57,7 @@ func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext 
 	case *csi.VolumeCapability_Mount:
 		u.fsType, u.flags = strings.ToLower(access.Mount.GetFsType()), access.Mount.GetMountFlags()
 	default:
-		return u, invalid("the volume capability has neither mount nor block")
+		return u, invalid("the volume capability has neither mount nor block: one of them is required")
 	}
 	for key, value := range volumeContext {
 		if strings.EqualFold(key, fsTypeKey) && value != "" {
@@ -64,10 +65,11 @@ func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext 
 		}
 	}
 	if !u.block && u.fsType != "" && !slices.Contains(fsTypes(), u.fsType) {
-		return u, invalid("fsType %q: must be one of %s", u.fsType, strings.Join(fsTypes(), ", "))
+		return u, invalid("filesystem type (fsType) %q is not supported: must be one of %s", u.fsType, strings.Join(fsTypes(), ", "))
 	}
 	if !u.block && u.multiNode {
-		return u, invalid("a volume of several nodes must be a raw block volume: no filesystem here can be mounted twice")
+		return u, invalid("a volume that several nodes use must be a raw block volume (volumeMode: Block): " +
+			"no supported filesystem can be mounted on two nodes at the same time")
 	}
 	if err := u.readAttributes(volumeContext); err != nil {
 		return u, err
@@ -75,7 +77,7 @@ func readUsage(volumeID string, capability *csi.VolumeCapability, volumeContext 
 	return u, idErr
 }
 
-// readAttributes reads what of the volume context concerns the device.
+// readAttributes reads the keys of the volume context that concern the device.
 func (u *usage) readAttributes(volumeContext map[string]string) (err error) {
 	for key, value := range volumeContext {
 		if strings.EqualFold(key, partitionKey) {
@@ -100,23 +102,23 @@ func (u *usage) readMode(mode csi.VolumeCapability_AccessMode_Mode) error {
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
 		u.multiNode = true
 	default:
-		return invalid("the volume capability has no access mode that is known")
+		return invalid("the volume capability has access mode %v, which is not supported", mode)
 	}
 	return nil
 }
 
-// checkPath keeps callers to clean absolute paths: a mount is looked for by its path.
+// checkPath refuses a path that is not clean and absolute, because mounts are found by comparing paths.
 func checkPath(name, path string) error {
 	switch {
 	case path == "":
 		return invalid("%s is missing", name)
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-		return invalid("%s %q: must be an absolute path without detours", name, path)
+		return invalid("%s %q: must be an absolute path without \".\", \"..\" or double slashes", name, path)
 	}
 	return nil
 }
 
-// wanted is the type of filesystem that is asked for, by the caller or by the volume's parameters; "" for none in particular.
+// wanted is the type of filesystem that the caller or the volume's parameters request; "" if they request none.
 func (u usage) wanted(volume *apiv1.AzVolume) string {
 	if u.fsType != "" {
 		return u.fsType
@@ -124,8 +126,8 @@ func (u usage) wanted(volume *apiv1.AzVolume) string {
 	return volume.Spec.Disk.FSType
 }
 
-// mountOptions are the flags of the caller. Two disks that were made from one snapshot carry the
-// same UUID, which xfs refuses to mount on one node unless told not to look.
+// mountOptions are the caller's flags and those that the filesystem needs. Two disks that were created from one
+// snapshot have the same UUID; xfs mounts both on one node only with the option nouuid.
 func (u usage) mountOptions(fsType string) []string {
 	var options []string
 	for _, flag := range u.flags {
@@ -142,7 +144,7 @@ func (u usage) mountOptions(fsType string) []string {
 	return options
 }
 
-// label is the SELinux label that everything on the volume is to carry, as the kubelet gives it with a mount option; "" for none.
+// label is the SELinux label of all files on the volume. The kubelet passes it as a mount option; "" for none.
 func (u usage) label() string {
 	for _, flag := range u.flags {
 		if label, found := strings.CutPrefix(flag, "context="); found {

@@ -29,38 +29,38 @@ type Options struct {
 	Instance apiv1.AzDriverNodeSpec
 	// BootID of the running kernel.
 	BootID string
-	// Client reads at the API server, never through a cache: MayStage rests on it.
+	// Client reads at the API server, never through a cache: MayStage needs the current objects.
 	Client client.WithWatch
 	Host   provisioner.Host
 	Report *nodereport.Reporter
-	// Records is where the node keeps what the mounts do not show.
+	// Records hold what the node must remember and the mounts do not show.
 	Records nodereport.Records
 	// Limit is how many volumes the node can take.
 	Limit Limit
-	// AwaitPublish lets a NodeStageVolume come before the publish, and wait for it: so it is where the CSIDriver's attachRequired is false, and nobody but
-	// the controller knows when a volume is published.
+	// AwaitPublish makes a NodeStageVolume that arrives before the publish wait for it. It is set if the CSIDriver's
+	// attachRequired is false, because then the kubelet does not wait until the controller has published the volume.
 	AwaitPublish bool
-	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none; nil where the node cannot ask. What it returns may be
-	// older than what is there.
+	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none. The answer may be out of date.
+	// DiskAt is nil if the node cannot read it.
 	DiskAt func(ctx context.Context, lun int32) (string, error)
 	// Expansion declares the capability EXPAND_VOLUME.
 	Expansion bool
-	// Clock paces the waiting for an attachment; nil for the real one.
+	// Clock sets the intervals at which the node reads again while it waits for an attachment; nil for the real one.
 	Clock clock.WithTicker
-	// NewUUID returns the UUID of a filesystem to make; nil for random ones.
+	// NewUUID returns the UUID of a new filesystem; nil for random ones.
 	NewUUID func() string
 }
 
 // Limit is how many volumes the node can take.
 type Limit struct {
-	// Volumes is the number; 0 takes it from the AzDriverNode, where the controller fills it in.
+	// Volumes is the number; 0 means the number in the AzDriverNode, which the controller writes.
 	Volumes int64
-	// Reserved is taken off the controller's number, for disks that are not the driver's.
+	// Reserved is subtracted from the controller's number, for disks that the driver does not manage.
 	Reserved int64
 	// Patience is how long to wait for the controller.
 	Patience time.Duration
-	// Fallback is the number of data disks if the controller does not fill it in for so long, and for a VM size that
-	// Azure does not list.
+	// Fallback is the number of data disks if the controller has not written it when Patience ends, and for a VM size
+	// that Azure does not list.
 	Fallback int64
 }
 
@@ -71,9 +71,9 @@ type Server struct {
 
 	mu   sync.Mutex
 	busy map[string]bool
-	// reserved are the devices that calls at work use.
+	// reserved are the devices that running calls use.
 	reserved map[string]bool
-	// undelivered are the failures of calls, by volume, whose callers were gone by then.
+	// undelivered are the failures of calls, by volume, whose callers had stopped waiting.
 	undelivered map[string]error
 }
 
@@ -110,12 +110,12 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return response, nil
 }
 
-// lock takes the volume for one call; a second call at the same time is told to come again.
+// lock reserves the volume for one call. A second call at the same time fails with Conflict, and its caller retries.
 func (s *Server) lock(volume string) (unlock func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy[volume] {
-		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is at work%s", volume, s.progress(volume))
+		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is running%s", volume, s.progress(volume))
 	}
 	s.busy[volume] = true
 	return func() {
@@ -125,7 +125,7 @@ func (s *Server) lock(volume string) (unlock func(), err error) {
 	}, nil
 }
 
-// mountAt returns what is mounted at a path, seen from above.
+// mountAt returns the topmost mount at a path.
 func (s *Server) mountAt(ctx context.Context, path string) (mount provisioner.MountPoint, found bool, err error) {
 	mounts, err := s.options.Host.Mounts().List(ctx)
 	if err != nil {

@@ -98,9 +98,9 @@ func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 		host func(*memoryHost)
 		want codes.Code
 	}{
-		"the claim of another node": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, want: codes.FailedPrecondition},
-		"a replica":                 {edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, want: codes.FailedPrecondition},
-		"a device of another size":  {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 }, want: codes.FailedPrecondition},
+		"another node is primary":  {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, want: codes.FailedPrecondition},
+		"a replica":                {edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, want: codes.FailedPrecondition},
+		"a device of another size": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 }, want: codes.FailedPrecondition},
 		"another filesystem than recorded": {
 			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
@@ -267,7 +267,7 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 		t.Fatalf("killed at %q", at)
 	}
 	k.check = nil // the half-made filesystem is not in use by this node any more
-	// The node was fenced meanwhile; another one has the volume, and whatever is on the disk is its business.
+	// The node was fenced, and another node holds the ownership: this node must not change the disk's content.
 	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 		v.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
 	})
@@ -356,16 +356,16 @@ func TestTheVolumeLimitIsWhatTheControllerFoundOutLessWhatOthersTake(t *testing.
 		reserved int64
 		want     int64
 	}{
-		"the fallback while the controller says nothing":                         {nil, 0, 16},
-		"all disks of the VM's size":                                             {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 0, 8},
-		"less the disks from outside the driver":                                 {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 0, 5},
-		"less the reserve for them":                                              {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 2, 6},
-		"disks from outside use the reserve up":                                  {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 1}, 2, 6},
-		"and go beyond it":                                                       {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 2, 5},
-		"never 0, which means no limit":                                          {&apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: size, ForeignDisks: 4}, 0, 1},
-		"what was looked up for the size that the VM had before counts no more":  {&apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: "Standard_D64s_v5"}, 0, 16},
-		"a size of which Azure does not say how many disks it takes is no limit": {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
-		"less the disks from outside the driver from the fallback, too":          {&apiv1.NodeCapacity{VMSize: size, ForeignDisks: 3}, 0, 13},
+		"the fallback while the controller says nothing":                        {nil, 0, 16},
+		"all disks of the VM's size":                                            {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 0, 8},
+		"less the disks from outside the driver":                                {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 0, 5},
+		"less the reserve for them":                                             {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 2, 6},
+		"disks from outside use the reserve up":                                 {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 1}, 2, 6},
+		"and go beyond it":                                                      {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 2, 5},
+		"never 0, which means no limit":                                         {&apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: size, ForeignDisks: 4}, 0, 1},
+		"what was looked up for the size that the VM had before counts no more": {&apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: "Standard_D64s_v5"}, 0, 16},
+		"a size for which Azure lists no number of disks is no limit":           {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
+		"less the disks from outside the driver from the fallback, too":         {&apiv1.NodeCapacity{VMSize: size, ForeignDisks: 3}, 0, 13},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)

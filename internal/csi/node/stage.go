@@ -17,7 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// settleTimeout bounds what is done after a call has failed, when its own context may have ended.
+// settleTimeout limits the clean-up after a call has failed, when the call's own context may have ended.
 const settleTimeout = 10 * time.Second
 
 // NodeStageVolume implements csi.NodeServer.
@@ -38,7 +38,7 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	}
 	use, err := readUsage(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
 	if use.disk == (volumehandle.Handle{}) {
-		return err // the ID is no disk's: no call has left anything of it here
+		return err // the ID is not a disk's, so no earlier call has staged anything for it
 	}
 	unlock, lockErr := s.lock(use.volume)
 	if lockErr != nil {
@@ -54,7 +54,7 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	return nil
 }
 
-// stage reads volume and attachment by look first, which may wait for the publish.
+// stage stages the volume. It calls look, which may wait for the publish, to read volume and attachment.
 func (s *Server) stage(ctx context.Context, use usage, path string, look lookup) error {
 	if _, _, err := s.record(use.disk); err != nil {
 		return err
@@ -64,9 +64,9 @@ func (s *Server) stage(ctx context.Context, use usage, path string, look lookup)
 		return err
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode && !use.block {
-		return invalid("volume %s is used by several nodes and must be a raw block volume", use.volume)
+		return invalid("volume %s may be used by several nodes and must be a raw block volume (volumeMode: Block)", use.volume)
 	}
-	// A first look spares the report a write for nothing. It decides nothing else.
+	// Refuse early, to save a useless write of the report. The decision that counts is made after announce.
 	expected := s.mayStage(volume, attachment)
 	if expected.Verdict == ownership.StageRefused {
 		return refuse("%s", expected.Reason)
@@ -78,8 +78,8 @@ func (s *Server) stage(ctx context.Context, use usage, path string, look lookup)
 	return s.useDevice(ctx, use, path, volume, grant)
 }
 
-// announce writes to the report, and then reads whether the node may stage. When the claim
-// has moved on to a new epoch meanwhile, the report must say that one.
+// announce writes to the report, and then reads whether the node may stage. If the ownership has another epoch by then,
+// announce writes that epoch to the report too.
 func (s *Server) announce(ctx context.Context, use usage, path string, epoch int64) (*apiv1.AzVolume, ownership.StageDecision, error) {
 	for {
 		if err := s.options.Report.Announce(ctx, use.volume, epoch, path); err != nil {
@@ -93,20 +93,22 @@ func (s *Server) announce(ctx context.Context, use usage, path string, epoch int
 	}
 }
 
-// settle ends every NodeStageVolume that fails: it takes back what this call and calls before it have left on the node, and returns the
-// failure. If something stays behind, the failure gets a code after which the kubelet calls NodeUnstageVolume when the pod
-// goes. After a final code it forgets the volume, and what is left would stay until the node reboots.
+// settle ends every NodeStageVolume that fails: it removes what this call and earlier calls have left on the node, and
+// returns the failure. If something remains, the failure gets a code after which the kubelet calls NodeUnstageVolume
+// when the pod is deleted. After a final code the kubelet forgets the volume, and the rest would remain until the node
+// reboots.
 func (s *Server) settle(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := s.takeBack(ctx, disk, path, failure); err != nil {
+	if err := s.undoStage(ctx, disk, path, failure); err != nil {
 		return status.NotFinal(failure, "the volume must be unstaged: "+err.Error())
 	}
 	return failure
 }
 
-// takeBack removes record and entry of a volume that is not staged, unless they are of another disk of its name. Its error says what stays behind.
-func (s *Server) takeBack(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
+// undoStage removes the record and the report's entry of a volume that is not staged, unless they belong to another
+// disk with the same name. Its error says what remains.
+func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
 	if err := s.options.Report.EnsureScanned(ctx); err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (s *Server) takeBack(ctx context.Context, disk volumehandle.Handle, path st
 	return s.forget(ctx, disk.VolumeName(), record, recorded)
 }
 
-// useDevice is what is done once the node may use the device.
+// useDevice prepares and mounts the device after the node was granted its use.
 func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision) error {
 	device, grant, release, err := s.ownDevice(ctx, use, volume, grant)
 	if err != nil {
@@ -149,7 +151,7 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 		return err
 	}
 	use.sealed = grant.ReadOnly
-	// Set either way: the device may be protected from an earlier use.
+	// Set it in both cases: the device may be write-protected from an earlier use.
 	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.block && (use.sealed || use.readOnly)); err != nil {
 		return fmt.Errorf("set write protection: %w", err)
 	}
@@ -182,7 +184,8 @@ func (s *Server) stageBlock(ctx context.Context, path string, record nodereport.
 		return err
 	}
 	if mounted {
-		return refuse("%s is mounted at %s: the volume is staged as a filesystem", mount.Source, path)
+		return refuse("refusing to stage volume %s as a raw block device at %s: %s is mounted there, so it is staged as a filesystem",
+			record.VolumeName, path, mount.Source)
 	}
 	return s.options.Records.Put(record)
 }
@@ -192,7 +195,7 @@ func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int
 	device, err := s.options.Host.Devices().Find(ctx, lun)
 	if err != nil {
 		if ctx.Err() != nil {
-			// The device does not show up in time; the volume itself exists.
+			// The device did not appear in time; the volume itself exists.
 			return provisioner.Device{}, fmt.Errorf("find device of volume %s: %s: %w", volume.Name, err.Error(), ctx.Err())
 		}
 		return provisioner.Device{}, fmt.Errorf("find device of volume %s: %w", volume.Name, err)
@@ -204,24 +207,24 @@ func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int
 	if hasSize(volume, device.SizeBytes) {
 		return device, nil
 	}
-	// The disk may have been asked to grow, and have grown, since the volume was read.
+	// The disk may have been expanded since the volume was read.
 	if current, _, err := s.read(ctx, volumehandle.Of(volume.Spec.Disk)); err != nil {
 		return provisioner.Device{}, err
 	} else if current.UID == volume.UID && hasSize(current, device.SizeBytes) {
 		return device, nil
 	}
-	return provisioner.Device{}, refuse("device %s at LUN %d has %d bytes, and volume %s is recorded to have %d: it is not used",
-		device.Path, lun, device.SizeBytes, volume.Name, volume.Status.SizeBytes)
+	return provisioner.Device{}, refuse("refusing to use device %s at LUN %d for volume %s: it has %d bytes, and the volume is recorded with %d",
+		device.Path, lun, volume.Name, device.SizeBytes, volume.Status.SizeBytes)
 }
 
-// hasSize says whether a device can be the volume's by its size: the one on record, or one on the way to what is asked for, since
-// a disk that is growing is larger before anybody can write so.
+// hasSize says whether a device can be the volume's by its size: it has the recorded size, or a size between that and
+// the requested one, because a disk has grown before the controller can record its new size.
 func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {
 	recorded := volume.Status.SizeBytes
 	return recorded == 0 || sizeBytes == recorded || sizeBytes > recorded && sizeBytes <= volume.Spec.CapacityBytes
 }
 
-// part returns the partition of a disk that is the volume, or the disk itself for partition 0.
+// part returns the given partition of a disk, or the disk itself for partition 0.
 func (s *Server) part(ctx context.Context, disk provisioner.Device, partition int) (provisioner.Device, error) {
 	if partition == 0 {
 		return disk, nil

@@ -57,7 +57,8 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 	return response, nil
 }
 
-// leftOver says that a pod uses a mount from before its volume was staged again on another device, or "".
+// leftOver says why a pod must be restarted, or "": its mount is older than the volume's current staging, which is on
+// another device.
 func leftOver(mount provisioner.MountPoint, record nodereport.Record) string {
 	if record.Device == "" || mount.Source == record.Device {
 		return ""
@@ -66,7 +67,8 @@ func leftOver(mount provisioner.MountPoint, record nodereport.Record) string {
 		mount.Target, mount.Source, record.VolumeName, record.Device)
 }
 
-// inUseAt returns the volume's disk and what is mounted at the path. Errors: NotFound where nothing is, with the disk nevertheless.
+// inUseAt returns the volume's disk and the mount at the path. Errors: NotFound, together with the disk, if nothing is
+// mounted there.
 func (s *Server) inUseAt(ctx context.Context, volumeID, path string) (disk volumehandle.Handle, mount provisioner.MountPoint, err error) {
 	if volumeID == "" {
 		return disk, mount, invalid("volume_id is missing")

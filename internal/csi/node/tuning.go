@@ -10,8 +10,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// tune writes the kernel's settings for the volume's disk that its performance profile asks for. A setting that cannot be
-// made fails the call: the volume would not do what its StorageClass says.
+// tune writes the kernel settings of the volume's performance profile for its disk. If a setting cannot be written, the
+// call fails, because the volume would not perform as its StorageClass says.
 func (s *Server) tune(ctx context.Context, use usage, volume *apiv1.AzVolume, disk string) error {
 	settings := deviceSettings(use.tuning, volume)
 	if len(settings) == 0 {
@@ -38,7 +38,7 @@ func deviceSettings(tuning volumeparams.Tuning, volume *apiv1.AzVolume) []provis
 	}
 }
 
-// performanceOf returns what the volume's disk can do, as it is now: also after a modification.
+// performanceOf returns the current performance of the volume's disk, also after a modification.
 func performanceOf(volume *apiv1.AzVolume) volumeparams.Performance {
 	disk := volume.Spec.Disk
 	p := volumeparams.Parameters{
@@ -48,24 +48,25 @@ func performanceOf(volume *apiv1.AzVolume) volumeparams.Performance {
 }
 
 const (
-	// basicScheduler is V1's: requests are merged and none waits for ever.
+	// basicScheduler is the V1 driver's: it merges requests, and no request waits for ever.
 	basicScheduler = "mq-deadline"
-	// basicReadAheadKB is V1's. Most that runs on such a disk is a database, which reads at random.
+	// basicReadAheadKB is the V1 driver's. Most workloads on such a disk are databases, which read at random.
 	basicReadAheadKB = 8
-	// typicalLatencyMS is how long a request takes that a disk serves within its limits.
+	// typicalLatencyMS is the latency of a request while the disk is within its limits.
 	typicalLatencyMS = 4
 	minQueueDepth    = 8
 	maxQueueDepth    = 256
-	// pageKB is what the kernel rounds a request's size to.
+	// pageKB is the unit to which the kernel rounds a request's size.
 	pageKB = 4
 )
 
-// basicSettings computes settings for a disk of the performance.
+// basicSettings computes the settings for a disk with the given performance.
 //
-// Requests are cut to the size at which the disk reaches both of its limits at once, so that a large one does not
-// hold up the small ones for longer than need be. As many are let out to the disk as it takes to have the IOPS at the usual
-// latency (Little's law), and the scheduler may keep twice as many to choose from. The scheduler comes first: the kernel
-// allows the larger number of requests only with one. The read-ahead comes last: the kernel computes it anew when the size of requests changes.
+// The request size is limited to the size at which the disk reaches its IOPS and its throughput limit at the same time,
+// so that large requests delay small ones as little as possible. The queue depth is the number of requests in flight
+// that gives the IOPS at the typical latency (Little's law); the scheduler may queue twice as many. The scheduler is
+// set first, because the kernel allows the larger number of requests only with a scheduler. The read-ahead is set last,
+// because the kernel computes it again when the request size changes.
 func basicSettings(p volumeparams.Performance) []provisioner.DeviceSetting {
 	if p.IOPS <= 0 || p.MBps <= 0 {
 		return nil

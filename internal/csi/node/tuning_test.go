@@ -118,7 +118,7 @@ func TestSettingsOfARealDeviceAreMadeBeforeItIsUsed(t *testing.T) {
 	}
 	m.assertClean()
 	if _, blank, err := m.host.Filesystems().Probe(t.Context(), disk.Device); !blank || err != nil {
-		t.Errorf("the device was used all the same: blank %v, %v", blank, err)
+		t.Errorf("content of the device: got blank %v, %v, want blank: the device may not be used", blank, err)
 	}
 	if err := m.stageWith(s, mountCapability("ext4"), map[string]string{"perfProfile": "basic"}); err != nil {
 		t.Fatal(err)
@@ -142,8 +142,9 @@ func TestSettingsOfARealDeviceAreMadeBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// TestAPartitionThatHoldsDataIsUsed is the life of a static PersistentVolume with the attribute partition, as V1 and the in-tree driver have them: the
-// filesystem is in the partition, and the rest of the disk is nobody's business.
+// TestAPartitionThatHoldsDataIsUsed is the life of a static PersistentVolume with the attribute partition, as V1 and
+// the in-tree driver have them: the filesystem is in the partition, and the driver does not change the rest of the
+// disk.
 func TestAPartitionThatHoldsDataIsUsed(t *testing.T) {
 	disk := hosttest.NewDisk(t, diskSize)
 	disk.Partition(t, 64*hosttest.MiB, 128*hosttest.MiB)

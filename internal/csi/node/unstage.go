@@ -32,7 +32,7 @@ func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageV
 	}
 	disk, err := parseID(request.GetVolumeId())
 	if err != nil {
-		// No such volume was ever staged here; what remains to be done is to remove the path.
+		// Such a volume was never staged on this node; only the path must be removed.
 		return s.options.Host.Mounts().Unmount(ctx, path)
 	}
 	unlock, err := s.lock(disk.VolumeName())
@@ -66,7 +66,7 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	}
 	if mounted {
 		if !recorded || record.Device != mount.Source || record.BootID != s.options.BootID {
-			// The next call finds no mount. Only the record tells it then which device has yet to be flushed.
+			// A repeated call finds no mount. Then only the record says which device must still be flushed.
 			record.VolumeName, record.VolumeID, record.StagingPath = volume, disk.String(), path
 			record.Device, record.BootID = mount.Source, s.options.BootID
 			if err := s.options.Records.Put(record); err != nil {
@@ -81,7 +81,7 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err := s.forget(ctx, volume, record, recorded); err != nil {
 		return err
 	}
-	// Last: the kubelet does not call again for a raw block volume whose staging path is gone.
+	// Last: the kubelet does not repeat the call for a raw block volume whose staging path does not exist.
 	return s.removePath(ctx, path)
 }
 
@@ -92,8 +92,9 @@ func (s *Server) removePath(ctx context.Context, path string) error {
 	return nil
 }
 
-// forget removes the record of a volume that is not mounted, and then its entry in the report, which proves that this node has let go of the
-// volume: a device that was used since the boot has been flushed before, and nothing holds it.
+// forget removes the record of a volume that is not mounted, and then its entry in the report, which proves that this
+// node has released the volume. Before that it flushes a device that was used since the boot and checks that nothing
+// holds it.
 func (s *Server) forget(ctx context.Context, volume string, record nodereport.Record, recorded bool) error {
 	if recorded && record.BootID == s.options.BootID {
 		if err := s.release(ctx, volume, record.Device); err != nil {
@@ -111,8 +112,8 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 	return s.options.Report.Forget(ctx, volume)
 }
 
-// unmountOther unmounts a disk that cannot have been staged by this plug-in, because the record and the report's entry under its name are another disk's, and
-// leaves those alone. Only a staging of the V1 driver can be there.
+// unmountOther unmounts a disk that this plug-in cannot have staged, because the record and the report's entry under
+// its name belong to another disk. It does not change those. Only the V1 driver can have staged the disk.
 func (s *Server) unmountOther(ctx context.Context, path string, refusal error) error {
 	records, err := s.options.Records.List()
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *Server) unmountOther(ctx context.Context, path string, refusal error) e
 	return s.release(ctx, "", mount.Source)
 }
 
-// release makes sure that nothing on this node uses the device any more, and flushes it.
+// release checks that nothing on this node uses the device any more, and flushes it.
 func (s *Server) release(ctx context.Context, volume, device string) error {
 	if device == "" {
 		return nil
@@ -144,7 +145,7 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 	}
 	for name, other := range records {
 		if name != volume && other.Device == device && other.BootID == s.options.BootID {
-			// The path means another volume's disk by now: ours has been cut off, and its device is gone.
+			// The path names another volume's disk now: this volume's disk was detached and its device removed.
 			return nil
 		}
 	}
@@ -154,14 +155,14 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 	}
 	for _, mount := range mounts {
 		if mount.Source == device {
-			return provisioner.Errorf(provisioner.Conflict, "volume %s is still published at %s", volume, mount.Target)
+			return provisioner.Errorf(provisioner.Conflict, "cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target)
 		}
 	}
 	err = s.options.Host.Devices().Flush(ctx, device)
 	if errors.Is(err, provisioner.Unavailable) {
-		// The device fails: most likely the disk has been cut off this node. What was not
-		// written is lost, and waiting does not bring it back; the node has let go all the same.
-		logr.FromContextOrDiscard(ctx).Error(err, "the device did not take its last writes", "volumeName", volume, "device", device)
+		// The device fails: most likely the disk was detached from this node. Data that was not written is lost, and
+		// waiting does not restore it; the node has released the volume nevertheless.
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume, "device", device)
 		return nil
 	}
 	return err

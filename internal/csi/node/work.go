@@ -5,8 +5,9 @@ import (
 	"errors"
 )
 
-// delivered runs a call that may take longer than its caller waits, as a check of a large filesystem does: its failure is kept for the next
-// call, which would otherwise start the same work over and end as unheard. A success needs no keeping, because it shows on the device.
+// delivered runs a call that may take longer than its caller waits, for example a check of a large filesystem. It keeps
+// the failure for the next call, which would otherwise repeat the same work, and whose failure would be lost too. It
+// does not keep a success, because the device shows that.
 func (s *Server) delivered(ctx context.Context, volume string, call func() error) error {
 	if err := s.takeUndelivered(volume); err != nil {
 		return err
@@ -28,7 +29,7 @@ func (s *Server) takeUndelivered(volume string) error {
 	return err
 }
 
-// progress describes the command that works on a volume's device, after a separator; "" for none.
+// progress describes the command that is running on a volume's device, after a separator; "" for none.
 func (s *Server) progress(volume string) string {
 	record, recorded, err := s.options.Records.Get(volume)
 	if err != nil || !recorded {
@@ -40,7 +41,7 @@ func (s *Server) progress(volume string) string {
 	return ""
 }
 
-// stopWork stops a filesystem check of a volume that is not wanted here any more.
+// stopWork stops a filesystem check of a volume that is not wanted on this node any more.
 func (s *Server) stopWork(volume string) {
 	if record, recorded, err := s.options.Records.Get(volume); err == nil && recorded {
 		s.options.Host.Filesystems().Stop(record.Device)

@@ -80,8 +80,8 @@ func isRead(method string) bool {
 	return method == "Probe" || strings.Contains(method, "Get") || strings.HasPrefix(method, "List") || strings.HasPrefix(method, "Validate")
 }
 
-// recoverPanics turns a panic of a handler into Unavailable: one bad request must not take down the calls of all other
-// volumes, and a final code would say that the call has left nothing behind, which is not known.
+// recoverPanics turns a panic of a handler into Unavailable. One bad request must not end the calls of all other
+// volumes, and a final code would say that the call has left nothing on the node or in Azure, which is not known.
 func recoverPanics() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
 		defer func() {

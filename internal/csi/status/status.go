@@ -1,6 +1,5 @@
-// Package status turns the errors of the driver into gRPC statuses. It is the
-// only place that knows both sets; the CSI servers call From on every error that
-// leaves them.
+// Package status converts the errors of the driver to gRPC statuses. No other package knows both sets. The CSI servers
+// call From on every error that they return.
 package status
 
 import (
@@ -19,7 +18,7 @@ import (
 )
 
 // codeOf maps the error kinds of the Provisioner Library. RateLimited and
-// Unavailable are one code, because a CO does the same on both: try again later.
+// Unavailable have one code, because Kubernetes treats both alike: it retries later.
 var codeOf = map[provisioner.Kind]codes.Code{
 	provisioner.NotFound:             codes.NotFound,
 	provisioner.AlreadyExists:        codes.AlreadyExists,
@@ -32,10 +31,9 @@ var codeOf = map[provisioner.Kind]codes.Code{
 	provisioner.Unavailable:          codes.Unavailable,
 }
 
-// From returns err as an error that carries a gRPC status, and nil for nil. In
-// this order: an error that carries a status keeps its code; a provisioner.Kind
-// decides; then a bad paging token, the end of a context, a failure of the API server, and any failure of
-// the network; all else is Internal. The message is err's own.
+// From returns err as an error with a gRPC status, and nil for nil. It chooses the code in this order: a status that
+// err already has, a provisioner.Kind, a bad paging token, the end of a context, a failure of the API server, a failure
+// of the network; any other error is Internal. The message is err's own.
 func From(err error) error {
 	if err == nil {
 		return nil
@@ -74,16 +72,16 @@ func Code(err error) codes.Code {
 	}
 }
 
-// apiServerUnavailable does not count a NotFound or Forbidden of the API server:
-// what is missing there means something else to each caller, who says so with a Kind.
+// apiServerUnavailable is false for a NotFound or Forbidden of the API server: what a missing object means depends on
+// the caller, which says it with a Kind.
 func apiServerUnavailable(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
 }
 
-// networkFailed says that a request got no answer. Whether the server has carried the request out is not known then. net/http
-// returns each such failure as a *url.Error, whatever its cause: a lost HTTP/2 connection has no type of its own. The interface
-// net.Error does not tell: every syscall.Errno has its methods, also that of a full disk.
+// networkFailed says that a request got no answer, so it is not known whether the server has carried it out. net/http
+// returns each such failure as a *url.Error, whatever its cause: a lost HTTP/2 connection has no type of its own. The
+// interface net.Error is not sufficient: every syscall.Errno has its methods, also that of a full disk.
 func networkFailed(err error) bool {
 	var request *url.Error
 	var connection *net.OpError
@@ -91,9 +89,10 @@ func networkFailed(err error) bool {
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
 }
 
-// Final says whether some caller takes a code for the last word about the object of the call, and never asks for it to be undone. The four codes for which
-// it is false are those that the kubelet, csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter all call again after
-// (docs/reference/final-codes.md). ResourceExhausted is final for csi-provisioner.
+// Final says whether a caller may treat a code as final: it forgets the object of the call and never calls for its
+// removal. The four codes that are not final are those after which the kubelet, csi-attacher, csi-provisioner,
+// csi-resizer and csi-snapshotter all call again (docs/reference/final-codes.md). ResourceExhausted is final for
+// csi-provisioner.
 func Final(code codes.Code) bool {
 	switch code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted:
@@ -103,8 +102,8 @@ func Final(code codes.Code) bool {
 	}
 }
 
-// NotFinal returns err with a code after which every caller calls again, or asks for the object to be undone: its own code, or Unavailable. It is
-// for a call that fails and leaves something behind. left says what.
+// NotFinal returns err with a code after which every caller calls again, or calls for the object's removal: err's own
+// code, or Unavailable. It is for a call that fails and does not undo everything; left says what remains.
 func NotFinal(err error, left string) error {
 	code := Code(err)
 	if Final(code) {

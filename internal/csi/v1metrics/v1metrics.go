@@ -1,14 +1,15 @@
-// Package v1metrics counts CSI calls under the names that the V1 driver gave its metrics, so that dashboards and alerts which
-// were made for it go on working:
+// Package v1metrics counts CSI calls in metrics with the V1 driver's names, so that dashboards and alerts for the V1
+// driver continue to work:
 //
 //	azuredisk_csi_driver_operations_total{operation,success}
 //	azuredisk_csi_driver_operation_duration_seconds{operation,success}
 //	azuredisk_csi_driver_operation_duration_seconds_labeled{operation,success,storage_account_type}
 //
-// The driver's own histogram of calls, azuredisk_csi_call_duration_seconds, has the gRPC codes, too. Unlike V1, a call that did
-// what it was asked for counts as a success whatever the volume is: V1 counted each staging of a raw block volume as a failure.
+// The driver's own histogram of calls, azuredisk_csi_call_duration_seconds, also has the gRPC codes. A call that
+// succeeded counts as a success for all volumes, while the V1 driver counted each staging of a raw block volume as a
+// failure.
 //
-// Whoever serves a call may say more of it with VariantOf and SKUOf; the rest is the interceptor's.
+// The handler of a call may set its variant and SKU with VariantOf and SKUOf; the interceptor does the rest.
 package v1metrics
 
 import (
@@ -24,7 +25,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// operations are V1's names of the calls that it counted.
+// operations are the V1 driver's names of the calls that it counted.
 var operations = map[string]string{
 	"CreateVolume": "controller_create_volume", "DeleteVolume": "controller_delete_volume", "ControllerModifyVolume": "controller_modify_volume",
 	"ControllerPublishVolume": "controller_publish_volume", "ControllerUnpublishVolume": "controller_unpublish_volume",
@@ -33,7 +34,7 @@ var operations = map[string]string{
 	"NodeUnpublishVolume": "node_unpublish_volume", "NodeExpandVolume": "node_expand_volume",
 }
 
-// Variants of a call that V1 counted apart.
+// Variants of a call that the V1 driver counted separately.
 const (
 	FromSnapshot = "_from_snapshot"
 	FromVolume   = "_from_volume"
@@ -46,7 +47,8 @@ type Metrics struct {
 	duration, labeled *prometheus.HistogramVec
 }
 
-// New makes Metrics and registers them; registerer may be nil. A process that calls it twice, for two servers, has them once.
+// New makes Metrics and registers them; registerer may be nil. If a process calls it for two servers, they share the
+// counters.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300}
 	m := &Metrics{
@@ -74,7 +76,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, err
 }
 
-// registered registers c, or returns the one of its kind that is registered.
+// registered registers c, or returns the collector of its kind that is already registered.
 func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (C, error) {
 	err := registerer.Register(c)
 	var twice prometheus.AlreadyRegisteredError
@@ -89,7 +91,7 @@ func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (
 	return c, nil
 }
 
-// details are what is said of a call while it is served.
+// details are what the handler says about a call.
 type details struct {
 	mu           sync.Mutex
 	variant, sku string
@@ -97,7 +99,7 @@ type details struct {
 
 type detailsKey struct{}
 
-// VariantOf says that the call of ctx is one that V1 counted apart.
+// VariantOf sets the variant of the call of ctx, which the V1 driver counted separately.
 func VariantOf(ctx context.Context, variant string) {
 	if d, ok := ctx.Value(detailsKey{}).(*details); ok {
 		d.mu.Lock()
@@ -106,7 +108,7 @@ func VariantOf(ctx context.Context, variant string) {
 	}
 }
 
-// SKUOf says of which SKU the disk of the call of ctx is, as in "Premium_LRS".
+// SKUOf sets the SKU of the disk of the call of ctx, as in "Premium_LRS".
 func SKUOf(ctx context.Context, sku string) {
 	if d, ok := ctx.Value(detailsKey{}).(*details); ok {
 		d.mu.Lock()
