@@ -219,10 +219,10 @@ func (r *Reporter) load(ctx context.Context) error {
 	return nil
 }
 
-// merge puts into a status that was read what this process knows better, and returns when the node's mounts were scanned: now for the first
-// write of the process, whose entries are the result of the scan. Later entries that the API server has and this process has not are
-// of an older version, and entries that it does not have were taken out by somebody else: what this process
-// wrote last is newer than any scan, because calls may be at work just now.
+// merge writes this process's entries to a status that was read, and returns when the node's mounts were scanned. The
+// first write of the process scans them, and its entries are the result of the scan. After that the process's own
+// entries are newer than any scan, because calls may be running. Other entries in the status are outdated, and a missing
+// entry was removed by another writer.
 func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned metav1.MicroTime, err error) {
 	status := &node.Status
 	if scanned = r.scanned; scanned.IsZero() {
@@ -232,7 +232,7 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 			return scanned, fmt.Errorf("scan mounts: %w", err)
 		}
 		for _, record := range found.unrecorded {
-			// Before anything is unmounted: afterwards only a record tells which device is to be flushed.
+			// Before anything is unmounted: after that only a record says which device must be flushed.
 			if err := r.options.Scanner.Records.Put(record); err != nil {
 				return scanned, err
 			}

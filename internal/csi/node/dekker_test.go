@@ -257,9 +257,9 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 	}
 	// A protocol under which nothing ever happens is safe as well.
 	if mounts < runs || moves < runs {
-		t.Errorf("%d mounts and %d claims in %d runs: the test does not exercise the protocol", mounts, moves, runs)
+		t.Errorf("%d mounts and %d acquisitions in %d runs: the test does not exercise the protocol", mounts, moves, runs)
 	}
-	t.Logf("%d runs of %d steps: %d claims, %d mounts", runs, steps, moves, mounts)
+	t.Logf("%d runs of %d steps: %d acquisitions, %d mounts", runs, steps, moves, mounts)
 }
 
 // TestTheSimulationFindsTheRace shows that the test above finds a node that reads the ownership before it writes its

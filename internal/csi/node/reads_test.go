@@ -11,13 +11,14 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Every read delays the start of a pod. One pair is read before the announcement, which needs the epoch. Law 2 rests on the pair after it. The attachment is
-// read after the device was found, because it may have got another LUN, and a pair after the mount, before which a check can have taken hours.
+// Every read delays the start of a pod. The node reads volume and attachment before the announcement, which needs the
+// epoch, and after it, for law 2. It reads the attachment after the device was found, because the LUN may have changed,
+// and both after the mount, because a check before the mount can take hours.
 func TestTheReadsOfNodeStageAndNodePublish(t *testing.T) {
-	const claim, attachment = "claim", "attachment"
+	const volume, attachment = "volume", "attachment"
 	for kind, test := range map[string][]string{
-		"filesystem": {claim, attachment, claim, attachment, attachment, claim, attachment},
-		"raw block":  {claim, attachment, claim, attachment, attachment},
+		"filesystem": {volume, attachment, volume, attachment, attachment, volume, attachment},
+		"raw block":  {volume, attachment, volume, attachment, attachment},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
@@ -27,7 +28,7 @@ func TestTheReadsOfNodeStageAndNodePublish(t *testing.T) {
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 					switch obj.(type) {
 					case *apiv1.AzVolume:
-						reads = append(reads, claim)
+						reads = append(reads, volume)
 					case *apiv1.AzVolumeAttachment:
 						reads = append(reads, attachment)
 					default: // the report, which a process reads once
@@ -46,7 +47,7 @@ func TestTheReadsOfNodeStageAndNodePublish(t *testing.T) {
 			}
 			reads = nil
 			m.must(m.publishVolume(s, capability, false))
-			if want := []string{claim, attachment}; !slices.Equal(reads, want) {
+			if want := []string{volume, attachment}; !slices.Equal(reads, want) {
 				t.Errorf("NodePublishVolume read %v, want %v", reads, want)
 			}
 		})

@@ -277,7 +277,7 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 	}
 	m.assertClean()
 	if host.content != before {
-		t.Error("the device was written to without the claim")
+		t.Error("the node wrote to the device without holding the ownership")
 	}
 }
 
