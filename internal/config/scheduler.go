@@ -43,7 +43,7 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.StaleAfter, "heartbeat-stale-after", 10*time.Second, "least age at which a heartbeat is stale, however short the interval that the node promised")
 	flags.DurationVar(&s.HeartbeatInterval, "default-heartbeat-interval", time.Minute, "interval for nodes that promise none")
 	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on answering after saying not ready, before stopping")
-	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease that tells which replica is called active; empty for none (every replica answers all the same)")
+	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease that tells which replica is called active; empty for none (every replica answers in any case)")
 	flags.StringVar(&s.LeaderElectionID, "leader-election-id", "", "name of this process in the election; empty for the host's name")
 }
 

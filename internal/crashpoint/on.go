@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// killed is the exit code of a process that was killed by SIGKILL, as shells and container runtimes tell it.
+// killed is the exit code that shells and container runtimes report for a process that was killed by SIGKILL.
 const killed = 128 + int(syscall.SIGKILL)
 
 var points = struct {
@@ -21,19 +21,19 @@ var points = struct {
 	order  []string
 }{armed: map[string]bool{}, passed: map[string]int{}}
 
-// Passed is a point that the process came to.
+// Passed is a point that the process has reached.
 type Passed struct {
 	Point string `json:"point"`
 	Times int    `json:"times"`
 }
 
-// State is what GET /crash answers with. Passed is in the order in which the points were first come to.
+// State is the response of GET /crash. Passed is in the order in which the points were first reached.
 type State struct {
 	Armed  []string `json:"armed"`
 	Passed []Passed `json:"passed"`
 }
 
-// At is a point at which the process dies, without a last word, if the point is armed.
+// At is a point at which the process dies without cleaning up, if the point is armed.
 func At(point string) {
 	points.Lock()
 	if points.passed[point]++; points.passed[point] == 1 {
@@ -41,14 +41,14 @@ func At(point string) {
 	}
 	armed := points.armed[point]
 	if armed {
-		// Nobody gets the lock any more: no other goroutine passes a further point.
+		// The lock remains held, so that no other goroutine passes another point.
 		die()
 	}
 	points.Unlock()
 }
 
-// die ends the process as SIGKILL does. The first process of a container is deaf to signals from inside it, SIGKILL
-// included, and ends by the system call of that name, which runs nothing of this program either.
+// die ends the process as SIGKILL does. The first process of a container ignores signals from inside the container,
+// also SIGKILL; it ends by the system call exit_group, which also runs no further code of this program.
 func die() {
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 	syscall.Exit(killed)

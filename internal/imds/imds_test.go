@@ -111,7 +111,7 @@ func TestNoProxyIsAsked(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	t.Setenv("http_proxy", proxy.URL)
-	// An address of the documentation range: nobody answers.
+	// An address of the documentation range, which does not answer.
 	if _, err := imds.Find(t.Context(), imds.Options{Sources: []imds.Source{imds.SourceIMDS}, Endpoint: "http://192.0.2.1"}); err == nil {
 		t.Error("an answer came from nowhere")
 	}

@@ -1,6 +1,6 @@
-// Package pagetoken cuts lists into pages for the CSI servers. A token says after which key to go on, and not how
-// many items there were, so what is there all the time is listed exactly once, whatever is made or
-// deleted between two pages, also by another replica of the server or after a restart.
+// Package pagetoken divides lists into pages for the CSI servers. A token has the key after which the list continues,
+// not the number of items before it. An item that exists all the time is therefore listed exactly once, whatever is
+// created or deleted between two pages, also by another replica of the server or after a restart.
 package pagetoken
 
 import (
@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// version of the token's layout. A token of another version is bad: the caller begins anew.
+// version of the token's layout. A token of another version is bad, and the caller starts the list again.
 const version = "1"
 
-// BadTokenError is a token that this package did not make, or made for another list. The servers return it as
-// ABORTED, which tells the caller to begin again without a token.
+// BadTokenError is the error for a token that this package did not make, or made for another list. The servers return
+// it as ABORTED, which tells the caller to start again without a token.
 type BadTokenError struct {
 	// Token that was given, and what the list is of.
 	Token, Of string
@@ -25,15 +25,16 @@ type BadTokenError struct {
 
 // Error implements error.
 func (e *BadTokenError) Error() string {
-	return fmt.Sprintf("starting token %.80q of %s: %s; begin again without one", e.Token, e.Of, e.Reason)
+	return fmt.Sprintf("cannot continue at starting token %.80q of %s: %s; start again without a token", e.Token, e.Of, e.Reason)
 }
 
-// Encode makes the token with which a list of the kind "of" goes on after a key.
+// Encode makes the token with which a list of the kind "of" continues after a key.
 func Encode(of, after string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(version + of + "\x00" + after))
 }
 
-// Decode returns the key after which the list goes on; "" for an empty token, which is the beginning. Errors: *BadTokenError.
+// Decode returns the key after which the list continues; "" for an empty token, which is the start of the list. Errors:
+// *BadTokenError.
 func Decode(of, token string) (string, error) {
 	if token == "" {
 		return "", nil
@@ -61,21 +62,22 @@ func Decode(of, token string) (string, error) {
 	return after, nil
 }
 
-// Page is what a list call asks for.
+// Page is the page that a list call requests.
 type Page struct {
 	// Of is the kind of the list, as in "volumes"; for a list with a filter it names the filter too.
 	Of string
-	// StartingToken is where to begin; "" for the beginning.
+	// StartingToken is where the page starts; "" for the start of the list.
 	StartingToken string
-	// MaxEntries bounds the page; 0 or less for as many as one answer holds.
+	// MaxEntries limits the page; 0 or less for as many items as fit in a response.
 	MaxEntries int32
 }
 
-// most is how many items are on a page at most, whatever is asked for: gRPC clients refuse answers of more than 4 MiB.
+// most is the largest number of items on a page, even if the caller requests more: gRPC clients refuse responses of
+// more than 4 MiB.
 const most = 2000
 
-// Cut returns the page's items in the order of their keys, and the token of the next page, "" if there is none. No two items
-// have one key, and no key is empty; items is not changed. Errors: *BadTokenError.
+// Cut returns the page's items in the order of their keys, and the token of the next page, "" if there is none. Keys
+// must be unique and not empty; items is not changed. Errors: *BadTokenError.
 func Cut[T any](page Page, items []T, key func(T) string) (found []T, next string, err error) {
 	after, err := Decode(page.Of, page.StartingToken)
 	if err != nil {

@@ -129,7 +129,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzEncode holds that every key comes back.
+// FuzzEncode checks that Decode returns every encoded key.
 func FuzzEncode(f *testing.F) {
 	f.Add("pvc-1")
 	f.Add("a\x00b")
@@ -138,7 +138,7 @@ func FuzzEncode(f *testing.F) {
 			return
 		}
 		if after, err := pagetoken.Decode("volumes", pagetoken.Encode("volumes", key)); err != nil || after != key {
-			t.Fatalf("key %q came back as %q, %v", key, after, err)
+			t.Fatalf("Decode of the encoded key %q: got %q, %v", key, after, err)
 		}
 	})
 }

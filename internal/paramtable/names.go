@@ -8,27 +8,28 @@ import (
 
 const maxNameLength = 80
 
-// ResourceName returns a name that Azure takes for a disk or snapshot: 1 to 80 letters, digits, "_", "-" and
-// ".", a letter or digit first and no "-" or "." last. A name that is not like that is mended and gets a hash of the original
-// appended, so that different names stay different; fallback is put in the place of one of which nothing is left.
+// ResourceName returns a name that Azure accepts for a disk or snapshot: 1 to 80 letters, digits, "_", "-" and ".",
+// with a letter or digit first and no "-" or "." last. Another name is corrected and gets a hash of the original
+// appended, so that different names remain different. If the correction leaves no character, fallback replaces the
+// name.
 func ResourceName(name, fallback string) string {
 	if validName(name) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
 	suffix := "-" + hex.EncodeToString(sum[:])[:12]
-	mended := strings.Map(func(r rune) rune {
+	corrected := strings.Map(func(r rune) rune {
 		if isAlphanumeric(r) || strings.ContainsRune("_-.", r) {
 			return r
 		}
 		return '-'
 	}, name)
-	mended = strings.TrimLeft(mended, "_-.")
-	if len(mended) > maxNameLength-len(suffix) {
-		mended = mended[:maxNameLength-len(suffix)]
+	corrected = strings.TrimLeft(corrected, "_-.")
+	if len(corrected) > maxNameLength-len(suffix) {
+		corrected = corrected[:maxNameLength-len(suffix)]
 	}
-	if mended == "" {
-		mended = fallback
+	if corrected == "" {
+		corrected = fallback
 	}
 	return mended + suffix
 }

@@ -1,6 +1,6 @@
-// Package paramtable reads the parameters that a Kubernetes class holds as text, by a table that says of each what
-// is allowed, what it means and what holds without it. The same table makes the reference
-// documentation, so that the two cannot differ.
+// Package paramtable reads the parameters of a Kubernetes class with a table, which has the allowed values, the meaning
+// and the default of each parameter. The reference documentation is generated from the same table, so that the two
+// cannot differ.
 //
 // Keys are compared without regard to case. An unknown parameter, a value that is not allowed and a parameter
 // that is given twice are faults that name the parameter, the value and what is allowed; Read returns all of
@@ -20,15 +20,15 @@ import (
 type Key[P any] struct {
 	// Name in its usual spelling.
 	Name string
-	// Aliases are other names of the same.
+	// Aliases are other names of the parameter.
 	Aliases []string
 	// Allowed says which values are allowed.
 	Allowed string
-	// Default says what holds when it is not given.
+	// Default says which value counts if the parameter is not given.
 	Default string
 	// Check says whether a value is allowed; nil allows all.
 	Check func(string) bool
-	// Set stores a value that is allowed; nil for a parameter that is accepted and does nothing.
+	// Set stores an allowed value; nil for a parameter that is accepted and has no effect.
 	Set func(*P, string)
 	// Effect says what the parameter does, and V1 how the V1 driver differs; both for the reference documentation.
 	Effect, V1 string
@@ -40,7 +40,7 @@ func (k Key[P]) About(effect, v1 string) Key[P] {
 	return k
 }
 
-// Table is all that a class may hold.
+// Table has all parameters of a class.
 type Table[P any] []Key[P]
 
 // Doc documents one parameter.
@@ -48,7 +48,7 @@ type Doc struct {
 	Name             string
 	Aliases          []string
 	Allowed, Default string
-	// Effective is false for a parameter that is accepted and does nothing.
+	// Effective is false for a parameter that is accepted and has no effect.
 	Effective bool
 	// Effect says what it does, and V1 how the V1 driver differs; "" for not at all.
 	Effect, V1 string
@@ -63,7 +63,8 @@ func (t Table[P]) Docs() []Doc {
 	return docs
 }
 
-// Read stores raw into p. An empty value is as good as none. It returns every fault, and the parameters that were given and do nothing.
+// Read stores raw into p. An empty value counts as not given. It returns every fault, and the given parameters that
+// have no effect.
 func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []string) {
 	given := map[string]string{} // canonical name to value
 	for _, key := range sorted(raw) {
@@ -94,7 +95,8 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 	return faults, withoutEffect
 }
 
-// Overlay returns parameters with others laid over them, whatever the case or the alias in which either names a parameter.
+// Overlay returns the parameters of under, overridden by those of over. It compares names without regard to case and
+// treats aliases as the same parameter.
 func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	merged := make(map[string]string, len(under)+len(over))
 	for name, value := range under {
@@ -118,7 +120,7 @@ func (t Table[P]) canonical(name string) string {
 	return strings.ToLower(name)
 }
 
-// Known says whether the table has a parameter, under whichever of its names.
+// Known says whether the table has a parameter with that name or alias.
 func (t Table[P]) Known(name string) bool {
 	_, ok := t.lookup(name)
 	return ok
@@ -146,7 +148,7 @@ func (t Table[P]) unknown(name, value string) string {
 	return fmt.Sprintf("parameter %s (value %q) is not known; the nearest that is allowed: %s", name, value, best)
 }
 
-// longestCompared bounds the work for a name that is no parameter's anyway.
+// longestCompared limits the comparison of names, because a longer name cannot be a misspelled parameter.
 const longestCompared = 64
 
 // editDistance is the number of insertions, deletions and replacements from a to b.
@@ -171,13 +173,13 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// OneOf is a parameter whose value is one of a few, in that very spelling; empty counts as not given.
+// OneOf is a parameter with a list of allowed values, compared exactly; an empty value counts as not given.
 func OneOf[P any](name string, values []string, fallback string, set func(*P, string), aliases ...string) Key[P] {
 	return Key[P]{Name: name, Aliases: aliases, Allowed: strings.Join(values, ", "), Default: fallback, Set: set,
 		Check: func(v string) bool { return v == "" || slices.Contains(values, v) }}
 }
 
-// Text is a parameter that takes any text.
+// Text is a parameter that allows any text.
 func Text[P any](name, allowed, fallback string, set func(*P, string)) Key[P] {
 	return Key[P]{Name: name, Allowed: allowed, Default: fallback, Set: set}
 }
@@ -224,7 +226,7 @@ func IsBoolean(v string) bool {
 	return v == "" || err == nil
 }
 
-// AnyCase checks for one of a few values, all in lower case, whatever the case.
+// AnyCase checks for one of the values, which are in lower case, without regard to case.
 func AnyCase(values []string) func(string) bool {
 	return func(v string) bool { return v == "" || slices.Contains(values, strings.ToLower(v)) }
 }
@@ -234,16 +236,16 @@ func IsLocation(v string) bool {
 	return !strings.ContainsFunc(v, func(r rune) bool { return !isAlphanumeric(r) && r != ' ' })
 }
 
-// IsResourceGroup checks for what can be the name of a resource group; nothing means the default.
+// IsResourceGroup checks for a valid name of a resource group; an empty text means the default.
 func IsResourceGroup(v string) bool { return len(v) <= 90 && !strings.ContainsAny(v, "/?#") }
 
-// IsSubscription checks for what can be a subscription ID; nothing means the default.
+// IsSubscription checks for a valid subscription ID; an empty text means the default.
 func IsSubscription(v string) bool { return !strings.ContainsAny(v, "/?# ") }
 
-// Location is a region's name in the one spelling in which regions are compared: "East US" is "eastus".
+// Location returns a region's name in the spelling in which regions are compared: "East US" is "eastus".
 func Location(v string) string { return strings.ToLower(strings.ReplaceAll(v, " ", "")) }
 
-// Fault words a value that is not allowed.
+// Fault describes a value that is not allowed.
 func Fault(name string, value any, allowed string) string {
 	return fmt.Sprintf("parameter %s: value %q is not allowed; allowed: %s", name, fmt.Sprint(value), allowed)
 }

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The pauses between two new registrations, or two tries to look, while the driver stays missing.
+// The pauses between two registrations, or two attempts to read the CSINode, while the driver is missing from it.
 const (
 	firstPause = 5 * time.Second
 	lastPause  = 5 * time.Minute
@@ -30,18 +30,19 @@ type PresenceOptions struct {
 	NodeName string
 	// DriverName as the CSINode lists it.
 	DriverName string
-	// Registered returns nil while the kubelet counts the plug-in as registered, and Again has it register it anew.
+	// Registered returns nil while the kubelet treats the plug-in as registered. Again makes the kubelet register it
+	// again.
 	Registered func() error
 	Again      func()
-	// Missing is told when the driver is missing, before Again is called; nil for nobody.
+	// Missing is called when the driver is missing, before Again; nil for no call.
 	Missing func(message string)
-	// Clock paces the tries; nil for the real one.
+	// Clock sets the pauses between the attempts; nil for the real one.
 	Clock clock.WithTicker
 }
 
-// Presence watches the Node's CSINode. The kubelet writes the driver into it when the plug-in registers and
-// does not look again: where somebody deletes the object, or the entry, no pod with a volume would be scheduled to
-// the node or attached there any more. So the plug-in registers once more.
+// Presence watches the Node's CSINode. The kubelet writes the driver into it only when the plug-in registers. If a user
+// deletes the object or the entry, no pod with a volume is scheduled to the node and no volume is attached there.
+// Therefore Presence makes the plug-in register again.
 type Presence struct{ options PresenceOptions }
 
 // NewPresence returns a Presence.
@@ -55,7 +56,7 @@ func NewPresence(options PresenceOptions) *Presence {
 	return &Presence{options: options}
 }
 
-// NeedLeaderElection tells the manager that every node looks after its own.
+// NeedLeaderElection tells the manager that the plug-in of every node watches its own CSINode.
 func (p *Presence) NeedLeaderElection() bool { return false }
 
 // Start watches until ctx ends.
@@ -66,15 +67,15 @@ func (p *Presence) Start(ctx context.Context) error {
 		version, missing, err := p.look(ctx)
 		switch {
 		case err != nil:
-			log.Error(err, "the CSINode cannot be looked at", "retryIn", pause.String())
+			log.Error(err, "cannot read the CSINode", "retryIn", pause.String())
 		case missing != "":
-			log.Info("the driver is missing from the CSINode; registering once more", "reason", missing)
+			log.Info("the driver is missing from the CSINode; registering again", "reason", missing)
 			p.options.Missing(missing)
 			p.options.Again()
 		default:
 			pause = firstPause
 			if err := p.awaitChange(ctx, version); err != nil {
-				log.Error(err, "the CSINode cannot be watched", "retryIn", pause.String())
+				log.Error(err, "cannot watch the CSINode", "retryIn", pause.String())
 				break
 			}
 			continue
@@ -87,7 +88,7 @@ func (p *Presence) Start(ctx context.Context) error {
 
 // look returns why the driver counts as missing, or the version of the CSINode from which to watch.
 func (p *Presence) look(ctx context.Context) (version, missing string, err error) {
-	// Asked first: the kubelet writes the entry before it says that it has registered the plug-in.
+	// Call Registered first: the kubelet writes the entry before it says that it has registered the plug-in.
 	registered := p.options.Registered() == nil
 	found := &storagev1.CSINode{}
 	err = p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.NodeName}, found)
@@ -104,18 +105,18 @@ func (p *Presence) look(ctx context.Context) (version, missing string, err error
 	if err == nil {
 		return "", missing, nil
 	}
-	// Without a Node the kubelet cannot make a CSINode, and would refuse the plug-in.
+	// Without a Node the kubelet cannot create a CSINode, and would refuse the plug-in.
 	err = p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.NodeName}, &corev1.Node{})
 	if apierrors.IsNotFound(err) {
-		return "", "", fmt.Errorf("there is no CSINode, and no Node to make one for: %w", err)
+		return "", "", fmt.Errorf("CSINode %s does not exist, and the kubelet cannot create it without the Node: %w", p.options.NodeName, err)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("get Node: %w", err)
 	}
-	return "", "there is no CSINode " + p.options.NodeName, nil
+	return "", fmt.Sprintf("CSINode %s does not exist", p.options.NodeName), nil
 }
 
-// awaitChange returns when something has happened to the CSINode, or the watch has ended.
+// awaitChange returns when the CSINode has changed, or the watch has ended.
 func (p *Presence) awaitChange(ctx context.Context, version string) error {
 	watcher, err := p.options.Client.Watch(ctx, &storagev1.CSINodeList{}, client.MatchingFields{"metadata.name": p.options.NodeName},
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})

@@ -1,11 +1,11 @@
 // Package registrar registers the CSI node plug-in with the kubelet: the job of the
 // sidecar node-driver-registrar, built in.
 //
-// The kubelet watches a directory for sockets. At ours it asks what is behind it
-// (GetInfo), calls the plug-in's NodeGetInfo, and tells how that went
-// (NotifyRegistrationStatus). The socket is there exactly while the plug-in can serve: it appears when Options.Await has returned,
-// comes back when somebody wipes the directory, and goes with the process. A new socket is also the only way to have the kubelet
-// register the plug-in once more (Again), which Presence does when the CSINode does not list the driver any more.
+// The kubelet watches a directory for sockets. It calls GetInfo at the plug-in's socket to identify the plug-in, calls
+// the plug-in's NodeGetInfo, and reports the result with NotifyRegistrationStatus. The socket exists exactly while the
+// plug-in can serve: the Registrar creates it when Options.Await has returned, creates it again when the directory is
+// wiped, and removes it when the process ends. Only a new socket makes the kubelet register the plug-in again (Again);
+// Presence needs that when the CSINode does not list the driver any more.
 package registrar
 
 import (
@@ -29,7 +29,7 @@ import (
 // csiVersion is what the kubelet compares with the versions of CSI that it speaks.
 const csiVersion = "1.0.0"
 
-// checkInterval is how often the socket is looked for though no event told that it is gone.
+// checkInterval is how often the Registrar checks that the socket exists, even if no event says that it was removed.
 const checkInterval = 30 * time.Second
 
 // Options of a Registrar.
@@ -40,11 +40,11 @@ type Options struct {
 	Socket string
 	// Dir is the kubelet's directory of registration sockets, as in "/var/lib/kubelet/plugins_registry".
 	Dir string
-	// Await returns when the plug-in can serve the kubelet's calls; nil for at once.
+	// Await returns when the plug-in can serve the kubelet's calls; nil if it can from the start.
 	Await func(context.Context) error
-	// Notify is told what the kubelet said; nil for nobody. message is empty if it registered the plug-in.
+	// Notify is called with the kubelet's answer; nil for no call. message is empty if the kubelet registered the plug-in.
 	Notify func(registered bool, message string)
-	// Clock paces the checks of the socket; nil for the real one.
+	// Clock sets the interval between checks of the socket; nil for the real one.
 	Clock clock.WithTicker
 }
 
@@ -52,9 +52,9 @@ type Options struct {
 type Registrar struct {
 	registration.UnimplementedRegistrationServer
 	options Options
-	// refused holds what the kubelet said when it did not register the plug-in.
+	// refused receives the kubelet's message when it did not register the plug-in.
 	refused chan string
-	// again asks for a new socket.
+	// again requests a new socket.
 	again chan struct{}
 
 	mu         sync.Mutex
@@ -84,23 +84,23 @@ func (r *Registrar) Registered() error {
 	return nil
 }
 
-// Again makes a new socket, upon which the kubelet unregisters the plug-in and registers it anew. It does not
-// wait; mounted volumes do not notice. Until the kubelet has answered, Registered fails.
+// Again makes a new socket. Because of that the kubelet unregisters the plug-in and registers it again. Again does not
+// wait for that, and mounted volumes are not affected. Until the kubelet has answered, Registered fails.
 func (r *Registrar) Again() {
 	r.mu.Lock()
 	r.registered = false
 	r.mu.Unlock()
 	select {
 	case r.again <- struct{}{}:
-	default: // on its way already
+	default: // already requested
 	}
 }
 
 // NeedLeaderElection tells the manager that every node registers.
 func (r *Registrar) NeedLeaderElection() bool { return false }
 
-// Start serves until ctx ends. It returns an error when the kubelet refuses the plug-in: the
-// kubelet does not ask again by itself, a new socket makes it.
+// Start serves until ctx ends. It returns an error if the kubelet refuses the plug-in, because the kubelet tries again
+// only after it sees a new socket.
 func (r *Registrar) Start(ctx context.Context) error {
 	if r.options.Await != nil {
 		if err := r.options.Await(ctx); err != nil {
@@ -115,7 +115,7 @@ func (r *Registrar) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve serves on one socket and returns nil when that socket is no longer in its place, or ctx has ended.
+// serve serves on one socket and returns nil when that socket was removed or replaced, or ctx has ended.
 func (r *Registrar) serve(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
 	listener, err := unixsocket.Listen(ctx, r.SocketPath())
@@ -125,14 +125,14 @@ func (r *Registrar) serve(ctx context.Context) error {
 	ours, err := os.Lstat(r.SocketPath())
 	if err != nil {
 		_ = listener.Close()
-		return fmt.Errorf("look at registration socket: %w", err)
+		return fmt.Errorf("read the file status of the registration socket: %w", err)
 	}
 	server := grpc.NewServer()
 	registration.RegisterRegistrationServer(server, r)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	log.Info("waiting for the kubelet", "socket", r.SocketPath())
-	// The watch starts before the first look at the socket, so that its removal is seen either way.
+	// The watch starts before the first check of the socket, so that a removal is always seen.
 	events, stopWatch := watchDir(r.options.Dir)
 	defer stopWatch()
 	ticker := r.options.Clock.NewTicker(checkInterval)
@@ -148,14 +148,14 @@ func (r *Registrar) serve(ctx context.Context) error {
 		case err := <-served:
 			return fmt.Errorf("serve registration: %w", err)
 		case <-r.again:
-			log.Info("registering once more")
+			log.Info("registering again")
 			server.Stop()
 			return <-served
 		case <-events:
 		case <-ticker.C():
 		}
 	}
-	log.Info("the registration socket was removed; making it again")
+	log.Info("the registration socket was removed; creating it again")
 	server.Stop()
 	return <-served
 }
@@ -165,8 +165,8 @@ func (r *Registrar) inPlace(ours os.FileInfo) bool {
 	return err == nil && os.SameFile(info, ours)
 }
 
-// watchDir returns a channel that tells of changes in dir, also of its own removal. Without
-// inotify the caller's ticker has to do.
+// watchDir returns a channel with the events of dir, also of its own removal. Without inotify the channel is nil, and
+// the caller's ticker replaces it.
 func watchDir(dir string) (events <-chan fsnotify.Event, stop func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -179,7 +179,7 @@ func watchDir(dir string) (events <-chan fsnotify.Event, stop func()) {
 	return watcher.Events, func() { _ = watcher.Close() }
 }
 
-// GetInfo tells the kubelet what is behind the socket.
+// GetInfo tells the kubelet which plug-in serves the socket.
 func (r *Registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type:              registration.CSIPlugin,
@@ -189,7 +189,7 @@ func (r *Registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 	}, nil
 }
 
-// NotifyRegistrationStatus is told by the kubelet how the registration went.
+// NotifyRegistrationStatus receives the result of the registration from the kubelet.
 func (r *Registrar) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	r.mu.Lock()
 	r.registered = status.GetPluginRegistered()

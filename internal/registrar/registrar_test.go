@@ -115,7 +115,7 @@ func TestARefusalEndsTheProcess(t *testing.T) {
 	}
 }
 
-func TestTheSocketComesBack(t *testing.T) {
+func TestARemovedSocketIsCreatedAgain(t *testing.T) {
 	wipes := map[string]func(*testing.T, *testbed){
 		"after the socket was removed":    func(t *testing.T, b *testbed) { remove(t, b.SocketPath()) },
 		"after the directory was removed": func(t *testing.T, b *testbed) { remove(t, b.dir) },

@@ -1,9 +1,9 @@
-// Package snapshotparams turns the parameters of a VolumeSnapshotClass into typed parameters of a snapshot. It is as strict as
-// package volumeparams: an unknown parameter, a value that is not allowed and parameters that contradict each
-// other are errors that name the parameter, the value and what is allowed, all of them at once.
+// Package snapshotparams parses the parameters of a VolumeSnapshotClass. It is as strict as package volumeparams: an
+// unknown parameter, a value that is not allowed and parameters that contradict each other are errors that name the
+// parameter, the value and what is allowed. One error lists all faults.
 //
 // Keys are compared without regard to case, and every parameter of the V1 driver is known, so that its
-// VolumeSnapshotClasses go on working. It does no I/O. Its one caller is the CSI controller server.
+// VolumeSnapshotClasses continue to work. The package does no I/O. Its caller is the CSI controller server.
 package snapshotparams
 
 import (
@@ -21,23 +21,23 @@ type Parameters struct {
 	ResourceGroup, SubscriptionID string
 	// Location of the snapshot, as in "eastus".
 	Location string
-	// Full says that the snapshot is not to be incremental.
+	// Full says that the snapshot is a full one, not an incremental one.
 	Full bool
 	// NetworkAccessPolicy, PublicNetworkAccess, DiskAccessID and DataAccessAuthMode of the snapshot.
 	NetworkAccessPolicy, PublicNetworkAccess, DiskAccessID, DataAccessAuthMode string
 	// InstantAccessMinutes, from 60 to 300, for snapshots of Ultra and Premium v2 disks.
 	InstantAccessMinutes int64
-	// Tags of the snapshot, with those that the driver adds.
+	// Tags of the snapshot, including those that the driver adds.
 	Tags map[string]string
 	// SnapshotNamespace and SnapshotName come from the snapshotter, not from the class.
 	SnapshotNamespace, SnapshotName string
-	// WithoutEffect are the parameters that are known and that this driver does nothing with.
+	// WithoutEffect are the parameters that are known and have no effect in this driver.
 	WithoutEffect []string
 
 	tags, tagDelimiter string
 }
 
-// Tag keys that the driver puts on the snapshots that it creates, besides those of the class.
+// Tag keys that the driver sets on the snapshots that it creates, in addition to those of the class.
 const (
 	TagCreatedBy         = "k8s-azure-created-by"
 	TagSnapshotName      = "kubernetes.io-created-for-snapshot-name"
@@ -67,7 +67,7 @@ var table = paramtable.Table[Parameters]{
 	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
 	paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Azure's", func(p *Parameters, v string) { p.PublicNetworkAccess = v }),
 	paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }).
-		About("goes with networkAccessPolicy AllowPrivate, and is needed for it", "does not know it"),
+		About("required with networkAccessPolicy AllowPrivate, and allowed only with it", "does not know it"),
 	paramtable.OneOf("dataAccessAuthMode", []string{"None", "AzureActiveDirectory"}, "Azure's", func(p *Parameters, v string) { p.DataAccessAuthMode = v }),
 	paramtable.Integer("instantAccessDurationMinutes", 60, 300, "no instant access", func(p *Parameters, v int64) { p.InstantAccessMinutes = v }).
 		About("snapshots of UltraSSD_LRS and PremiumV2_LRS disks only: usable at once, for so long", ""),
@@ -75,7 +75,7 @@ var table = paramtable.Table[Parameters]{
 		About("becomes the tag "+TagSnapshotName, ""),
 	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotNamespace = v }).
 		About("becomes the tag "+TagSnapshotNamespace, ""),
-	// Known from V1 and without effect here.
+	// Parameters of the V1 driver without effect in this driver.
 	{Name: "csi.storage.k8s.io/volumesnapshotcontent/name", Allowed: "set by the snapshotter"},
 	{Name: "userAgent", Allowed: "any text"},
 }
@@ -107,31 +107,31 @@ func (p *Parameters) parseTags() []string {
 	return paramtable.Tags(p.Tags, p.tags, p.tagDelimiter, func(v string) string { return v })
 }
 
-// NameSnapshot returns the name of the snapshot for the name that the caller gave, mended where Azure would refuse it.
+// NameSnapshot returns the name of the snapshot for the name in the request, corrected if Azure would refuse it.
 func NameSnapshot(name string) string { return paramtable.ResourceName(name, "snapshot") }
 
 // Check returns an InvalidArgument for parameters that a snapshot of the disk cannot have.
 func (p *Parameters) Check(source provisioner.Disk) error {
 	var faults []string
 	provisioned := source.SKUName == "UltraSSD_LRS" || source.SKUName == "PremiumV2_LRS"
-	abroad := p.Abroad(source)
+	otherRegion := p.InAnotherRegion(source)
 	if p.Full && provisioned {
 		faults = append(faults, paramtable.Fault("incremental", false, "true for a disk of SKU "+source.SKUName))
 	}
-	if p.Full && abroad {
+	if p.Full && otherRegion {
 		faults = append(faults, paramtable.Fault("incremental", false, fmt.Sprintf("true for a snapshot in %s of a disk in %s", p.Location, source.Location)))
 	}
 	if p.InstantAccessMinutes > 0 && !provisioned {
 		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes, "only for disks of SKU UltraSSD_LRS or PremiumV2_LRS, not "+source.SKUName))
 	}
-	if p.InstantAccessMinutes > 0 && abroad {
+	if p.InstantAccessMinutes > 0 && otherRegion {
 		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes,
 			fmt.Sprintf("only for a snapshot in the disk's own region %s, not %s: a copy is usable when it is complete", source.Location, p.Location)))
 	}
 	return paramtable.Invalid(faults)
 }
 
-// Abroad says whether the snapshot is to be in another region than its source.
-func (p *Parameters) Abroad(source provisioner.Disk) bool {
+// InAnotherRegion says whether the snapshot is created in another region than its source.
+func (p *Parameters) InAnotherRegion(source provisioner.Disk) bool {
 	return p.Location != "" && p.Location != paramtable.Location(source.Location)
 }

@@ -13,16 +13,16 @@ import (
 
 const (
 	partitionKey = "partition"
-	// maxPartition is the largest number that a partition can have in a GPT as it is usually made.
+	// maxPartition is the largest number of a partition in a GPT of the usual size.
 	maxPartition = 128
 )
 
-// Attributes are what the driver heeds of the volume attributes of a PersistentVolume whose disk it has not created:
-// one that was made by hand, by the V1 driver, or for Kubernetes' in-tree azureDisk volumes.
+// Attributes are the volume attributes that the driver uses of a PersistentVolume whose disk it has not created: one
+// that was created manually, by the V1 driver, or for Kubernetes' in-tree azureDisk volumes.
 type Attributes struct {
-	// CachingMode that was asked for; "" for none in particular.
+	// CachingMode that is requested; "" for none.
 	CachingMode string
-	// FSType in lower case; "" for none in particular.
+	// FSType in lower case; "" for none.
 	FSType               string
 	MaxMountReplicaCount *int32
 	// Partition of the disk that is the volume; 0 for the whole disk.
@@ -30,9 +30,9 @@ type Attributes struct {
 	Tuning    Tuning
 }
 
-// ParseAttributes reads volume attributes. What the disk itself shows is not read, and neither is what the driver does not know: there
-// is no StorageClass any more in which it could be corrected. Keys and values are compared without regard to case, because the in-tree
-// volumes were. The error is an InvalidArgument that lists every fault.
+// ParseAttributes reads volume attributes. It ignores attributes that the disk itself shows, and unknown ones, because
+// there is no StorageClass in which a user could correct them. Keys and values are compared without regard to case, as
+// for the in-tree volumes. The error is an InvalidArgument that lists every fault.
 func ParseAttributes(raw map[string]string) (Attributes, error) {
 	var a Attributes
 	var faults []string
@@ -93,7 +93,7 @@ func ParsePartition(value string) (int, error) {
 	return n, nil
 }
 
-// inCase returns the one of values that is value but for the case, or "".
+// inCase returns the one of values that equals value without regard to case, or "".
 func inCase(value string, values []string) string {
 	for _, v := range values {
 		if strings.EqualFold(v, value) {

@@ -44,7 +44,7 @@ var (
 	onlyInternals = "Is refused as Internal for other SKUs."
 )
 
-// diskKeys say which disk it is and what carries it.
+// diskKeys are the parameters for the kind and the place of the disk.
 func diskKeys() []key {
 	return []key{
 		paramtable.OneOf("skuName", skuNames, StandardSSDLRS, func(p *Parameters, v string) { p.SKUName = v }, "storageAccountType").
@@ -72,7 +72,7 @@ func diskKeys() []key {
 			About("The subscription of the disk.", ""),
 		paramtable.Text("diskName", "a name", "the volume's name", func(p *Parameters, v string) { p.DiskName = v }).
 			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced. "+
-				"A name that Azure does not take is mended and gets a hash of the original at its end.", "Cuts a long name off, and makes a random one of one with other characters."),
+				"A name that Azure does not accept is corrected and gets a hash of the original at its end.", "Cuts a long name off, and makes a random one of one with other characters."),
 		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 45", "", func(p *Parameters, v string) { p.tags = v }).
 			About("Tags of the disk. Values may hold `=` and the templates of diskName.", ""),
 		key{Name: "tagValueDelimiter", Allowed: "a text other than =", Default: ",", Check: paramtable.IsTagDelimiter,
@@ -81,7 +81,7 @@ func diskKeys() []key {
 	}
 }
 
-// performanceKeys say what the disk can do.
+// performanceKeys are the parameters for the performance of the disk.
 func performanceKeys() []key {
 	whole := func(name, fallback string, set func(*Parameters, int64)) key {
 		return paramtable.Integer(name, 1, 1<<31, fallback, set)
@@ -121,7 +121,7 @@ func performanceKeys() []key {
 	}
 }
 
-// accessKeys say who may read the disk.
+// accessKeys are the parameters for encryption and export of the disk.
 func accessKeys() []key {
 	return []key{
 		paramtable.ResourceID("diskEncryptionSetID", func(p *Parameters, v string) { p.DiskEncryptionSetID = v }).
@@ -130,7 +130,7 @@ func accessKeys() []key {
 			customerKey+" if diskEncryptionSetID is set", func(p *Parameters, v string) { p.DiskEncryptionType = v }).
 			About("The encryption at rest; only with diskEncryptionSetID.", ""),
 		paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "DenyAll", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }).
-			About("Who can export the disk. AllowPrivate needs diskAccessID.", ""),
+			About("From which networks the disk can be exported. AllowPrivate needs diskAccessID.", ""),
 		paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Disabled", func(p *Parameters, v string) { p.PublicNetworkAccess = v }).
 			About("Whether the disk can be exported over the internet.", ""),
 		paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }).
@@ -138,7 +138,8 @@ func accessKeys() []key {
 	}
 }
 
-// otherKeys come from the provisioner, or are known from V1 and have no effect here.
+// otherKeys are the parameters that the provisioner sets, and those of the V1 driver that have no effect in this
+// driver.
 func otherKeys() []key {
 	const forTag = "Becomes a tag, and fills the templates."
 	return []key{
@@ -147,7 +148,7 @@ func otherKeys() []key {
 		paramtable.Text(volumeNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.VolumeName = v }).About(forTag, ""),
 		key{Name: "kind", Allowed: "any text", Default: "managed"}.About("none: every disk is a managed one", ""),
 		key{Name: "attachDiskInitialDelay", Allowed: "a whole number", Check: paramtable.IsInteger(-1<<31, 1<<31)}.
-			About("none: attaches that can travel together do so without a pause", "The volume's value becomes that of every later attach of the driver."),
+			About("none: attach requests for a VM are batched without a delay", "The volume's value becomes that of every later attach of the driver."),
 		key{Name: "userAgent", Allowed: "any text"}.About("none", "Is sent to Azure in the calls for the volume."),
 		key{Name: "enableAsyncAttach", Allowed: "any text"}.About("none", ""),
 		key{Name: "zoned", Allowed: "any text"}.About("none", ""),

@@ -10,8 +10,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// Change is what a VolumeAttributesClass asks for: the parameters of a disk that can be changed while it exists. nil means that the
-// class does not name it, and that it stays as it is.
+// Change has the parameters of a VolumeAttributesClass: those that can be changed while the disk exists. nil means that
+// the class does not name the parameter, and that it remains unchanged.
 type Change struct {
 	SKUName                             *string
 	DiskIOPSReadWrite                   *int64
@@ -27,12 +27,12 @@ type Change struct {
 	claimNamespace, claimName, volumeID string
 }
 
-// volumeUIDPrefix starts the names of the tags by which the driver knows its disks.
+// volumeUIDPrefix starts the names of the tags by which the driver recognises its disks.
 const volumeUIDPrefix = "disk.csi.azure.com-"
 
 var changes = changeTable()
 
-// changeTable has the rows of the StorageClass parameters, with what they mean for a disk that exists.
+// changeTable has the rows of the StorageClass parameters, with their effect on a disk that exists.
 func changeTable() paramtable.Table[Change] {
 	like := func(name, effect string, set func(*Change, string)) paramtable.Key[Change] {
 		i := slices.IndexFunc(table, func(k key) bool { return k.Name == name })
@@ -58,10 +58,10 @@ func changeTable() paramtable.Table[Change] {
 			func(c *Change, v string) { v = strings.ToUpper(v); c.Tier = &v }),
 		like("enableBursting", "Turns on-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB on, while the disk is not attached, or off, 12 hours later at the earliest.",
 			func(c *Change, v string) { on, _ := strconv.ParseBool(strings.ToLower(v)); c.EnableBursting = &on }),
-		like("networkAccessPolicy", "Sets who can export the disk. AllowPrivate needs diskAccessID; another one takes it away.", text(func(c *Change) **string { return &c.NetworkAccessPolicy })),
+		like("networkAccessPolicy", "Sets from which networks the disk can be exported. AllowPrivate needs diskAccessID; another policy removes it.", text(func(c *Change) **string { return &c.NetworkAccessPolicy })),
 		like("publicNetworkAccess", "Sets whether the disk can be exported over the internet.", text(func(c *Change) **string { return &c.PublicNetworkAccess })),
 		like("diskAccessID", "Sets the disk access resource; only with networkAccessPolicy AllowPrivate.", text(func(c *Change) **string { return &c.DiskAccessID })),
-		like("tags", "Sets the tags that it names. Others stay, and those of the driver cannot be named.", func(c *Change, v string) { c.tags = v }),
+		like("tags", "Sets the tags that it names. Other tags remain unchanged, and the driver's own tags cannot be named.", func(c *Change, v string) { c.tags = v }),
 		like("tagValueDelimiter", "What separates the tags.", func(c *Change, v string) { c.tagDelimiter = v }),
 		like(claimNameKey, "Fills the templates in tags.", func(c *Change, v string) { c.claimName = v }),
 		like(claimNamespaceKey, "Fills the templates in tags.", func(c *Change, v string) { c.claimNamespace = v }),
@@ -69,7 +69,7 @@ func changeTable() paramtable.Table[Change] {
 	}
 }
 
-// ignoredByV1 says how the V1 driver takes a parameter in a VolumeAttributesClass.
+// ignoredByV1 says how the V1 driver treats a parameter in a VolumeAttributesClass.
 func ignoredByV1(k key) string {
 	switch {
 	case strings.Contains(k.Name, "/"), k.Name == "skuName", k.Name == "diskIOPSReadWrite", k.Name == "diskMBpsReadWrite":
@@ -77,15 +77,16 @@ func ignoredByV1(k key) string {
 	case k.V1 == unknownToV1:
 		return unknownToV1
 	default:
-		return "Is taken and ignored."
+		return "Is accepted and ignored."
 	}
 }
 
 // MutableKeys returns every parameter that ParseChange knows, for the reference documentation.
 func MutableKeys() []paramtable.Doc { return changes.Docs() }
 
-// ParseChange reads the parameters of a VolumeAttributesClass. An empty value is as good as none. The error is an InvalidArgument that
-// lists every fault: unknown parameters, those that a disk has for life, and values that are not allowed.
+// ParseChange reads the parameters of a VolumeAttributesClass. An empty value counts as not given. The error is an
+// InvalidArgument that lists every fault: unknown parameters, those that cannot be changed, and values that are not
+// allowed.
 func ParseChange(raw map[string]string) (Change, error) {
 	c := Change{tagDelimiter: ","}
 	var faults []string
@@ -119,14 +120,15 @@ func changeable() string {
 	return strings.Join(names, ", ")
 }
 
-// reserved says that the driver goes by the tag, or keeps in it for whom the disk was made.
+// reserved says that the driver uses the tag to recognise its disks, or to store for which volume the disk was created.
 func reserved(tag string) bool {
 	own := []string{TagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, TagWriteAccelerator}
 	return strings.HasPrefix(strings.ToLower(tag), volumeUIDPrefix) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })
 }
 
-// ParseWith reads the parameters of a StorageClass with those of a VolumeAttributesClass laid over them; tags of both are set.
-// The error is an InvalidArgument that lists the faults of the latter, or else of both together.
+// ParseWith reads the parameters of a StorageClass overridden by those of a VolumeAttributesClass; the tags of both are
+// set. The error is an InvalidArgument that lists the faults of the VolumeAttributesClass, or, if it has none, those of
+// both together.
 func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	if len(attributes) == 0 {
 		return Parse(class)
@@ -149,7 +151,7 @@ func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	return p, p.addTags(change)
 }
 
-// addTags lays the tags of a class over those of the disk.
+// addTags adds the tags of a class to those of the disk and replaces those of the same name.
 func (p *Parameters) addTags(c Change) error {
 	named := *p
 	named.ClaimName, named.ClaimNamespace, named.VolumeName = or(c.claimName, p.ClaimName), or(c.claimNamespace, p.ClaimNamespace), or(c.volumeID, p.VolumeName)
@@ -171,9 +173,10 @@ func or(a, b string) string {
 	return b
 }
 
-// With returns the parameters of a disk that exists, and has the size, with a change laid over them. What went with the SKU or the policy that the change
-// replaces goes with it. The error is an InvalidArgument that lists what Azure never takes: steps from one SKU to another, and what does
-// not go together. What was wrong before, and is not touched, is no fault.
+// With returns the parameters of an existing disk of the size after a change. It removes the parameters that belong
+// only to the SKU or the policy that the change replaces. The error is an InvalidArgument that lists what Azure always
+// refuses: conversions between certain SKUs, and parameters that contradict each other. A contradiction that existed
+// before and that the change does not concern is not a fault.
 func (p Parameters) With(c Change, sizeBytes int64) (Parameters, error) {
 	before := p
 	faults := p.conversion(c)

@@ -23,7 +23,7 @@ func TestClassesThatAreRefused(t *testing.T) {
 		"given twice":                         {map[string]string{"skuName": "Premium_LRS", "storageAccountType": "Standard_LRS"}, []string{"given twice"}},
 		"no number":                           {map[string]string{"diskIOPSReadWrite": "many"}, []string{"diskIOPSReadWrite", "many"}},
 		"a tag without a value":               {map[string]string{"tags": "lonely"}, []string{"tags", "lonely"}},
-		"a tag that the driver goes by":       {map[string]string{"tags": "disk.csi.azure.com-volume-uid=mine"}, []string{"disk.csi.azure.com-volume-uid"}},
+		"a tag that marks the driver's disks": {map[string]string{"tags": "disk.csi.azure.com-volume-uid=mine"}, []string{"disk.csi.azure.com-volume-uid"}},
 		"the tag of the write accelerator":    {map[string]string{"tags": "WriteAcceleratorEnabled=true"}, []string{"WriteAcceleratorEnabled"}},
 		"several faults are told all at once": {map[string]string{"tier": "Q1", "enableBursting": "maybe"}, []string{"tier", "Q1", "enableBursting", "maybe"}},
 	} {

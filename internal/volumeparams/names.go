@@ -7,22 +7,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// Tag keys that the driver puts on the disks that it creates, besides those of the StorageClass.
+// Tag keys that the driver sets on the disks that it creates, in addition to those of the StorageClass.
 const (
 	TagCreatedBy      = "k8s-azure-created-by"
 	TagClaimName      = "kubernetes.io-created-for-pvc-name"
 	TagClaimNamespace = "kubernetes.io-created-for-pvc-namespace"
 	TagVolumeName     = "kubernetes.io-created-for-pv-name"
 	createdBy         = "kubernetes-azure-dd"
-	// TagWriteAccelerator is where the V1 driver keeps that a disk is to be attached with the write accelerator.
+	// TagWriteAccelerator is the tag of the V1 driver for a disk that must be attached with the write accelerator.
 	TagWriteAccelerator = "writeacceleratorenabled"
 )
 
-// maxTags is what Azure allows on a resource, less the one with which the driver marks its disks.
+// maxTags is the number of tags that Azure allows on a resource, less the one with which the driver marks its disks.
 const maxTags = 50 - 1
 
-// NameDisk returns the name of the disk for the volume name that the caller
-// gave, mended where Azure would refuse it.
+// NameDisk returns the name of the disk for the volume name in the request, corrected if Azure would refuse it.
 func (p *Parameters) NameDisk(volumeName string) string {
 	if p.DiskName != "" {
 		volumeName = p.fill(p.DiskName)
@@ -30,7 +29,7 @@ func (p *Parameters) NameDisk(volumeName string) string {
 	return paramtable.ResourceName(volumeName, "disk")
 }
 
-// fill replaces the templates that V1 knows.
+// fill replaces the V1 driver's templates.
 func (p *Parameters) fill(s string) string {
 	return strings.NewReplacer(
 		"${pvc.metadata.name}", p.ClaimName,
@@ -53,7 +52,7 @@ func (p *Parameters) parseTags() []string {
 	return faults
 }
 
-// ownTags are the tags that the driver puts on the disk.
+// ownTags are the tags that the driver sets on the disk.
 func (p *Parameters) ownTags() map[string]string {
 	tags := map[string]string{TagCreatedBy: createdBy}
 	for tag, value := range map[string]string{TagClaimName: p.ClaimName, TagClaimNamespace: p.ClaimNamespace, TagVolumeName: p.VolumeName} {
@@ -64,7 +63,8 @@ func (p *Parameters) ownTags() map[string]string {
 	return tags
 }
 
-// WriteAccelerator says whether the tags of a disk ask for the write accelerator. Azure compares their names without regard to case.
+// WriteAccelerator says whether the tags of a disk request the write accelerator. Azure compares their names without
+// regard to case.
 func WriteAccelerator(tags map[string]string) bool {
 	for name, value := range tags {
 		if strings.EqualFold(name, TagWriteAccelerator) && strings.EqualFold(value, "true") {

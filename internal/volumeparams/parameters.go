@@ -33,11 +33,11 @@ type Parameters struct {
 	OptimizedForFrequentAttach bool
 	WriteAcceleratorEnabled    bool
 	Tags                       map[string]string
-	// Tuning is what the node does to the kernel's settings of the device.
+	// Tuning has the kernel's settings of the device, which the node writes.
 	Tuning Tuning
 	// ClaimNamespace, ClaimName and VolumeName come from the provisioner, not from the StorageClass.
 	ClaimNamespace, ClaimName, VolumeName string
-	// WithoutEffect are the parameters that were given and that do nothing.
+	// WithoutEffect are the given parameters that have no effect.
 	WithoutEffect []string
 
 	tags, tagDelimiter string
@@ -63,8 +63,8 @@ const (
 
 var skuNames = []string{StandardLRS, StandardSSDLRS, StandardSSDZRS, PremiumLRS, PremiumZRS, PremiumV2LRS, UltraSSDLRS}
 
-// Parse reads the parameters of a StorageClass. An empty value is as good as none. The error is an
-// InvalidArgument that lists every fault.
+// Parse reads the parameters of a StorageClass. An empty value counts as not given. The error is an InvalidArgument
+// that lists every fault.
 func Parse(raw map[string]string) (Parameters, error) {
 	p := Parameters{tagDelimiter: ","}
 	named := make(map[string]string, len(raw))
@@ -83,8 +83,8 @@ func Parse(raw map[string]string) (Parameters, error) {
 	return p, paramtable.Invalid(faults)
 }
 
-// Overlay returns the parameters of a StorageClass with those of a VolumeAttributesClass laid over them,
-// whatever the case or the alias in which either names a parameter.
+// Overlay returns the parameters of a StorageClass overridden by those of a VolumeAttributesClass. It compares names
+// without regard to case and treats aliases as the same parameter.
 func Overlay(class, attributes map[string]string) map[string]string {
 	return table.Overlay(class, attributes)
 }
@@ -108,8 +108,8 @@ func (p *Parameters) EncryptionType() string {
 	return p.DiskEncryptionType
 }
 
-// Replicas returns the number of replicas: what was asked for, or else all that
-// the shares allow; always 0 for a volume that several nodes use at once.
+// Replicas returns the number of replicas: the requested one, or by default as many as the shares allow; always 0 for a
+// volume that several nodes may use.
 // The error is an InvalidArgument.
 func (p *Parameters) Replicas(multiNode bool) (int32, error) {
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// tier is a size class of the disks whose performance follows from their size.
+// tier is a size class of disks whose performance depends on their size.
 // Source: https://learn.microsoft.com/azure/virtual-machines/disks-types
 type tier struct {
 	number     string
@@ -17,7 +17,7 @@ type tier struct {
 	hdd        Performance
 }
 
-// Performance is what a disk can do.
+// Performance has the limits of a disk.
 type Performance struct{ IOPS, MBps int64 }
 
 var tiers = []tier{
@@ -37,12 +37,12 @@ var tiers = []tier{
 	{"80", largestGiB, Performance{20000, 900}, Performance{6000, 750}, Performance{2000, 500}},
 }
 
-// firstLargeTier is the first that only a disk of more than 4096 GiB can have.
+// firstLargeTier is the lowest tier that only disks of more than 4096 GiB can have.
 const firstLargeTier = "60"
 
 func isTier(name string) bool { return rankOf(name) >= 0 }
 
-// rankOf returns the place of a tier such as "P30" among the tiers, or -1.
+// rankOf returns the index of a tier such as "P30" among the tiers, or -1.
 func rankOf(name string) int {
 	if len(name) < 2 || name[0] != 'P' && name[0] != 'p' {
 		return -1
@@ -50,7 +50,7 @@ func rankOf(name string) int {
 	return slices.IndexFunc(tiers, func(t tier) bool { return t.number == name[1:] })
 }
 
-// rankOfSize returns the place of the tier of a size.
+// rankOfSize returns the index of the tier of a size.
 func rankOfSize(sizeBytes int64) int {
 	i := slices.IndexFunc(tiers, func(t tier) bool { return sizeBytes <= t.largestGiB*GiB })
 	if i < 0 {
@@ -59,10 +59,10 @@ func rankOfSize(sizeBytes int64) int {
 	return i
 }
 
-// BaselineTier returns the performance tier that a Premium SSD of the size has unless another was asked for.
+// BaselineTier returns the performance tier of a Premium SSD of the size if no other tier was requested.
 func BaselineTier(sizeBytes int64) string { return "P" + tiers[rankOfSize(sizeBytes)].number }
 
-// HasTiers says of a SKU that a performance tier can be chosen for its disks.
+// HasTiers says whether disks of a SKU can have another performance tier than that of their size.
 func HasTiers(skuName string) bool { return premium(skuName) }
 
 // checkTier returns a fault for a tier that a disk of the size cannot have.
@@ -80,8 +80,8 @@ func (p *Parameters) checkTier(sizeBytes int64) []string {
 	return nil
 }
 
-// Performance returns what a disk with the parameters and of the size can do: what was provisioned, or
-// what the SKU, the size and the tier give. Bursts are not counted.
+// Performance returns the limits of a disk with the parameters and the size: the provisioned ones, or those of the SKU,
+// the size and the tier. Bursts do not count.
 func (p *Parameters) Performance(sizeBytes int64) Performance {
 	rank := rankOfSize(sizeBytes)
 	switch p.SKU() {
@@ -114,15 +114,15 @@ const (
 	maxUltraDefaultMBps = 4000
 )
 
-// SetDefaultPerformance gives an Ultra disk, of which neither IOPS nor throughput was asked for, those that the V1 driver asks for:
-// 1 IOPS for each GiB, and throughput for 4 KiB in each of them. Other SKUs have the platform's default.
+// SetDefaultPerformance sets the V1 driver's values for an Ultra disk without IOPS and throughput: 1 IOPS for each GiB,
+// and the throughput for 4 KiB in each of them. Other SKUs have the platform's default.
 func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	if p.SKU() != UltraSSDLRS || p.DiskIOPSReadWrite != nil || p.DiskMBpsReadWrite != nil {
 		return
 	}
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
 	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
-	// V1's quotient is a little below what Azure wants of the largest disks, because Azure's MB has a million bytes.
+	// For the largest disks the V1 driver's quotient is a little below Azure's minimum, because Azure's MB is 10^6 bytes.
 	mbps = max(mbps, p.performanceLimits(sizeBytes, iops).low.MBps)
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = &iops, &mbps
 }
@@ -130,7 +130,7 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 // bounds of provisioned performance.
 type bounds struct{ low, high Performance }
 
-// performanceLimits returns what may be provisioned for a disk of the size; the throughput depends on the IOPS.
+// performanceLimits returns the allowed values for a disk of the size; the throughput depends on the IOPS.
 // Source: https://learn.microsoft.com/azure/virtual-machines/disks-types, Ultra and Premium SSD v2
 func (p *Parameters) performanceLimits(sizeBytes, iops int64) bounds {
 	gib := sizeBytes / GiB

@@ -8,12 +8,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// provisioned says of a SKU that IOPS and throughput of its disks are chosen.
+// provisioned says whether IOPS and throughput of a SKU's disks can be set.
 func provisioned(sku string) bool { return sku == UltraSSDLRS || sku == PremiumV2LRS }
 
 func premium(sku string) bool { return sku == PremiumLRS || sku == PremiumZRS }
 
-// contradictions returns what does not go together whatever the size of the disk.
+// contradictions returns the contradictions that do not depend on the size of the disk.
 func (p *Parameters) contradictions() []string {
 	faults := p.skuContradictions()
 	if (p.NetworkAccessPolicy == allowPrivate) != (p.DiskAccessID != "") {
@@ -30,7 +30,7 @@ func (p *Parameters) contradictions() []string {
 	return append(faults, p.sharedContradictions()...)
 }
 
-// skuContradictions returns what disks of the SKU do not have.
+// skuContradictions returns the parameters that disks of the SKU do not support.
 func (p *Parameters) skuContradictions() []string {
 	var faults []string
 	only := func(name string, value any, allowed bool, skus ...string) {

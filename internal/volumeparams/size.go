@@ -40,9 +40,9 @@ func MaxShares(skuName string, sizeBytes int64) int32 {
 	}
 }
 
-// Size returns the size of a disk for a request: required, rounded up to whole
-// GiB and to the least that the parameters allow. 0 means that a bound was not given. Errors:
-// InvalidArgument for bounds that make no sense, OutOfRange for those that no disk fits.
+// Size returns the size of a disk for a request: requiredBytes, rounded up to whole GiB and to the smallest size that
+// the parameters allow. 0 means that a bound was not given. Errors: InvalidArgument for bounds that contradict each
+// other, OutOfRangeError for bounds between which no disk has its size.
 func (p *Parameters) Size(requiredBytes, limitBytes int64) (int64, error) {
 	if requiredBytes < 0 || limitBytes < 0 {
 		return 0, provisioner.Errorf(provisioner.InvalidArgument, "capacity range: required %d and limit %d must not be negative", requiredBytes, limitBytes)
@@ -61,7 +61,7 @@ func (p *Parameters) Size(requiredBytes, limitBytes int64) (int64, error) {
 	return size, nil
 }
 
-// OutOfRangeError says that no disk has the size that was asked for.
+// OutOfRangeError says that no disk has the requested size.
 type OutOfRangeError struct{ message string }
 
 // Error returns the message.
@@ -104,9 +104,9 @@ func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 	return append(faults, p.checkPerformance(sizeBytes)...)
 }
 
-// Caching returns the host caching of a disk of the size: what was asked for, or the default.
-// Shared disks, those of provisioned performance and those from 4096 GiB on are never cached, and Azure refuses to attach them
-// otherwise; there it is None whatever was asked for.
+// Caching returns the host caching of a disk of the size: the requested one, or the default. For shared disks, those of
+// provisioned performance and those from 4096 GiB on it is always None, because Azure refuses to attach them with
+// another one.
 func (p *Parameters) Caching(sizeBytes int64) string {
 	switch {
 	case sizeBytes >= noCachingFromGiB*GiB, p.Shares() > 1, provisioned(p.SKU()):

@@ -11,11 +11,11 @@ import (
 
 // The performance profiles of a device.
 const (
-	// ProfileNone leaves the kernel's settings alone.
+	// ProfileNone does not change the kernel's settings.
 	ProfileNone = "none"
-	// ProfileBasic has the node compute the settings from the disk's IOPS and throughput.
+	// ProfileBasic makes the node compute the settings from the disk's IOPS and throughput.
 	ProfileBasic = "basic"
-	// ProfileAdvanced has the node write the settings that the parameters name.
+	// ProfileAdvanced makes the node write the settings that the parameters name.
 	ProfileAdvanced = "advanced"
 )
 
@@ -26,11 +26,11 @@ const (
 	allowedSettingPath  = "a path below /sys/block/<device>/, as in queue/scheduler, without . and .."
 )
 
-// Tuning is what the node does to the kernel's settings of a device.
+// Tuning has the kernel's settings of a device, which the node writes.
 type Tuning struct {
 	// Profile is one of the profiles; "" for none.
 	Profile string
-	// Settings in the order of their paths. They have an effect with ProfileAdvanced only.
+	// Settings in the order of their paths. They have an effect only with ProfileAdvanced.
 	Settings []DeviceSetting
 }
 
@@ -93,7 +93,7 @@ func (t *Tuning) withoutEffect() (names []string) {
 	return names
 }
 
-// CheckSettingPath says whether a path stays below the directory to which it is relative, as it is written.
+// CheckSettingPath says whether a relative path, as it is written, remains below its directory.
 func CheckSettingPath(p string) bool {
 	return p != "" && p != "." && !strings.HasPrefix(p, "/") && path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && !strings.ContainsRune(p, 0)
 }

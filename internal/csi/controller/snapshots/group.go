@@ -193,7 +193,7 @@ func (s *Snapshotter) takeMember(ctx context.Context, g group, w wantedSnapshot,
 	if err := w.parameters.Check(disk); err != nil {
 		return err
 	}
-	if w.parameters.Abroad(disk) {
+	if w.parameters.InAnotherRegion(disk) {
 		return call.InvalidArgument("parameter location: value %q is not allowed; allowed for a group: the region of its disks, %s", w.parameters.Location, disk.Location)
 	}
 	spec := w.spec(w.target, w.source.String(), disk.Location)
