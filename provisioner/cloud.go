@@ -70,9 +70,9 @@ type Snapshots interface {
 // Attachments attaches disks to virtual machines and detaches them.
 //
 // Requests for one VM that arrive while a call for that VM is in flight travel
-// together in the next call; one that finds the VM idle goes at once. Attaches
-// of one shared disk to several VMs go one after the other (Azure answers
-// ConflictingUserInput to races), without holding back other disks.
+// together in the next call; a request for an idle VM is sent immediately. Attaches
+// of one shared disk to several VMs are sent one after the other (Azure answers
+// ConflictingUserInput to races), without delaying other disks.
 type Attachments interface {
 	// Attach asks for the disk to be attached and returns once the platform has
 	// accepted the request, so that errors that the request causes are returned
@@ -206,7 +206,7 @@ type Disk struct {
 	Ready bool
 	// CompletionPercent of the background copy that fills the disk; 100 where there is none.
 	CompletionPercent float64
-	// OSDisk says that the disk carries an operating system, and is nobody's data.
+	// OSDisk says that the disk has an operating system, and no user's data.
 	OSDisk bool
 	// DiskTuning is what the platform says of the rest.
 	DiskTuning
@@ -248,7 +248,7 @@ type Snapshot struct {
 	Cut bool
 	// Ready says that a disk can be created from it.
 	Ready bool
-	// CopyFailure is why the background copy has failed for good; "" unless it has.
+	// CopyFailure is why the background copy has failed permanently; "" if it has not.
 	CopyFailure string
 }
 

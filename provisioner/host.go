@@ -83,18 +83,18 @@ type Filesystems interface {
 	// that Probe called blank. It probes again itself and refuses, with FailedPrecondition, a device that
 	// is not blank. Errors: InvalidArgument for a type that cannot be made.
 	Make(ctx context.Context, device string, fs Filesystem, options []string) error
-	// Unmake makes a device blank again on which a Make of fs was cut short. Only whoever recorded before
-	// that Make that the device was blank, and knows that nobody has used it since, may call
-	// it. Errors: FailedPrecondition for a device that carries anything but fs or the remains of it.
+	// Unmake makes a device blank again on which a Make of fs was interrupted. A caller may call it only if it recorded
+	// before that Make that the device was blank, and knows that the device was not used since. Errors:
+	// FailedPrecondition for a device that has anything but fs or the rest of an interrupted Make of it.
 	Unmake(ctx context.Context, device string, fs Filesystem) error
-	// Renew gives the filesystem fs on a device that nothing uses another UUID, so that a copy of a disk can be mounted beside the
-	// disk that it was made from. It replays the journal first, and changes nothing else of the content. Cut short at any
-	// moment it leaves fs with the one or the other UUID, and can be called again; a filesystem that has the new UUID already is a success.
-	// Errors: FailedPrecondition for a device that carries anything else, or a filesystem that needs somebody's
-	// decision; Conflict while anything holds the device; InvalidArgument for a type that cannot be made.
+	// Renew gives the filesystem fs on a device that nothing uses another UUID, so that a copy of a disk can be mounted
+	// beside the disk that it was made from. It replays the journal first, and changes nothing else of the content. If it
+	// is interrupted, fs has the old or the new UUID, and it can be called again; it succeeds if the filesystem already
+	// has the new UUID. Errors: FailedPrecondition for a device that has anything else, or a filesystem that must be
+	// repaired manually; Conflict while anything holds the device; InvalidArgument for a type that cannot be made.
 	Renew(ctx context.Context, device string, fs Filesystem, uuid string) error
 	// Check replays the journal and repairs what can be repaired without questions.
-	// Errors: FailedPrecondition when the filesystem needs somebody's decision.
+	// Errors: FailedPrecondition if the filesystem must be repaired manually.
 	Check(ctx context.Context, device string, fs Filesystem) error
 	// Grow grows a filesystem to the size of its device; no change is a success. It is called before the
 	// mount, with mountPath "", and again after it: each host does the part that it can do then.
@@ -119,8 +119,8 @@ type FilesystemStats struct {
 type Mounts interface {
 	// Mount mounts a device at a directory, which is made if it is missing. A
 	// directory where the same device is mounted already is a success. Errors: InvalidArgument for a call that
-	// mount does not understand; Unavailable where the device does not answer; without a kind where it does and the
-	// mount fails all the same, as for options that the filesystem does not know. The messages are mount's own.
+	// mount does not understand; Unavailable if the device does not answer; without a kind if the device answers and the
+	// mount fails nevertheless, as for options that the filesystem does not know. The messages are mount's own.
 	Mount(ctx context.Context, device, target, fsType string, options []string) error
 	// Bind bind-mounts source (directory or device node) at target, which is made
 	// if it is missing, as a directory or a file like source. Idempotent; readOnly is applied by a remount.

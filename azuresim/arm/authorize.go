@@ -63,8 +63,8 @@ func (s *Server) authorizeLinked(c *call) *armerror.Error {
 		c.claims.Client, c.claims.Object, c.route.permission(), c.URL.Path, strings.Join(actions, ","), strings.Join(scopes, ","))
 }
 
-// links are what a body refers to. That a copy takes beginGetAccess of its source and an encryption set takes read is what Azure
-// has been seen to answer; the rest goes by its pattern.
+// links are the resources to which a body refers. Azure's answers show that a copy needs beginGetAccess of its source
+// and that an encryption set needs read; the other links follow the same pattern.
 func (c *call) links() []linked {
 	type reference struct {
 		ID string `json:"id"`

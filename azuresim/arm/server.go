@@ -234,7 +234,7 @@ func (s *Server) writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
 	if _, err := w.Write(raw); err != nil && !errors.Is(err, http.ErrHandlerTimeout) {
-		s.Log.Debug("client went away", "error", err)
+		s.Log.Debug("cannot send the response: the client closed the connection", "error", err)
 	}
 }
 

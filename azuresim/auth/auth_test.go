@@ -118,7 +118,7 @@ func TestGrants(t *testing.T) {
 		"a wrong secret":                         {form: url.Values{"client_secret": {"wrong"}}, refused: 7000215},
 		"nothing":                                {form: url.Values{}, refused: 7000218},
 		"another grant":                          {form: url.Values{"grant_type": {"password"}}, refused: 70003},
-		"an unknown client":                      {form: url.Values{"client_secret": {"old"}}, client: "nobody", refused: 700016},
+		"an unknown client":                      {form: url.Values{"client_secret": {"old"}}, client: "stranger", refused: 700016},
 		"a certificate":                          {form: byCertificate(registered, own(nil))},
 		"a certificate, by RS256":                {form: assertion(sign(t, jwt.SigningMethodRS256, registered.key, registered.thumbprint(), own(nil)))},
 		"a certificate that is not registered":   {form: byCertificate(stranger, own(nil)), refused: 700027},
@@ -173,11 +173,11 @@ func TestWithAnEmptyDirectoryEveryClientGetsTokensAndMayDoEverything(t *testing.
 	empty, err := auth.NewDirectory(nil, nil, nil)
 	must(t, err)
 	for _, d := range []*auth.Directory{none, empty} {
-		form := url.Values{"grant_type": {"client_credentials"}, "client_id": {"anybody"}, "client_secret": {"anything"}}
-		if client, refusal := d.Grant(form, endpoint, testclock.NewFakePassiveClock(now)); refusal != nil || client != "anybody" {
-			t.Errorf("%s: %v, want nil, %s", client, refusal, "anybody")
+		form := url.Values{"grant_type": {"client_credentials"}, "client_id": {"any-client"}, "client_secret": {"anything"}}
+		if client, refusal := d.Grant(form, endpoint, testclock.NewFakePassiveClock(now)); refusal != nil || client != "any-client" {
+			t.Errorf("%s: %v, want nil, %s", client, refusal, "any-client")
 		}
-		if !d.Allows("anybody", "Microsoft.Compute/disks/delete", "/subscriptions/s") {
+		if !d.Allows("any-client", "Microsoft.Compute/disks/delete", "/subscriptions/s") {
 			t.Error("not allowed")
 		}
 	}
@@ -209,7 +209,7 @@ func TestRoles(t *testing.T) {
 		"everything":                        {"wide", "Microsoft.Compute/virtualMachines/delete", "/", true},
 		"to read everything":                {"reader", "Microsoft.Compute/virtualMachines/instanceView/read", "/", true},
 		"to read everything, not to write":  {"reader", "Microsoft.Compute/disks/write", "/", false},
-		"without a role":                    {"nobody", "Microsoft.Compute/disks/read", g, false},
+		"without a role":                    {"stranger", "Microsoft.Compute/disks/read", g, false},
 	} {
 		if got := d.Allows(test.client, test.action, test.at); got != test.allowed {
 			t.Errorf("%s: allowed is %t, want %t", name, got, test.allowed)

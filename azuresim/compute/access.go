@@ -75,7 +75,7 @@ func (c *Cloud) changeAccess(id ID, payload func(uid string, now time.Time) acce
 	})
 }
 
-// completeAccess records the access of a finished operation. Taking back write access ends an upload.
+// completeAccess records the access of a finished operation. Revoking write access ends an upload.
 func (c *Cloud) completeAccess(op *operations.Operation, access **Access, uploadReady *bool) error {
 	var p accessPayload
 	if err := json.Unmarshal(op.Payload, &p); err != nil {

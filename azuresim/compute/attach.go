@@ -192,13 +192,13 @@ func (u *update) markDetaching(d *DataDisk, force bool) {
 
 // leave marks the disk as on its way off the VM, by the operation.
 func (d *DataDisk) leave(opID string) {
-	d.TakenBack = d.TakenBack || d.State == DiskAttaching
+	d.Undone = d.Undone || d.State == DiskAttaching
 	d.State, d.Operation = DiskDetaching, opID
 }
 
 // unfinished says whether the disk was never reported as attached, so that it is off the VM when the operation fails.
 func (d *DataDisk) unfinished() bool {
-	return d.State == DiskAttaching || d.State == DiskDetaching && d.TakenBack
+	return d.State == DiskAttaching || d.State == DiskDetaching && d.Undone
 }
 
 func (u *update) takesOver(opID string) bool {
@@ -278,7 +278,8 @@ type DataDiskInput struct {
 	DetachOption string
 }
 
-// replaceDisks makes the VM's list what the caller gave: what is missing or marked goes, what is new comes.
+// replaceDisks replaces the VM's list by the caller's: it detaches the disks that are missing or marked, and attaches
+// the new ones.
 func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 	var wanted []DataDiskInput
 	seenLUN := map[int]bool{}

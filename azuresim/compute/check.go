@@ -79,12 +79,12 @@ func (k *checker) checkDisks() {
 		for _, claim := range d.Claims {
 			id, err := ParseID(claim.VM, "vm")
 			vm := k.vms[id.Key()]
-			k.expect(err == nil && vm != nil, "disk %s is claimed by %s, which is not there", key, claim.VM)
+			k.expect(err == nil && vm != nil, "disk %s names VM %s as its user, and there is no such VM", key, claim.VM)
 			if vm == nil {
 				continue
 			}
 			entry := vm.findDisk(d.ID)
-			k.expect(entry != nil && entry.LUN == claim.LUN, "disk %s is claimed by %s at LUN %d, which does not list it there", key, claim.VM, claim.LUN)
+			k.expect(entry != nil && entry.LUN == claim.LUN, "disk %s names VM %s at LUN %d as its user, and the VM does not list the disk there", key, claim.VM, claim.LUN)
 		}
 	}
 }

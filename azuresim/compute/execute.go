@@ -163,7 +163,7 @@ func (c *Cloud) forgetVM(tx *store.Tx, vm *VM) error {
 	return vmTable.Delete(tx, vm.ID.Key())
 }
 
-// Fail implements operations.Executor: it takes back what the operation had announced.
+// Fail implements operations.Executor: it undoes what the operation had announced.
 func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) error {
 	id, err := ParseID(op.Target, "target")
 	if err != nil {

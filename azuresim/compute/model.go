@@ -134,7 +134,7 @@ type DataDisk struct {
 	WriteAccelerator bool       `json:"writeAccelerator,omitempty"`
 	Force            bool       `json:"force,omitempty"`
 	State            string     `json:"state"`
-	TakenBack        bool       `json:"takenBack,omitempty"` // Detaching before it was ever attached
+	Undone           bool       `json:"takenBack,omitempty"` // Detaching before it was ever attached
 	Operation        string     `json:"operation,omitempty"` // the one that will end Attaching or Detaching
 	Other            Properties `json:"other,omitempty"`     // of managedDisk
 }

@@ -69,7 +69,8 @@ func (h *Hypervisor) Attach(_ context.Context, vm string, lun int, uid string) e
 	if err != nil {
 		return err
 	}
-	// The record comes before the names in the device directory: a device that a VM has seen comes back after a crash.
+	// The record is written before the names in the device directory, so that a device that a VM has seen is restored
+	// after a crash.
 	if !at {
 		if err := h.store.update(func(r *record) { r.vm(vm).Disks[lun] = uid }); err != nil {
 			return err

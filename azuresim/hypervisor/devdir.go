@@ -25,7 +25,7 @@ func newDevDir(stateDir, vm string) devDir {
 	return devDir{path: DeviceDir(stateDir, vm), staging: filepath.Join(stateDir, "vms", vm)}
 }
 
-// links are the names that a LUN goes by: those of Azure's newer and of its older udev rules.
+// links are the names of a LUN's device: those of Azure's newer and of its older udev rules.
 func (d devDir) links(lun int) []string {
 	return []string{
 		filepath.Join(d.path, "data", "by-lun", strconv.Itoa(lun)),

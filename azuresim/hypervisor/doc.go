@@ -42,8 +42,9 @@
 //
 // # Crashes
 //
-// State is three things in the state directory: the disks' files (complete as soon as they have their name, durable before CreateDisk returns), attachments.json (which
-// disk is at which LUN of which VM, and which VMs are off; durable before Attach, Detach, PowerOff and PowerOn return), and the VMs' device directories.
+// The state directory has three parts: the disks' files (complete as soon as they have their name, durable before
+// CreateDisk returns), attachments.json (each disk's VM and LUN, and the VMs that are off; durable before Attach,
+// Detach, PowerOff and PowerOn return), and the VMs' device directories.
 //
 // A hypervisor that is killed cuts everything by that: the kernel ends the FUSE connection, and every operation fails. The next one that is started
 // on the directory takes away the loop devices of its predecessor, which it knows by the names of the files under them

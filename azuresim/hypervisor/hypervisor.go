@@ -161,8 +161,9 @@ func (h *Hypervisor) restore(ctx context.Context) error {
 	return nil
 }
 
-// Close cuts every attachment, clears every loop device and ends the FUSE file system. The record stays, so that the next New brings the
-// same attachments back. A device that is mounted somewhere answers EIO and goes with its last user.
+// Close cuts every attachment, clears every loop device and ends the FUSE file system. The record stays, so that the
+// next New brings the same attachments back. A device that is still mounted answers EIO and is removed with its last
+// user.
 func (h *Hypervisor) Close() error {
 	var errs []error
 	if h.fuse != nil {

@@ -72,8 +72,8 @@ func unprotect(fd int) error {
 	return nil
 }
 
-// clearLoop removes the loop device if its backing file's name begins with prefix, and does nothing otherwise. A device that is in use
-// (a mount in some namespace) goes when its last user does.
+// clearLoop removes the loop device if its backing file's name begins with prefix, and does nothing otherwise. A device
+// that is in use (a mount in some namespace) is removed when its last user ends.
 func clearLoop(device, prefix string) error {
 	cleared, err := releaseLoop(device, prefix)
 	if err != nil || !cleared || backingName(device) != "" {

@@ -27,7 +27,7 @@ func (h *Hypervisor) Handler() http.Handler {
 				h.answer(w, nil, fmt.Errorf("%w: parse request: %w", ErrInvalid, err))
 				return
 			}
-			// A caller that goes away, for instance a front end that is killed, leaves no half-done step behind.
+			// If the caller ends, for instance a front end that is killed, the step is still completed.
 			out, err := method(context.WithoutCancel(r.Context()), in)
 			h.answer(w, out, err)
 		})
@@ -43,11 +43,11 @@ func (h *Hypervisor) answer(w http.ResponseWriter, out any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	if err := json.NewEncoder(w).Encode(out); err != nil {
-		h.logger.Debug("caller went away", "error", err)
+		h.logger.Debug("cannot send the response: the caller closed the connection", "error", err)
 	}
 }
 
-// statusOf is for people who use the socket by hand; the client reads the kind.
+// statusOf is for people who use the socket manually; the client reads the kind.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrInvalid):

@@ -204,7 +204,7 @@ func TestNoEventIsScheduled(t *testing.T) {
 	}
 }
 
-func TestFrontEndIsAskedSeldomAndItsAbsenceIsNotNoticed(t *testing.T) {
+func TestFrontEndIsAskedRarelyAndItsAbsenceIsNotNoticed(t *testing.T) {
 	f, c := startFrontEnd(t), clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 	base := serve(t, f, vmPath, c)
 	name := base + "/metadata/instance/compute/name?format=text&api-version=2021-02-01"

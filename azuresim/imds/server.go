@@ -235,6 +235,6 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Server", "IMDS")
 	w.WriteHeader(status)
-	// The status is sent: a caller that went away is nothing to report.
+	// The status is sent: a caller that has closed the connection needs no report.
 	_ = json.NewEncoder(w).Encode(body)
 }

@@ -75,7 +75,7 @@ type Range struct {
 	TailMax    Duration `json:"tailMax,omitempty"`
 }
 
-// Profile holds a range for each step (a missing step takes no time) and the time between polls that clients are told.
+// Profile holds a range for each step (a missing step takes no time) and the time between polls that responses name.
 type Profile struct {
 	RetryAfter Duration       `json:"retryAfter"`
 	Steps      map[Step]Range `json:"steps"`

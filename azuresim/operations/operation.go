@@ -68,7 +68,7 @@ type Executor interface {
 	Apply(ctx context.Context, op *Operation) error
 	// Complete changes the model to what the operation was for. An *armerror.Error makes the operation fail instead.
 	Complete(tx *store.Tx, op *Operation) error
-	// Undo takes back what Apply may have begun, before the operation fails. It is repeated until it succeeds: an effect of an
+	// Undo undoes what Apply may have begun, before the operation fails. It is repeated until it succeeds: an effect of an
 	// operation that is said to have failed must not stay.
 	Undo(ctx context.Context, op *Operation) error
 	// Fail changes the model after the operation failed with cause.

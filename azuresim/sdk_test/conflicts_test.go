@@ -38,7 +38,7 @@ func TestPutPreemptsTheUpdateUnderWay(t *testing.T) {
 	}
 }
 
-func TestPutPreemptsAttachAndTakesBackWhatItDoesNotList(t *testing.T) {
+func TestPutPreemptsAttachAndUndoesAttachesThatItDoesNotList(t *testing.T) {
 	s := start(t)
 	s.disk("a")
 	s.vm("node", "Standard_D4s_v5")
@@ -226,7 +226,7 @@ func TestVMSizeLimitsDataDisks(t *testing.T) {
 	if !strings.Contains(re.Error(), "maximum number of data disks allowed to be attached to a VM of this size is 4") || !strings.Contains(re.Error(), `"target": "dataDisks"`) {
 		t.Errorf("error is %v, want it to contain %q and %q", re, "maximum number of data disks allowed to be attached to a VM of this size is 4", `"target": "dataDisks"`)
 	}
-	// One goes, one comes: the goal is four.
+	// One disk is detached and one is attached: the goal is four.
 	r := attachments("d4")
 	r.DataDisksToDetach = detachments("d0").DataDisksToDetach
 	p, err := s.begin("node", r)
@@ -241,7 +241,7 @@ func TestAttachIsRefusedForWhatTheDiskAndTheVMAre(t *testing.T) {
 	s.disk("zrs", sku(armcompute.DiskStorageAccountTypesPremiumZRS))
 	s.disk("shared", zone("1"), shares(2))
 	s.disk("ultra", zone("1"), sku(armcompute.DiskStorageAccountTypesUltraSSDLRS))
-	s.disk("abroad", func(d *armcompute.Disk) { d.Location = to.Ptr("westus") })
+	s.disk("distant", func(d *armcompute.Disk) { d.Location = to.Ptr("westus") })
 	s.vm("node", "Standard_D4s_v5", vmZone("1"))
 	s.vm("basic", "Standard_A2_v2", vmZone("1"))
 	s.vm("regional", "Standard_D4s_v5")
@@ -264,7 +264,7 @@ func TestAttachIsRefusedForWhatTheDiskAndTheVMAre(t *testing.T) {
 		"a regional disk on a zonal VM":                   {"node", "anywhere", nil, 400, "BadRequest"},
 		"a zonal disk on a regional VM":                   {"regional", "zone1", nil, 400, "BadRequest"},
 		"a zonal disk on a VM of an availability set":     {"inset", "zone1", nil, 400, "BadRequest"},
-		"a disk of another location":                      {"regional", "abroad", nil, 400, "BadRequest"},
+		"a disk of another location":                      {"regional", "distant", nil, 400, "BadRequest"},
 		"a premium disk on a VM that cannot take it":      {"basic", "zone1", nil, 400, "InvalidParameter"},
 		"an ultra disk on a VM without the capability":    {"node", "ultra", nil, 400, "InvalidParameter"},
 		"a managed disk on a VM with blob disks":          {"blob", "zone1", nil, 409, "OperationNotAllowed"},

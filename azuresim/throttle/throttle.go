@@ -98,8 +98,8 @@ type Request struct {
 	Method, Subscription, Policy, Resource string
 }
 
-// Verdict is the outcome: headers for the response, and the refusal if there is one.
-type Verdict struct {
+// Outcome is the outcome: headers for the response, and the refusal if there is one.
+type Outcome struct {
 	Header  http.Header
 	Refusal *armerror.Error
 }
@@ -114,20 +114,20 @@ type limit struct {
 }
 
 // Take takes a token from every bucket that the call counts against, or from none if one of them is empty.
-func (l *Limiter) Take(r Request) Verdict {
+func (l *Limiter) Take(r Request) Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limits := r.limits()
 	now := l.clock.Now()
 	for _, li := range limits {
 		if _, wait := l.bucket(li).level(li.quota, now); wait > 0 {
-			return Verdict{Header: l.headers(limits, now), Refusal: li.refusal(r, now, wait)}
+			return Outcome{Header: l.headers(limits, now), Refusal: li.refusal(r, now, wait)}
 		}
 	}
 	for _, li := range limits {
 		l.bucket(li).take(li.quota, now)
 	}
-	return Verdict{Header: l.headers(limits, now)}
+	return Outcome{Header: l.headers(limits, now)}
 }
 
 func (r Request) limits() []limit {

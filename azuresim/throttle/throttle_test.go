@@ -57,7 +57,7 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 
 func TestSubscriptionLimitOfResourceManager(t *testing.T) {
 	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
-	var v Verdict
+	var v Outcome
 	for range armWritesPerHour + 1 {
 		v = l.Take(Request{Method: http.MethodPut, Subscription: "s"})
 	}

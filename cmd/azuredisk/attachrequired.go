@@ -13,9 +13,10 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers,verbs=get
 
-// checkAttachRequired refuses a controller that was told otherwise than Kubernetes is: VolumeAttachments would then be made that nobody serves, or volumes
-// be published by two who do not know of each other. Where there is no CSIDriver yet, it is being made by who started the controller. Its attachRequired
-// is immutable, so that one look is enough.
+// checkAttachRequired refuses a setting that differs from the CSIDriver's: either no component would serve the
+// VolumeAttachments, or Kubernetes and the controller would publish volumes independently. If there is no CSIDriver
+// yet, the installation that started the controller is creating it. Its attachRequired is immutable, so one check is
+// sufficient.
 func checkAttachRequired(ctx context.Context, kube client.Reader, settings *config.Controller) error {
 	driver := &storagev1.CSIDriver{}
 	err := kube.Get(ctx, client.ObjectKey{Name: settings.DriverName}, driver)
@@ -25,9 +26,9 @@ func checkAttachRequired(ctx context.Context, kube client.Reader, settings *conf
 	if err != nil {
 		return fmt.Errorf("read CSIDriver %s: %w", settings.DriverName, err)
 	}
-	// The API server fills the field in; its default is true.
+	// The API server sets the field; its default is true.
 	if is := driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired; is != settings.AttachRequired {
-		return fmt.Errorf("--attach-required is %t, and the CSIDriver %s says attachRequired: %t, which Kubernetes does not let anybody change; the two must be the same (docs/guides/without-volumeattachments.md)",
+		return fmt.Errorf("--attach-required is %t, and the CSIDriver %s has attachRequired: %t, which is immutable; the two must be the same (docs/guides/without-volumeattachments.md)",
 			settings.AttachRequired, settings.DriverName, is)
 	}
 	return nil

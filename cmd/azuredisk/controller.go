@@ -241,7 +241,7 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 	return append(reconcilers, attachdetach.New(pods))
 }
 
-// addMonitor adds the monitor of nodes, which every replica runs, and the writer of its verdicts, which the leader runs.
+// addMonitor adds the monitor of nodes, which every replica runs, and the writer of node health, which the leader runs.
 func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (*liveness.Monitor, error) {
 	options := liveness.Options{
 		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Instances: cloud.Instances(), Namespace: settings.Namespace,

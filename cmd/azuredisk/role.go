@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
 
-// placeholder stands for the subscription that nobody has named.
+// placeholder is the subscription if the command line names none.
 const placeholder = "00000000-0000-0000-0000-000000000000"
 
 func newAzureRoleCommand() *cobra.Command {

@@ -43,7 +43,7 @@ func TestAzureRole(t *testing.T) {
 	page := run(t, "azure-role", "--markdown")
 	for _, p := range azure.Permissions() {
 		if !strings.Contains(page, "| `"+p.Action+"` | "+p.Needed+" |") {
-			t.Errorf("the table does not tell of %s", p.Action)
+			t.Errorf("the table has no row for %s", p.Action)
 		}
 	}
 }

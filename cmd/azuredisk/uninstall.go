@@ -65,7 +65,7 @@ func refuseWithDisks(ctx context.Context, reader client.Reader, namespace string
 	if len(held) > shown {
 		held, more = held[:shown], fmt.Sprintf("\n  and %d more", len(held)-shown)
 	}
-	return fmt.Errorf("the driver still has these objects in namespace %s, whose finalizers nobody would remove after it is gone:\n  %s%s\n"+
-		"delete the PersistentVolumeClaims and PersistentVolumes first; `helm uninstall --no-hooks` goes ahead all the same and keeps the objects and the disks",
+	return fmt.Errorf("refusing to uninstall: namespace %s still has these objects, and without the driver their finalizers remain:\n  %s%s\n"+
+		"delete the PersistentVolumeClaims and PersistentVolumes first; `helm uninstall --no-hooks` uninstalls nevertheless and keeps the objects and the disks",
 		namespace, strings.Join(held, "\n  "), more)
 }

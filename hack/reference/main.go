@@ -157,7 +157,7 @@ func write(p program, bin, path string) error {
 	fmt.Fprintf(&page, "# Flags of %s\n\n%s\n\nThis page is generated from the programs' own help.\n", p.name, p.description)
 	for _, sub := range p.subcommands {
 		show := exec.Command(executable, "help", sub)
-		// What somebody has set in the environment is no default.
+		// A setting in the caller's environment is not a default.
 		show.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 		help, err := show.Output()
 		if err != nil {

@@ -31,7 +31,7 @@ func ResourceName(name, fallback string) string {
 	if corrected == "" {
 		corrected = fallback
 	}
-	return mended + suffix
+	return corrected + suffix
 }
 
 func validName(name string) bool {

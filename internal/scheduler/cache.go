@@ -29,11 +29,11 @@ type observation struct {
 	*View
 	cache  cache.Cache
 	synced []toolscache.InformerSynced
-	// full is closed once the caches are filled.
+	// full is closed when the caches are filled.
 	full chan struct{}
 }
 
-// observe makes the caches; they fill once start is called.
+// observe makes the caches; start fills them.
 func observe(ctx context.Context, config *rest.Config, view *View) (*observation, error) {
 	objects, err := newCache(config, view.Namespace)
 	if err != nil {
@@ -55,7 +55,7 @@ func observe(ctx context.Context, config *rest.Config, view *View) (*observation
 		if _, isNode := object.(*apiv1.AzDriverNode); isNode {
 			registration, err := informer.AddEventHandler(view.Heartbeats.handler())
 			if err != nil {
-				return nil, fmt.Errorf("listen to heartbeats: %w", err)
+				return nil, fmt.Errorf("watch heartbeats: %w", err)
 			}
 			o.synced = append(o.synced, registration.HasSynced)
 		}
@@ -94,8 +94,8 @@ func (o *observation) isFull() bool {
 	}
 }
 
-// await returns a function that says whether the caches are filled. In the first time from now on, start
-// long, it waits for that for each caller, until its patience ends.
+// await returns a function that says whether the caches are filled. During the time start from now on, the function
+// waits until they are filled or patience has ended.
 func (o *observation) await(c clock.Clock, start, patience time.Duration) func(context.Context) bool {
 	begun := c.Now()
 	return func(ctx context.Context) bool {
@@ -123,7 +123,7 @@ func (h *Heartbeats) handler() toolscache.ResourceEventHandler {
 		AddFunc:    observe,
 		UpdateFunc: func(_, object any) { observe(object) },
 		DeleteFunc: func(object any) {
-			// Also for an object whose deletion was missed, of which only the key is certain.
+			// Also for an object whose deletion was missed, for which only the key is certain.
 			key, err := toolscache.DeletionHandlingObjectToName(object)
 			if err == nil {
 				h.Forget(key.Name)
@@ -139,7 +139,7 @@ func watched() []client.Object {
 	}
 }
 
-// newCache makes a cache of what the extender reads, cut down to the fields that it reads.
+// newCache makes a cache of the objects that the extender reads, reduced to the fields that it reads.
 func newCache(config *rest.Config, namespace string) (cache.Cache, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apiv1.AddToScheme, corev1.AddToScheme, storagev1.AddToScheme} {
@@ -150,7 +150,7 @@ func newCache(config *rest.Config, namespace string) (cache.Cache, error) {
 	own := map[string]cache.Config{namespace: {}}
 	return cache.New(config, cache.Options{
 		Scheme: scheme,
-		// A fixed mapping instead of discovery: the extender also starts, and passes every node, while there is no API server.
+		// A fixed mapping instead of discovery, so that the extender also starts without an API server.
 		Mapper:                       mapper(),
 		ReaderFailOnMissingInformer:  true,
 		DefaultUnsafeDisableDeepCopy: ptr.To(true),
@@ -168,7 +168,7 @@ func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(apiv1.GroupVersion.WithKind("AzDriverNode"), meta.RESTScopeNamespace)
 	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachment"), meta.RESTScopeNamespace)
-	// A cache that is limited to a namespace asks for the scope of the list's kind as well.
+	// A cache that is limited to a namespace also needs the scope of the list's kind.
 	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachmentList"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolume"), meta.RESTScopeRoot)
@@ -176,7 +176,7 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// slim drops what the extender does not read, which is most of a claim and of a volume.
+// slim removes the fields that the extender does not read, which are most of a claim and of a volume.
 func slim(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -201,7 +201,7 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// onlySKU leaves of parameters or attributes what skuOf looks for.
+// onlySKU returns the parameters or attributes that skuOf reads.
 func onlySKU(parameters map[string]string) map[string]string {
 	if sku := skuOf(parameters); sku != "" {
 		return map[string]string{"skuName": sku}

@@ -9,14 +9,14 @@
 // with the pod's volumes and the nodes asked about, never with the cluster.
 //
 // Invariants:
-//   - A pod without a volume of this driver passes untouched.
-//   - The extender does not answer before its caches are filled: an answer out of ignorance would be taken for knowledge. The
-//     scheduler ignores an extender that fails, if it is configured so.
-//   - What is not known is not held against a node: an extender that hears no heartbeat
-//     at all suspects its own connection, not the whole cluster; and a VM of unknown size has room.
-//   - Replicas give way (law 8): what they take is room all the same.
+//   - All nodes pass for a pod without a volume of this driver.
+//   - The extender fails requests until its caches are filled, because the scheduler would treat any answer as right.
+//     The scheduler ignores an extender that fails, if it is configured so.
+//   - Missing information does not exclude a node: an extender that receives no heartbeat at all suspects its own
+//     connection, not the whole cluster; and a VM of unknown size has room.
+//   - Replicas give way (law 8): the slots that they use count as free.
 //   - Scores stay within the protocol's range, and a node's score never falls
 //     because more of the pod's volumes are attached there.
 //
-// Every replica of the extender serves; the lease only tells which of them is called active.
+// Every replica of the extender serves; the lease only says which of them is called active.
 package scheduler

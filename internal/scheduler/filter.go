@@ -15,7 +15,7 @@ const (
 	FaultNoPlugin Fault = "no-node-plug-in"
 	// FaultNotReady: the node plug-in says that it is not ready.
 	FaultNotReady Fault = "not-ready"
-	// FaultLost: the controller found the node lost, by two signals or by Azure's word.
+	// FaultLost: the controller judged the node lost, by two signals or because Azure reports its VM as stopped.
 	FaultLost Fault = "lost"
 	// FaultStale: the heartbeats that the node plug-in promised do not come.
 	FaultStale Fault = "stale-heartbeat"

@@ -22,8 +22,8 @@ type Heartbeats struct {
 
 	mu    sync.RWMutex
 	beats map[string]beat
-	// lastPromise is the latest time by which some node was due to report. When it
-	// has passed, not one heartbeat comes through.
+	// lastPromise is the latest time by which a node had to report. When it has passed, this process receives no
+	// heartbeat of any node.
 	lastPromise time.Time
 	// lastChange is when the last heartbeat of any node was seen.
 	lastChange time.Time
@@ -40,19 +40,19 @@ type HeartbeatOptions struct {
 	Clock clock.PassiveClock
 	// Factor is how many promised intervals a heartbeat may be missing.
 	Factor float64
-	// Minimum is the least age at which a heartbeat is stale, however short the
-	// promise: a moment without the API server makes heartbeats late that are not lost.
+	// Minimum is the least age at which a heartbeat is stale, however short the promised interval is, because heartbeats
+	// are late while the API server is not reachable.
 	Minimum time.Duration
-	// Interval stands in where a node promises none.
+	// Interval is the default for a node that promises none.
 	Interval time.Duration
 }
 
-// NewHeartbeats returns a judge that has seen nothing yet.
+// NewHeartbeats returns Heartbeats without any node.
 func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
 	return &Heartbeats{clock: o.Clock, factor: o.Factor, minimum: o.Minimum, interval: o.Interval, beats: map[string]beat{}}
 }
 
-// Observe takes in the current state of a node.
+// Observe records the current state of a node.
 func (h *Heartbeats) Observe(node *apiv1.AzDriverNode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,16 +69,15 @@ func (h *Heartbeats) Observe(node *apiv1.AzDriverNode) {
 	}
 }
 
-// Forget drops a node that is gone.
+// Forget removes a node that was deleted.
 func (h *Heartbeats) Forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.beats, name)
 }
 
-// Age returns how long ago the node's heartbeat was seen to change, and whether
-// that is longer than the node's promise allows. While no heartbeat of any node
-// comes through, none is called stale: then the observer is cut off.
+// Age returns how long ago the node's heartbeat was seen to change, and whether that is longer than the node's promise
+// allows. While no heartbeat of any node arrives, none is stale, because then this process has lost its connection.
 func (h *Heartbeats) Age(name string) (age time.Duration, stale bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -90,7 +89,7 @@ func (h *Heartbeats) Age(name string) (age time.Duration, stale bool) {
 	return now.Sub(b.seen), now.After(b.deadline) && !now.After(h.lastPromise)
 }
 
-// Blind says that heartbeats were promised and that not one comes through.
+// Blind says that heartbeats were promised and none arrives.
 func (h *Heartbeats) Blind() bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -13,13 +13,13 @@ type Metrics struct {
 	leader   prometheus.Gauge
 }
 
-// Freshness is how far what the extender knows can be relied upon; *Heartbeats is one.
+// Freshness says whether the extender's information is current; *Heartbeats implements it.
 type Freshness interface {
 	Blind() bool
 	Silence() time.Duration
 }
 
-// NewMetrics registers the metrics. ready and fresh are asked at each scrape.
+// NewMetrics registers the metrics. ready and fresh are called at each scrape.
 func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshness) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{

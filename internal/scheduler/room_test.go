@@ -98,14 +98,14 @@ func TestWhatGivesWay(t *testing.T) {
 		"a primary does not":                                          {primary(apiv1.AttachmentAttached), false},
 		"nor one that is on its way":                                  {primary(apiv1.AttachmentAttaching), false},
 		"nor one that waits":                                          {primary(apiv1.AttachmentPending), false},
-		"nor one that nobody has looked at yet":                       {primary(""), false},
+		"nor one without a state yet":                                 {primary(""), false},
 		"one that Azure turned away has nothing to give":              {primary(apiv1.AttachmentFailed), true},
 		"one that is being detached makes room":                       {primary(apiv1.AttachmentDetaching), true},
 		"one that is to go makes room":                                {deleted(primary(apiv1.AttachmentAttached)), true},
-		"one that Azure does not let go of does not":                  {deleted(primary(apiv1.AttachmentDetachFail)), false},
+		"one that Azure failed to detach does not":                    {deleted(primary(apiv1.AttachmentDetachFail)), false},
 		"a replica does":                                              {replica(apiv1.AttachmentAttached), true},
 		"also one that is on its way":                                 {replica(apiv1.AttachmentAttaching), true},
-		"but not one that Azure does not let go of":                   {deleted(replica(apiv1.AttachmentDetachFail)), false},
+		"but not a replica that Azure failed to detach":               {deleted(replica(apiv1.AttachmentDetachFail)), false},
 		"a state that this program does not know counts as it stands": {primary("SomethingNew"), false},
 	} {
 		if got := givesWay(c.attachment); got != c.want {
@@ -142,7 +142,7 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
 		if h, err := view.Room(context.Background(), "unknown", volumes); err != nil || !h.Usable() {
-			t.Errorf("%s on a node of which nothing is known: %+v, %v", name, h, err)
+			t.Errorf("%s on an unknown node: got %+v, %v, want no fault", name, h, err)
 		}
 	}
 }

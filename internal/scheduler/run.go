@@ -27,22 +27,22 @@ type Options struct {
 	Namespace string
 	// DriverName is the CSI driver's name.
 	DriverName string
-	// Listener is where the scheduler calls. Run closes it.
+	// Listener accepts the scheduler's calls. Run closes it.
 	Listener net.Listener
 	// HealthListener and MetricsListener serve /healthz and /readyz, and /metrics; nil for none. Run closes them.
 	HealthListener, MetricsListener net.Listener
 	// CertFile and KeyFile turn on HTTPS. They are read again when they change.
 	CertFile, KeyFile string
-	// MaxRequestBytes bounds a request's body.
+	// MaxRequestBytes limits a request's body.
 	MaxRequestBytes int64
 	// StaleFactor is how many promised intervals a heartbeat may be missing.
 	StaleFactor float64
 	// StaleAfter is the least age at which a heartbeat is stale.
 	StaleAfter time.Duration
-	// HeartbeatInterval stands in where a node promises none.
+	// HeartbeatInterval is the default for a node that promises none.
 	HeartbeatInterval time.Duration
-	// ShutdownDelay is how long the extender, once told to stop, says that it is not
-	// ready and goes on answering, so that callers are led elsewhere before it is gone.
+	// ShutdownDelay is how long a stopping extender says that it is not ready and continues to answer, so that callers
+	// use another replica before it ends.
 	ShutdownDelay time.Duration
 	// LeaseNamespace and Identity for the election; "" turns it off.
 	LeaseNamespace, Identity string
@@ -57,8 +57,9 @@ const (
 	idleTimeout    = 90 * time.Second
 	headerBytes    = 16 << 10
 
-	// requestPatience is how long a request waits for the caches to fill, well within the scheduler's own timeout. It
-	// does so only in the first startPatience of the process: an extender without an API server must not hold the scheduler up.
+	// requestPatience is how long a request waits until the caches are filled, which is less than the scheduler's own
+	// timeout. It waits only during the first startPatience of the process, because an extender without an API server
+	// must not delay the scheduler.
 	requestPatience = time.Second
 	startPatience   = 10 * time.Second
 )
@@ -87,7 +88,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 
-	// What serves outlives what was told to stop, by ShutdownDelay.
+	// The servers stop ShutdownDelay later than the rest.
 	group, running := errgroup.WithContext(context.WithoutCancel(ctx))
 	serving, stopServing := context.WithCancel(running)
 	defer stopServing()

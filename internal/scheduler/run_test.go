@@ -139,9 +139,9 @@ func TestRunAnswersWhileItSaysThatItStops(t *testing.T) {
 
 func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 	t.Parallel()
-	nobody := listener(t)
-	address := nobody.Addr().String()
-	nobody.Close()
+	closed := listener(t)
+	address := closed.Addr().String()
+	closed.Close()
 	// The clock stands still, so a request waits for the caches for as long as its caller does.
 	clock := testingclock.NewFakeClock(epoch)
 	o, stop := startRun(t, func(o *Options) { o.Clock = clock }, &rest.Config{Host: "http://" + address})

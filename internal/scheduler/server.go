@@ -133,8 +133,8 @@ func (e *Extender) prioritize(r *http.Request) (any, error) {
 	return &list, nil
 }
 
-// volumes returns the pod's volumes that are the driver's. An error lets the scheduler go on without
-// the extender where it is configured to; an answer out of ignorance would be taken for knowledge.
+// volumes returns the pod's volumes that are the driver's. After an error the scheduler continues without the extender
+// if it is configured so. An answer without information would be wrong, and the scheduler would use it.
 func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	if !slices.ContainsFunc(pod.Spec.Volumes, mayBeOurs) {
 		return nil, nil

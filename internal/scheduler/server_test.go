@@ -138,7 +138,7 @@ func golden(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s (write it anew with -update): got\n%s\nwant\n%s", file, got, want)
+		t.Errorf("%s (update it with -update): got\n%s\nwant\n%s", file, got, want)
 	}
 }
 

@@ -94,7 +94,7 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 		return disk{}, err
 	}
 	if volume.Ephemeral != nil && !metav1.IsControlledBy(&claim, pod) {
-		return disk{}, nil // somebody else's claim of the same name
+		return disk{}, nil // a claim of the same name that was not made for this pod
 	}
 	if claim.Spec.VolumeName == "" {
 		return v.toBeProvisioned(ctx, claim.Spec.StorageClassName)

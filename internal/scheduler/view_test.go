@@ -123,7 +123,7 @@ func TestVolumesOfAPod(t *testing.T) {
 		"a volume that is no CSI volume":                       {pod("local"), nil},
 		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]Presence{}}}},
 		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
-		"an ephemeral claim, and one that somebody else made":  {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]Presence{}}}},
+		"an ephemeral claim, and one not made for the pod":     {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]Presence{}}}},
 		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
 		"a pod of another namespace does not see these claims": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
 	}
@@ -153,7 +153,7 @@ func TestHealthOfANode(t *testing.T) {
 	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason, notReady.Status.Conditions[0].Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
 		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
-		// The controller's word counts also where every heartbeat looks new, as after a restart of the extender.
+		// The controller's condition also counts while every heartbeat looks new, as after a restart of the extender.
 		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)), node("back", reachable(metav1.ConditionTrue)),
 		node("no-heartbeat", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }))
 	view := startView(t, config)

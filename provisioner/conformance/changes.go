@@ -28,7 +28,7 @@ func changeTests() []test {
 				}
 			}
 		}},
-		{"private network access comes and goes with its disk access", func(r *run) {
+		{"private network access is set and removed together with its disk access", func(r *run) {
 			id, access := r.disk(nil), r.id("diskAccesses")
 			r.changes(id, provisioner.DiskChange{NetworkAccessPolicy: ptr("AllowPrivate"), DiskAccessID: &access})
 			if d := r.get(id); d.NetworkAccessPolicy != "AllowPrivate" || !strings.EqualFold(d.DiskAccessID, access) {

@@ -44,7 +44,7 @@ type Harness struct {
 	// SetPower stops, deallocates or starts a VM and waits.
 	SetPower func(t *testing.T, id string, power provisioner.PowerState)
 	// Slow keeps operations of that name that begin from now on in flight for long enough that a
-	// test can act meanwhile, at least half a second, or until release is called.
+	// test can act before they end: at least half a second, or until release is called.
 	Slow func(t *testing.T, operation Operation) (release func())
 	// Refuse makes the platform refuse the next call of any kind as an error of the kind
 	// Unauthorized, RateLimited or Unavailable, until release is called.

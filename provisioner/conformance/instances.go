@@ -118,7 +118,7 @@ func platformAnswers(r *run, kind provisioner.Kind) {
 			r.Errorf("%s: want %s, got %v", what, kind, err)
 		}
 		if kind == provisioner.RateLimited && provisioner.RetryAfter(err) <= 0 {
-			r.Errorf("%s: no word on when to come back", what)
+			r.Errorf("%s: got no RetryAfter, want one above 0", what)
 		}
 	}
 	check("Disks.Get", err)

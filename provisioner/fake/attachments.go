@@ -108,7 +108,7 @@ func (p *platform) ahead(call vmCall, arrived *int) *operation {
 		v.lane.generation++
 		return nil
 	}
-	// Those who came during the departure before go along with the one who was first.
+	// Calls that arrived while the previous batch was being sent join the first of them.
 	if *arrived == v.lane.generation-1 && arrivedBefore(call, v) {
 		return nil
 	}

@@ -114,7 +114,7 @@ type disk struct {
 	op         *operation // create, update or delete in flight
 	deleting   bool
 	copy       backgroundCopy
-	conversion backgroundCopy // to another SKU, which holds nobody up
+	conversion backgroundCopy // to another SKU, which delays no call
 }
 
 type snapshot struct {

@@ -6,7 +6,7 @@
 // behaviour as package azure.
 //
 // Operations end at once, or after the latencies of Options on the injected clock. No
-// goroutine runs behind a test's back: whatever is due takes effect when somebody looks.
+// goroutine runs without the test's knowledge: effects that are due happen at the next call.
 //
 // Faults are injected with Inject; Calls tells what was asked, State what there is.
 package fake

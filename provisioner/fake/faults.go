@@ -33,7 +33,7 @@ const (
 	SKUsQuota              Method = "SKUs.Quota"
 )
 
-// Fault is something that goes wrong with calls that match it. Several faults may match
+// Fault is a failure or delay of the calls that match it. Several faults may match
 // one call; the first Err and the first OperationErr count, delays add up.
 type Fault struct {
 	// Method that the fault is for; every one if "".

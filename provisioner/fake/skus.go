@@ -105,7 +105,7 @@ func (s skus) Quota(ctx context.Context, _, location, skuName string) (provision
 	})
 }
 
-// SetQuota limits how many disks of a SKU, and of which size together, there may be in a region; provisioner.Unlimited for no limit.
+// SetQuota limits the number and the total size of the disks of a SKU in a region; provisioner.Unlimited for no limit.
 func (c *Cloud) SetQuota(skuName string, limit provisioner.DiskQuota) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

@@ -108,7 +108,7 @@ func (c backgroundCopy) percent() float64 {
 	return min(100*float64(c.clock.Since(c.began))/float64(c.takes), 100)
 }
 
-// FailCopy makes the background copy of a snapshot fail for good. It does nothing if there is no such snapshot.
+// FailCopy makes the background copy of a snapshot fail permanently. It does nothing if there is no such snapshot.
 func (c *Cloud) FailCopy(id, reason string) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

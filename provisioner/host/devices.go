@@ -52,8 +52,8 @@ func (d devices) linkDirectories() []string {
 	}
 }
 
-// lookup returns the device at the LUN if there is one that can be opened. A
-// link whose device is not there yet, or any more, is as good as none.
+// lookup returns the device at the LUN if there is one that can be opened. A link whose device does not exist yet, or
+// any more, counts as no device.
 func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, bool) {
 	number := strconv.Itoa(int(lun))
 	candidates := []string{
@@ -106,8 +106,8 @@ func (d devices) Rescan(ctx context.Context, path string) (provisioner.Device, e
 	})
 }
 
-// askForSize makes the kernel ask the disk for its size. A SCSI disk is asked itself, an NVMe namespace through its controller; other
-// devices, and partitions, have nobody to ask but what they are on.
+// askForSize makes the kernel read the size of the disk again: of a SCSI disk directly, of an NVMe namespace through
+// its controller. Other devices, and partitions, get their size from the device below them.
 func (d devices) askForSize(path string) error {
 	dir := filepath.Join(d.options.SysRoot, "class/block", filepath.Base(path))
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {

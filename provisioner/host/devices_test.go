@@ -105,7 +105,7 @@ func TestRescanShowsTheNewSizeAndTheOtherNodesData(t *testing.T) {
 	}
 }
 
-func TestRescanAsksWhoeverKnowsTheSize(t *testing.T) {
+func TestRescanAsksTheDeviceThatHasTheSize(t *testing.T) {
 	disk := hosttest.NewDisk(t, 8*hosttest.MiB)
 	for name, test := range map[string]struct{ file, link string }{
 		"a SCSI disk after the 26th":      {file: "devices/vmbus/block/sdab/device/rescan", link: "devices/vmbus/block/sdab"},
@@ -150,7 +150,7 @@ func TestFlush(t *testing.T) {
 	disk := hosttest.NewDisk(t, 64*hosttest.MiB)
 	h := host.New(host.Options{})
 	if err := h.Devices().Flush(t.Context(), disk.Device); err != nil {
-		t.Errorf("a device that nobody holds: %v", err)
+		t.Errorf("flush of a device that nothing holds: got %v, want nil", err)
 	}
 	if err := h.Devices().Flush(t.Context(), "/dev/not-there"); err != nil {
 		t.Errorf("a device that is gone: %v", err)

@@ -25,7 +25,7 @@ func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Fil
 		return err
 	}
 	if !blank {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s is not blank; it is not formatted", device)
+		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to format device %s: it is not blank", device)
 	}
 	return f.runToEnd(ctx, device, "mkfs."+fs.Type, append(append(args, options...), device)...)
 }
@@ -120,7 +120,7 @@ func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisione
 	case ended.code&^corrected == 0:
 		return nil
 	case ended.code&uncorrected != 0:
-		return provisioner.Errorf(provisioner.FailedPrecondition, "%s on %s needs a repair by hand: %s", fs.Type, device, ended.output)
+		return provisioner.Errorf(provisioner.FailedPrecondition, "cannot use device %s: e2fsck cannot repair its %s filesystem automatically; repair it manually: %s", device, fs.Type, ended.output)
 	default:
 		return provisioner.Errorf(provisioner.Unavailable, "e2fsck %s: exit code %d: %s", device, ended.code, ended.output)
 	}

@@ -131,11 +131,11 @@ func TestUnmake(t *testing.T) {
 		prepare func(*testing.T, *hosttest.Disk)
 		want    error
 	}{
-		"a blank device stays blank":          {func(*testing.T, *hosttest.Disk) {}, nil},
-		"remains without a signature go":      {func(t *testing.T, d *hosttest.Disk) { d.WriteAt(t, []byte("bitmap"), 8192) }, nil},
-		"the filesystem that was made goes":   {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", "-U", uuid, d.Device) }, nil},
-		"a filesystem of somebody else stays": {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", "-U", otherUUID, d.Device) }, provisioner.FailedPrecondition},
-		"a filesystem of another type stays":  {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.xfs", "-q", "-m", "uuid="+uuid, d.Device) }, provisioner.FailedPrecondition},
+		"a blank device stays blank":         {func(*testing.T, *hosttest.Disk) {}, nil},
+		"remains without a signature go":     {func(t *testing.T, d *hosttest.Disk) { d.WriteAt(t, []byte("bitmap"), 8192) }, nil},
+		"the filesystem that was made goes":  {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", "-U", uuid, d.Device) }, nil},
+		"a filesystem of another UUID stays": {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", "-U", otherUUID, d.Device) }, provisioner.FailedPrecondition},
+		"a filesystem of another type stays": {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.xfs", "-q", "-m", "uuid="+uuid, d.Device) }, provisioner.FailedPrecondition},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -70,7 +70,8 @@ func (f filesystems) mustBeFree(ctx context.Context, device string) error {
 }
 
 // renewExt replays the journal first. The checksums of a filesystem with metadata_csum start from its UUID; unless
-// it holds the start on its own, all of them would have to be written anew, for minutes, and a kill meanwhile would leave a mixture.
+// the start is stored separately, all of them would have to be rewritten, which takes minutes, and a kill during that
+// would leave a mixture.
 func (f filesystems) renewExt(ctx context.Context, device string, fs provisioner.Filesystem, uuid string) error {
 	if err := f.runE2fsck(ctx, device, fs, "-p"); err != nil {
 		return err
@@ -108,9 +109,9 @@ func extChecksumsFromUUID(device string) (bool, error) {
 	return word(extReadOnlyCompatible)&extMetadataChecksums != 0 && word(extIncompatible)&extChecksumSeed == 0, nil
 }
 
-// renewXFS has the kernel replay the log, without which the UUID cannot be changed: by a mount that nobody sees, in a
-// mount namespace of its own, which goes with the command even if this process is killed. It hides the directory of
-// the device there, a directory that is always there. nouuid: the source of the copy may be mounted.
+// renewXFS makes the kernel replay the log, without which the UUID cannot be changed. It mounts the device in a mount
+// namespace of its own, which ends with the command even if this process is killed, and mounts it over the directory of
+// the device, because that directory always exists. nouuid: the source of the copy may be mounted.
 func (f filesystems) renewXFS(ctx context.Context, device, uuid string) error {
 	const replay = `mount -t xfs -o nouuid,nosuid,nodev,noexec "$1" "$2" && umount "$2"`
 	if err := f.runToEnd(ctx, device, "unshare", "--mount", "--propagation", "private", "sh", "-c", replay, "sh", device, filepath.Dir(device)); err != nil {

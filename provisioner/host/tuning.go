@@ -48,7 +48,7 @@ func (t tuner) settingsOf(disk string) (settingsDir, error) {
 		return settingsDir{}, provisioner.Errorf(provisioner.Unavailable, "find the settings of %s: %w", disk, err)
 	}
 	found := settingsDir{disk: dir, roots: []string{dir}}
-	// These two lead out of the disk's directory, and are its own all the same: the SCSI or NVMe device, and the
+	// These two lead out of the disk's directory, and belong to the disk nevertheless: the SCSI or NVMe device, and the
 	// backing device of the page cache.
 	for _, link := range []string{"device", "bdi"} {
 		if target, err := filepath.EvalSymlinks(filepath.Join(dir, link)); err == nil {

@@ -88,7 +88,7 @@ func TestACommandOutlivesTheCall(t *testing.T) {
 			c.awaitStart()
 			cancel()
 			if err := test.call(t.Context(), fss, disk.Device); !errors.Is(err, provisioner.Conflict) {
-				t.Errorf("a second call meanwhile: %v, want Conflict", err)
+				t.Errorf("a second call during the first: got %v, want Conflict", err)
 			}
 			if got := fss.Progress(disk.Device); !strings.HasPrefix(got, program+" has been running for ") {
 				t.Errorf("progress = %q", got)

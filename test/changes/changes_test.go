@@ -57,7 +57,8 @@ func start(t *testing.T, nodes int) *lab {
 	return l
 }
 
-// untaint takes away the taint that admission gives to every new Node, and that here nobody else does: no replica comes to a tainted one.
+// untaint removes the taint that admission sets on every new Node. No other component of the test removes it, and a
+// tainted node gets no replica.
 func (l *lab) untaint(name string) {
 	l.Helper()
 	node := &corev1.Node{}
@@ -338,14 +339,14 @@ func TestResizeAndModificationInFlightTogetherAreOneCall(t *testing.T) {
 	l.must(l.Release(l.bounded(), v, l.Nodes[0]))
 }
 
-func TestAModificationThatAzureRefusesIsTakenBack(t *testing.T) {
+func TestAModificationThatAzureRefusesIsReverted(t *testing.T) {
 	l := start(t, 1)
 	v := l.volume("refused", stack.MountCapability(""), map[string]string{"skuName": "Premium_LRS", "cachingMode": "None"})
 	_, err := l.Use(l.bounded(), v, l.Nodes[0])
 	l.must(err)
 	mustBe(t, l.modify(v, map[string]string{"skuName": "StandardSSD_LRS"}), codes.FailedPrecondition)
 	mustBe(t, l.modify(v, map[string]string{"skuName": "UltraSSD_LRS"}), codes.InvalidArgument)
-	l.eventually("taken back", func() string {
+	l.eventually("the modification is reverted", func() string {
 		if sku := l.azVolume(v).Spec.Disk.SKUName; sku != "Premium_LRS" {
 			return sku
 		}

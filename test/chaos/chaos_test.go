@@ -118,7 +118,7 @@ func (s *storm) life(ctx context.Context, name string, random *rand.Rand) error 
 	return nil
 }
 
-// useOnce brings the volume to a node, checks what was written before, appends a record and lets go.
+// useOnce brings the volume to a node, checks what was written before, appends a record and releases the volume.
 func (s *storm) useOnce(ctx context.Context, volume *csi.Volume, node *stack.Node, before, record []byte) error {
 	dir, err := s.stack.Use(ctx, volume, node)
 	if err != nil {

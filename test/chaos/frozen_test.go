@@ -13,7 +13,7 @@ import (
 
 // A machine that has no time for the leading controller costs it its lease. It must not go on as if nothing had been: it ends, its kubelet starts it again, and
 // volumes work meanwhile and afterwards.
-func TestALeaderThatWasFrozenMakesRoomAndComesBack(t *testing.T) {
+func TestALeaderThatWasFrozenIsReplacedAndStartsAgain(t *testing.T) {
 	s := stack.Start(t, stack.Options{Nodes: 1, Controllers: 2})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -38,7 +38,7 @@ func TestALeaderThatWasFrozenMakesRoomAndComesBack(t *testing.T) {
 	for holder() == before {
 		select {
 		case <-ctx.Done():
-			t.Fatal("nobody has taken the lease from a leader that is frozen")
+			t.Fatal("no replica has acquired the lease of a frozen leader")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -116,7 +116,7 @@ func compareOrUpdate(t testing.TB, file, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is not what its source says; `go test ./test/chart -update` writes it anew\n%s", file, firstDifference(string(want), got))
+		t.Errorf("%s differs from its source; update it with `go test ./test/chart -update`\n%s", file, firstDifference(string(want), got))
 	}
 }
 

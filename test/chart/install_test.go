@@ -106,7 +106,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		if err := kube.Create(t.Context(), kept); err != nil {
 			t.Fatal(err)
 		}
-		// There is nobody here to run the hook's Job.
+		// No component of the test runs the hook's Job.
 		run(t, "uninstall", release, "--no-hooks")
 		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
 			t.Error(err)
@@ -179,13 +179,13 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	remove(csiDriver)
 	becomes("back again", true, "true")
 	remove(csiDriver)
-	// Whoever else makes the CSIDriver gets Kubernetes' default.
+	// A CSIDriver that the chart does not create has Kubernetes' default.
 	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set", "csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(rendered, "--attach-required=true") || strings.Contains(rendered, "kind: CSIDriver") {
-		t.Errorf("without a CSIDriver of ours the plug-ins are told: %s", rendered)
+		t.Errorf("without the chart's CSIDriver: got %s, want --attach-required=true and no CSIDriver", rendered)
 	}
 	becomes("as it was", false, "auto")
 }

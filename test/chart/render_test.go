@@ -159,7 +159,7 @@ func fullname(values string) string {
 	return release
 }
 
-func TestWithoutVolumeAttachmentsNobodyAttachesForKubernetes(t *testing.T) {
+func TestWithoutVolumeAttachmentsThereIsNoAttacher(t *testing.T) {
 	t.Parallel()
 	manifest := render(t, "--set", "csiDriver.attachRequired=false")
 	for _, gone := range []string{"csi-attacher", "[volumeattachments"} {

@@ -79,7 +79,8 @@ func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testin
 		claim, volume := bound(fmt.Sprintf("disk-%d", i))
 		create(volume, claim, attachment(objectNamespace, claim.Name, replicaAt), podWith(objectNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
 	}
-	// Neither a replica where there is no node plug-in, nor one on a lost node, nor one of two where there is no room for the other, helps anybody.
+	// These replicas help no pod: one without a node plug-in, one on a lost node, and one of two without room for the
+	// other.
 	helpless := map[string]string{"pod-without-plug-in": "worker-0", "pod-of-lost-node": "worker-1", "pod-without-room": "worker-3"}
 	for name, replicaAt := range helpless {
 		claim, volume := bound("disk-of-" + name)

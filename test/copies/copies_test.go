@@ -191,7 +191,7 @@ func sourceRestoreAndClone(l *lab, fsType string) {
 	l.write(restoredDir, "mine", "mine")
 	l.holds(clonedDir, "before", "later")
 
-	// A copy has a life of its own: it outlives its source, and is found again after it was let go.
+	// A copy is independent: it remains after its source was deleted, and its data is found again after it was unstaged.
 	l.must(l.Release(l.bounded(), source, l.Nodes[0]))
 	l.must(l.DeleteVolume(l.bounded(), source.GetVolumeId()))
 	uuid := uuidOf(l.T, restoredDir)
@@ -260,7 +260,7 @@ func otherRegion(l *lab) {
 	source := l.volume("source", gib, "ext4", nil)
 	dir := l.use(source)
 	l.write(dir, "before", "before")
-	copied := l.snapshot("abroad", source.GetVolumeId(), map[string]string{"location": "westus2"})
+	copied := l.snapshot("other-region", source.GetVolumeId(), map[string]string{"location": "westus2"})
 	id := copied.GetSnapshot().GetSnapshotId()
 	response, err := l.controller.ListSnapshots(l.bounded(), &csi.ListSnapshotsRequest{})
 	l.must(err)

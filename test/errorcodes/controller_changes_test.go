@@ -74,7 +74,7 @@ func snapshotRows() []row[controllerWorld] {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.SnapshotsCreate))
 			return take(w, w.shortly(), "snap-"+w.name, w.volume(nil), nil)
 		}},
-		{"CreateSnapshot", "another call for the snapshot is at work", codes.Aborted, func(w controllerWorld) error {
+		{"CreateSnapshot", "another call for the snapshot is running", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.held(fake.SnapshotsCreate, func() error { return take(w, context.Background(), "snap-"+w.name, handle, nil) }, w.called(fake.SnapshotsCreate))
 			return take(w, w.Context(), "snap-"+w.name, handle, nil)
@@ -102,7 +102,7 @@ func snapshotRows() []row[controllerWorld] {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.SnapshotsDelete))
 			return remove(w, w.shortly(), snapshot(w))
 		}},
-		{"DeleteSnapshot", "another call for the snapshot is at work", codes.Aborted, func(w controllerWorld) error {
+		{"DeleteSnapshot", "another call for the snapshot is running", codes.Aborted, func(w controllerWorld) error {
 			w.must(take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil))
 			w.held(fake.SnapshotsDelete, func() error { return remove(w, context.Background(), snapshot(w)) }, w.called(fake.SnapshotsDelete))
 			return remove(w, w.Context(), snapshot(w))
@@ -116,7 +116,7 @@ func snapshotRows() []row[controllerWorld] {
 			return list(w, &csi.ListSnapshotsRequest{})
 		}},
 
-		{"GetSnapshot", "the snapshot exists, whoever made it", codes.OK, func(w controllerWorld) error {
+		{"GetSnapshot", "the snapshot exists, also if the driver did not create it", codes.OK, func(w controllerWorld) error {
 			w.must(take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil))
 			return get(w, snapshot(w))
 		}},
@@ -165,7 +165,7 @@ func changeRows() []row[controllerWorld] {
 			w.refuse(fake.DisksUpdate, provisioner.Unavailable)
 			return expand(w, w.untilFailed(), handle, 20<<30)
 		}},
-		{"ControllerExpandVolume", "another call for the volume is at work, or Azure is still at it when the time is up", codes.Aborted, func(w controllerWorld) error {
+		{"ControllerExpandVolume", "another call for the volume is running, or Azure is still at it when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksUpdate))
 			return expand(w, w.shortly(), handle, 20<<30)
@@ -190,7 +190,7 @@ func changeRows() []row[controllerWorld] {
 			w.refuse(fake.DisksUpdate, provisioner.Unavailable)
 			return modify(w, w.untilFailed(), handle, tags)
 		}},
-		{"ControllerModifyVolume", "another call for the volume is at work, or Azure is still at it when the time is up", codes.Aborted, func(w controllerWorld) error {
+		{"ControllerModifyVolume", "another call for the volume is running, or Azure is still at it when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksUpdate))
 			return modify(w, w.shortly(), handle, tags)

@@ -86,7 +86,7 @@ func groupRows() []row[controllerWorld] {
 			})
 			return err
 		}},
-		{"CreateVolumeGroupSnapshot", "another call for the group is at work, or a volume was used while the snapshots were taken", codes.Aborted, func(w controllerWorld) error {
+		{"CreateVolumeGroupSnapshot", "another call for the group is running, or a volume was used while the snapshots were taken", codes.Aborted, func(w controllerWorld) error {
 			a := w.volume(nil)
 			w.held(fake.SnapshotsCreate, func() error { _, err := w.group(context.Background(), a); return err }, w.called(fake.SnapshotsCreate))
 			_, err := w.group(w.Context(), a)
@@ -112,7 +112,7 @@ func groupRows() []row[controllerWorld] {
 			return remove(w, id(w))
 		}},
 		{"DeleteVolumeGroupSnapshot", "the ID is missing, or the snapshot IDs are not those of the group", codes.InvalidArgument, func(w controllerWorld) error { return remove(w, "") }},
-		{"DeleteVolumeGroupSnapshot", "another call for the group is at work", codes.Aborted, func(w controllerWorld) error {
+		{"DeleteVolumeGroupSnapshot", "another call for the group is running", codes.Aborted, func(w controllerWorld) error {
 			a := w.volume(nil)
 			w.held(fake.SnapshotsCreate, func() error { _, err := w.group(context.Background(), a); return err }, w.called(fake.SnapshotsCreate))
 			return remove(w, id(w))

@@ -97,7 +97,7 @@ func createRows() []row[controllerWorld] {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksCreate))
 			return w.create(w.shortly(), nil, nil)
 		}},
-		{rpc, "another call for the volume is at work, or an earlier volume of the name is being deleted", codes.Aborted, func(w controllerWorld) error {
+		{rpc, "another call for the volume is running, or an earlier volume of the name is being deleted", codes.Aborted, func(w controllerWorld) error {
 			w.held(fake.DisksCreate, func() error { return w.create(context.Background(), nil, nil) }, w.creating)
 			return w.create(w.Context(), nil, nil)
 		}},
@@ -140,7 +140,7 @@ func deleteRows() []row[controllerWorld] {
 			w.refuse(fake.DisksDelete, provisioner.Unauthorized)
 			return w.remove(w.Context(), handle)
 		}},
-		{rpc, "another call for the volume is at work, or the deletion is when the time is up", codes.Aborted, func(w controllerWorld) error {
+		{rpc, "another call for the volume is running, or the deletion is when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksDelete))
 			return w.remove(w.shortly(), handle)
@@ -173,7 +173,7 @@ func publishRows() []row[controllerWorld] {
 		{rpc, "it is published to the node already, with another access to it", codes.AlreadyExists, func(w controllerWorld) error {
 			return w.publish(w.Context(), w.used(nil), nodeA, func(r *csi.ControllerPublishVolumeRequest) { r.Readonly = true })
 		}},
-		{rpc, "another node has the volume, or is letting go of it", codes.FailedPrecondition, func(w controllerWorld) error { return w.publish(w.Context(), w.used(nil), nodeB, nil) }},
+		{rpc, "another node holds the ownership of the volume, or is releasing it", codes.FailedPrecondition, func(w controllerWorld) error { return w.publish(w.Context(), w.used(nil), nodeB, nil) }},
 		{rpc, "the disk is attached to a VM that is no node of the cluster", codes.FailedPrecondition, func(w controllerWorld) error {
 			handle := w.volume(nil)
 			stranger := controlplane.VMID("stranger")
@@ -198,7 +198,7 @@ func publishRows() []row[controllerWorld] {
 			w.refuse(fake.AttachmentsAttach, provisioner.RateLimited)
 			return w.publish(w.Context(), w.volume(nil), nodeA, nil)
 		}},
-		{rpc, "another call for the volume and the node is at work, or Azure has not accepted the attach when the time is up", codes.Aborted, func(w controllerWorld) error {
+		{rpc, "another call for the volume and the node is running, or Azure has not accepted the attach when the time is up", codes.Aborted, func(w controllerWorld) error {
 			w.refuse(fake.AttachmentsAttach, provisioner.Conflict)
 			return w.publish(w.shortly(), w.volume(nil), nodeA, nil)
 		}},
@@ -208,7 +208,7 @@ func publishRows() []row[controllerWorld] {
 func unpublishRows() []row[controllerWorld] {
 	const rpc = "ControllerUnpublishVolume"
 	return []row[controllerWorld]{
-		{rpc, "the node has let go of the volume; or volume or node do not exist, or the ID is no disk's", codes.OK, func(w controllerWorld) error {
+		{rpc, "the node has released the volume; or volume or node do not exist, or the ID is not a disk's", codes.OK, func(w controllerWorld) error {
 			handle := w.used(nil)
 			for _, id := range []string{handle, handle, w.missing(), "nonsense"} {
 				if err := w.plane.Unpublish(w.Context(), id, nodeA); err != nil {
@@ -218,7 +218,7 @@ func unpublishRows() []row[controllerWorld] {
 			return w.plane.Unpublish(w.Context(), handle, "nowhere")
 		}},
 		{rpc, "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return w.plane.Unpublish(w.Context(), "", nodeA) }},
-		{rpc, "there is no proof yet that the node has let go, another call is at work, or Azure is still detaching when the time is up", codes.Aborted, func(w controllerWorld) error {
+		{rpc, "there is no proof yet that the node has released the volume, another call is running, or Azure is still detaching when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.used(nil)
 			w.plane.Eventually("staged", func() string {
 				if err := w.plane.Stage(w.name, nodeA); err != nil {

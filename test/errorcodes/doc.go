@@ -2,7 +2,7 @@
 // makes each of them happen: the Controller server over a real API server and a platform in memory, the Node server
 // over a kernel in memory. The same table is docs/reference/errors.md; the test fails when the page says something else.
 //
-//	go test ./test/errorcodes -update    # write the page anew
+//	go test ./test/errorcodes -update    # update the page
 //
 // A new row is one line in the list of its service.
 package errorcodes

@@ -51,8 +51,8 @@ func stageRows() []row[nodeWorld] {
 		{rpc, "the device has another size than the volume", codes.FailedPrecondition, in(func(k *kernel) { k.size = 2 << 30 })},
 		{rpc, "the device carries something else than the volume's filesystem, or is blank and should not be", codes.FailedPrecondition, in(func(k *kernel) { k.found.Type = "xfs" })},
 		{rpc, "the disk has no partition of the number", codes.FailedPrecondition, with(map[string]string{"partition": "3"})},
-		{rpc, "the filesystem needs a repair by hand", codes.FailedPrecondition, in(func(k *kernel) {
-			k.refused = provisioner.Errorf(provisioner.FailedPrecondition, "needs somebody's decision")
+		{rpc, "the filesystem must be repaired manually", codes.FailedPrecondition, in(func(k *kernel) {
+			k.refused = provisioner.Errorf(provisioner.FailedPrecondition, "must be repaired manually")
 		})},
 		{rpc, "the disk is not attached, or its device does not show up, when the time is up", codes.DeadlineExceeded, func(w nodeWorld) error {
 			w.kernel.absent = true
@@ -66,7 +66,7 @@ func stageRows() []row[nodeWorld] {
 			return w.stage(w.Context(), nil)
 		}},
 		{rpc, "mount fails, as for options that the filesystem does not know", codes.Internal, in(func(k *kernel) { k.refused = errors.New("mount: wrong fs type, bad option") })},
-		{rpc, "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.stage(w.Context(), nil) }},
+		{rpc, "another call for the volume is running", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.stage(w.Context(), nil) }},
 	}
 }
 
@@ -79,7 +79,7 @@ func useRows() []row[nodeWorld] {
 		}},
 		{"NodeUnstageVolume", "volume ID or staging path are missing; the path is not absolute or has detours", codes.InvalidArgument, func(w nodeWorld) error { return w.unstage(volumeID, "") }},
 		{"NodeUnstageVolume", "another disk is staged at the path", codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().unstage(volumeID, w.staging()) }},
-		{"NodeUnstageVolume", "the volume is still published to a pod, something holds its device, or another call is at work", codes.Aborted, func(w nodeWorld) error {
+		{"NodeUnstageVolume", "the volume is still published to a pod, something holds its device, or another call is running", codes.Aborted, func(w nodeWorld) error {
 			return w.inUse().unstage(volumeID, w.staging())
 		}},
 
@@ -104,11 +104,11 @@ func useRows() []row[nodeWorld] {
 			w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased })
 			return w.publish(nil)
 		}},
-		{"NodePublishVolume", "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.publish(nil) }},
+		{"NodePublishVolume", "another call for the volume is running", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.publish(nil) }},
 
 		{"NodeUnpublishVolume", "nothing is at the target path", codes.OK, func(w nodeWorld) error { return w.inUse().unpublish(volumeID, w.target()) }},
 		{"NodeUnpublishVolume", "volume ID or target path are missing; the path is not absolute or has detours", codes.InvalidArgument, func(w nodeWorld) error { return w.unpublish("", w.target()) }},
-		{"NodeUnpublishVolume", "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.unpublish(volumeID, w.target()) }},
+		{"NodeUnpublishVolume", "another call for the volume is running", codes.Aborted, func(w nodeWorld) error { w.busy(); return w.unpublish(volumeID, w.target()) }},
 	}
 }
 
@@ -139,7 +139,7 @@ func lookRows() []row[nodeWorld] {
 		}},
 		{"NodeExpandVolume", ofAnotherDisk, codes.FailedPrecondition, func(w nodeWorld) error { return w.ofAnother().expand(w.target(), 1<<30) }},
 		{"NodeExpandVolume", "the device does not show the size yet", codes.Unavailable, func(w nodeWorld) error { return w.inUse().expand(w.target(), 2<<30) }},
-		{"NodeExpandVolume", "another call for the volume is at work", codes.Aborted, func(w nodeWorld) error {
+		{"NodeExpandVolume", "another call for the volume is running", codes.Aborted, func(w nodeWorld) error {
 			w.inUse()
 			w.must(w.kernel.Mounts().Unmount(w.Context(), w.staging()))
 			w.busy()

@@ -121,8 +121,8 @@ Every code with which the driver's CSI calls end, and when. Each row is made to 
 Kubernetes' sidecars and the kubelet repeat every call that failed, with a growing delay. [Final codes](final-codes.md) says after which codes they forget what
 the call was about, and how the driver keeps such a code from leaving something behind.
 
-Any call can besides end with ` + "`Unavailable`" + ` where the API server cannot be reached, ` + "`Canceled`" + ` where the caller went away, ` + "`DeadlineExceeded`" + ` where its time was too short, and
-` + "`Internal`" + ` where something happened that should not.
+Any call can also end with ` + "`Unavailable`" + ` if the API server cannot be reached, ` + "`Canceled`" + ` if the caller cancels it,
+` + "`DeadlineExceeded`" + ` if its deadline ends, and ` + "`Internal`" + ` after an error that the driver does not expect.
 `)
 	for _, s := range services() {
 		fmt.Fprintf(&b, "\n## %s\n", s.title)

@@ -103,7 +103,7 @@ func TestADriverThatACSINodeForgetsRegistersAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"because somebody took the driver out": func(t *testing.T, m *machine) {
+		"because a user removed the driver": func(t *testing.T, m *machine) {
 			found := m.csiNode()
 			found.Spec.Drivers = nil
 			if err := m.api.Update(t.Context(), found); err != nil {

@@ -314,7 +314,7 @@ func TestWhatCannotBeSharedIsRefused(t *testing.T) {
 	l.AssertNothingLeft(t)
 }
 
-// A publish may come before the node plug-in of a new node has reported. It must not fail for good.
+// A publish may come before the node plug-in of a new node has reported. It must not fail permanently.
 func TestAPublishWaitsForANewNode(t *testing.T) {
 	l := start(t)
 	capability := mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)

@@ -197,7 +197,7 @@ func (s *Stack) loopDevices(t *testing.T) []string {
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
 		if err != nil {
-			continue // the device was cleared meanwhile
+			continue // the device was cleared since it was listed
 		}
 		if strings.HasPrefix(filepath.Base(string(backing)), prefix) {
 			found = append(found, "/dev/"+filepath.Base(filepath.Dir(filepath.Dir(file))))

@@ -82,7 +82,8 @@ func (p *Process) launchLocked() error {
 	return nil
 }
 
-// restartIfLeaseLost starts the process again if that run of it ended by itself, for want of its lease. Where it cannot be started, whoever needs it says so.
+// restartIfLeaseLost starts the process again if that run of it ended by itself because it lost its lease. If it cannot
+// be started, the test that needs it fails.
 func (p *Process) restartIfLeaseLost(run *exec.Cmd) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -56,7 +56,7 @@ type Options struct {
 	ReservedSlots int32
 	// With adds more to each process than the reconcilers that every test needs; cloud is the process's client of the platform.
 	With func(ctx context.Context, mgr ctrl.Manager, cloud provisioner.Cloud, namespace string) error
-	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: nobody calls for a publish.
+	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: Kubernetes does not call for a publish.
 	PublishedByPods bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
@@ -427,7 +427,7 @@ func (p *ControlPlane) AddNode(name, zone, size string) {
 	p.nodes = append(p.nodes, name)
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 	p.must(p.Client.Status().Update(p.t.Context(), node))
-	// Admission taints every new node as not ready, and nobody here takes that away.
+	// Admission taints every new node as not ready, and no component here removes the taint.
 	node.Spec.Taints = nil
 	p.must(p.Client.Update(p.t.Context(), node))
 	d := &apiv1.AzDriverNode{
@@ -458,8 +458,8 @@ func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus
 	p.must(p.Client.Status().Patch(context.Background(), d, client.MergeFrom(before)))
 }
 
-// Stage does what NodeStageVolume does with the API (ADR 0001): it announces, reads, and stays or
-// takes back. An error says why the volume may not be used.
+// Stage does what NodeStageVolume does with the API (ADR 0001): it announces and reads. If the volume may not be used,
+// it removes the announcement, and the error says why.
 func (p *ControlPlane) Stage(disk, node string) error {
 	p.t.Helper()
 	volume := p.VolumeName(disk)

@@ -18,7 +18,7 @@ import (
 // Cache is a view of a Store that learns of one change at a time, when Deliver is called. It serves as the cache of a
 // manager: it has indexes, transforms objects as a real one does, and calls the handlers of its informers.
 type Cache struct {
-	cache.Cache // for the methods that nobody calls
+	cache.Cache // for the methods that are not called
 
 	store      *Store
 	transforms map[reflect.Type]toolscache.TransformFunc
@@ -81,7 +81,7 @@ func (c *Cache) transformed(o client.Object) client.Object {
 	return result.(client.Object)
 }
 
-// Pending returns the kinds of which changes wait to be delivered, in a fixed order.
+// Pending returns the kinds with changes that wait to be delivered, in a fixed order.
 func (c *Cache) Pending() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +221,7 @@ func (c *Cache) GetInformer(_ context.Context, o client.Object, _ ...cache.Infor
 }
 
 type informer struct {
-	cache.Informer // for the methods that nobody calls
+	cache.Informer // for the methods that are not called
 	c              *Cache
 	v              *view
 }

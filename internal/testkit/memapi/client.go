@@ -220,7 +220,8 @@ func (c *Client) IsObjectNamespaced(o runtime.Object) (bool, error) {
 	}
 }
 
-// Patch changes an object, or its status, as patch says. As with a server, one without an optimistic lock also changes an object that was made anew.
+// Patch changes an object, or its status, as patch says. As with a server, one without an optimistic lock also changes
+// an object that was deleted and re-created.
 func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

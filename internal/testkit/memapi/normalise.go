@@ -55,7 +55,7 @@ func specChanged(a, b client.Object) bool {
 	return false
 }
 
-// same says whether two values, which are as they would come back from a server, say the same.
+// same says whether two values, in the form in which a server returns them, are equal.
 func same(a, b reflect.Value) bool {
 	x, y := a.Addr().Interface(), b.Addr().Interface()
 	return reflect.DeepEqual(x, y) || equality.Semantic.DeepEqual(x, y) // the first is so nearly always, and much cheaper

@@ -47,7 +47,7 @@ func (o *objects) remove(key types.NamespacedName) {
 	}
 }
 
-// copyInto makes into a copy of stored. The kinds of which there are many copies need no memory beyond their own for it.
+// copyInto makes into a copy of stored. The kinds that are copied often need no additional memory for it.
 func copyInto(into, stored client.Object) {
 	switch from := stored.(type) {
 	case *apiv1.AzVolume:

@@ -102,7 +102,7 @@ func kinds(namespace string) map[string]kind {
 	}
 }
 
-// neverRead is the age of an object that was made by hand.
+// neverRead is the age of an object that the test has created itself.
 const neverRead = 4
 
 // access is one of both servers.

@@ -6,7 +6,7 @@
 // Every access goes through a Gate, so that a simulation decides when it happens, whether its answer arrives, and whether
 // the caller survives it. A Cache is a view of the store that learns of changes only when it is told to.
 //
-// Objects are kept as they would come back from a server: times in whole seconds, and what is empty left out.
+// Objects are stored in the form in which a server returns them: times in whole seconds, and empty fields left out.
 // Stored objects are never changed; readers get copies.
 package memapi
 
@@ -44,7 +44,7 @@ func (c Call) String() string { return c.Verb + " " + c.Kind + " " + c.Name }
 // Writes says whether the call may change something.
 func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Verb != "watch" }
 
-// Gate lets a call through: it calls do, or does not, and returns what the caller is told.
+// Gate decides about a call: it calls do, or does not, and returns the caller's error.
 type Gate func(ctx context.Context, call Call, do func() error) error
 
 // Change is a committed change of an object, the store's At-th. Before is nil for a creation, After for a removal.
@@ -266,7 +266,8 @@ func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 	return nil
 }
 
-// commit is the one place where anything changes; after is as it would come back from a server. The caller holds mu.
+// commit is the only function that changes stored objects; after is in the form in which a server returns it. The
+// caller holds mu.
 func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.Object) {
 	s.version++
 	if after == nil {

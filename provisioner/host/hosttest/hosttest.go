@@ -33,7 +33,8 @@ type Disk struct {
 	file   string
 }
 
-// NewDisk returns a blank disk that goes away with the test. The test fails if the disk is still mounted then.
+// NewDisk returns a blank disk that is removed at the end of the test. The test fails if the disk is still mounted
+// then.
 func NewDisk(t *testing.T, sizeBytes int64) *Disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,8 +61,8 @@ func NewDisk(t *testing.T, sizeBytes int64) *Disk {
 	return disk
 }
 
-// awaitCleared waits until the loop device over file is gone. It goes with the last that has it open, and a read
-// whose caller has given up may still be on its way.
+// awaitCleared waits until the loop device over file is removed. The kernel removes it when its last user closes it,
+// and a read whose caller has given up may still be running.
 func awaitCleared(t *testing.T, file string) {
 	t.Helper()
 	deadline := time.Now().Add(clearTimeout)
@@ -127,7 +128,7 @@ func (d *Disk) Partition(t *testing.T, sizes ...int64) {
 	}
 	d.WriteAt(t, table, 446)
 	d.WriteAt(t, []byte{0x55, 0xaa}, 510)
-	// Kernels without support for partition tables are told of the partitions by partx.
+	// Kernels without support for partition tables get the partitions from partx.
 	Run(t, "partx", "-u", d.Device)
 	t.Cleanup(func() { Run(t, "partx", "-d", d.Device) })
 }
