@@ -315,7 +315,7 @@ func TestWhatCannotBeSharedIsRefused(t *testing.T) {
 }
 
 // A publish may come before the node plug-in of a new node has reported. It must not fail permanently.
-func TestAPublishWaitsForANewNode(t *testing.T) {
+func TestAPublishWaitsForAnAddedNode(t *testing.T) {
 	l := start(t)
 	capability := mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	volume, err := l.create("newcomer", nil, capability)
