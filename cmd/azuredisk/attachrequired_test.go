@@ -11,14 +11,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
 
-func TestAControllerThatWasToldOtherwiseThanKubernetesDoesNotStart(t *testing.T) {
+func TestAControllerWhoseAttachRequiredDiffersFromTheCSIDriversDoesNotStart(t *testing.T) {
 	kube := apiserver.Client(t)
 	settings := &config.Controller{}
 	settings.DriverName = "attachrequired.example.com"
 	for _, told := range []bool{true, false} {
 		settings.AttachRequired = told
 		if err := checkAttachRequired(t.Context(), kube, settings); err != nil {
-			t.Errorf("told %t, and there is no CSIDriver: %v", told, err)
+			t.Errorf("attachRequired %t without a CSIDriver: got %v, want nil", told, err)
 		}
 	}
 	for _, is := range []bool{true, false} {
@@ -30,10 +30,10 @@ func TestAControllerThatWasToldOtherwiseThanKubernetesDoesNotStart(t *testing.T)
 			settings.AttachRequired = told
 			err := checkAttachRequired(t.Context(), kube, settings)
 			if told == is && err != nil {
-				t.Errorf("told %t, as the CSIDriver says: %v", told, err)
+				t.Errorf("attachRequired %t, as in the CSIDriver: got %v, want nil", told, err)
 			}
-			if told != is && (err == nil || !strings.Contains(err.Error(), "CSIDriver "+settings.DriverName+" says attachRequired")) {
-				t.Errorf("told %t, and the CSIDriver says %t: %v", told, is, err)
+			if told != is && (err == nil || !strings.Contains(err.Error(), "CSIDriver "+settings.DriverName+" has attachRequired")) {
+				t.Errorf("attachRequired %t, and %t in the CSIDriver: got %v, want an error that names both", told, is, err)
 			}
 		}
 		if err := kube.Delete(t.Context(), driver); err != nil {
