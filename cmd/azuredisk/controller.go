@@ -29,11 +29,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
@@ -93,7 +94,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	}
 	lookEvery := leadership.LookEvery(settings.RetryPeriod)
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), Cache: view.CacheOptions(settings.Namespace), Controller: view.ControllerOptions(), Logger: ctrl.Log,
+		Scheme: newScheme(), Cache: index.CacheOptions(settings.Namespace), Controller: index.ControllerOptions(), Logger: ctrl.Log,
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,
@@ -146,7 +147,7 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err := checkAttachRequired(ctx, mgr.GetAPIReader(), settings); err != nil {
 		return err
 	}
-	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
+	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
 	}
 	monitor, err := addMonitor(ctx, mgr, settings, cloud)
@@ -190,7 +191,7 @@ type reconciler interface {
 // newDiskReconcilers makes the reconcilers that act at Azure, and the one that fences lost nodes.
 func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud, monitor *liveness.Monitor) ([]reconciler, error) {
 	now := clock.RealClock{}
-	nodes := view.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
+	nodes := nodefacts.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	volumes, err := volume.New(volume.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
 		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,

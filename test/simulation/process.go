@@ -28,9 +28,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
@@ -75,11 +76,11 @@ func (p *process) start() error {
 	p.serial++
 	p.owner = &owner{name: fmt.Sprintf("controller-%s%d", p.id, p.serial)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.cache = memapi.NewCache(w.store, view.CacheOptions(namespace))
+	p.cache = memapi.NewCache(w.store, index.CacheOptions(namespace))
 	p.client = w.tamper(memapi.NewClient(w.store, w.gate(p.owner), p.cache), "")
 	p.leads, p.running, p.deposed = false, nil, time.Time{}
 	reader := w.tamper(memapi.NewClient(w.store, w.gate(p.owner), nil), "")
-	err := view.AddIndexes(p.ctx, p.cache, driverName)
+	err := index.AddIndexes(p.ctx, p.cache, driverName)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	nodes := view.NewNodes(p.client, namespace, bubbleClock, p.monitor)
+	nodes := nodefacts.NewNodes(p.client, namespace, bubbleClock, p.monitor)
 	informer, err := p.cache.GetInformer(p.ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
@@ -157,7 +157,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 		return o, err
 	}
 	var attachments apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &attachments, client.InNamespace(request.Namespace), client.MatchingFields{view.AttachmentVolume: request.Name}); err != nil {
+	if err := r.Client.List(ctx, &attachments, client.InNamespace(request.Namespace), client.MatchingFields{index.AttachmentVolume: request.Name}); err != nil {
 		return o, fmt.Errorf("list attachments: %w", err)
 	}
 	for i := range attachments.Items {

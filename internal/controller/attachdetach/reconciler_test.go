@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 )
 
 const driver = "disk.csi.azure.com"
@@ -68,14 +68,14 @@ func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconcil
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentVolume, view.AttachmentVolumeKeys).
-		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
-		WithIndex(&apiv1.AzVolume{}, view.VolumePrimary, view.VolumePrimaryKeys).
-		WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys(driverName)).
-		WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeClaim, view.PersistentVolumeClaimKeys).
-		WithIndex(&corev1.Pod{}, view.PodClaim, view.PodClaimKeys).
-		WithIndex(&corev1.Pod{}, view.PodDisk, view.PodDiskKeys(driverName)).
-		WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).
+		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys(driverName)).
+		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeClaim, index.PersistentVolumeClaimKeys).
+		WithIndex(&corev1.Pod{}, index.PodClaim, index.PodClaimKeys).
+		WithIndex(&corev1.Pod{}, index.PodDisk, index.PodDiskKeys(driverName)).
+		WithIndex(&corev1.Pod{}, index.PodNode, index.PodNodeKeys).
 		Build()
 	p := &publisher{}
 	return New(Options{Client: c, Reader: c, Publisher: p, Events: events.NewFakeRecorder(100), Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), DriverName: driverName}), p

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -54,11 +54,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzVolumeAttachment{}, mapped(ofAttachment)).
 		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim)).
-		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(view.Changed(whereabouts))).
-		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport), builder.WithPredicates(view.Changed(view.StagedVolumes))).
+		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(index.Changed(whereabouts))).
+		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport), builder.WithPredicates(index.Changed(index.StagedVolumes))).
 		// A report that a node has begun to stand by, and the lack of one, say something of each volume that it does not name.
-		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(view.Scanned))).
-		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(view.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
+		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)), builder.WithPredicates(index.Changed(index.Scanned))).
+		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(index.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
@@ -79,11 +79,11 @@ func whereabouts(p *corev1.Pod) any {
 }
 
 func ofAttachment(_ context.Context, o client.Object) ([]string, error) {
-	return view.AttachmentVolumeKeys(o), nil
+	return index.AttachmentVolumeKeys(o), nil
 }
 
 func (r *Reconciler) ofPersistentVolume(_ context.Context, o client.Object) ([]string, error) {
-	return []string{view.VolumeOf(o, r.DriverName)}, nil
+	return []string{index.VolumeOf(o, r.DriverName)}, nil
 }
 
 // ofReport returns the node's own volumes that a report names. Of an update the old report is asked as well, so that what has left it is found.
@@ -92,7 +92,7 @@ func (r *Reconciler) ofReport(ctx context.Context, o client.Object) ([]string, e
 	if !ok {
 		return nil, nil
 	}
-	return view.Reported(ctx, r.Client, d)
+	return index.Reported(ctx, r.Client, d)
 }
 
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, error) {
@@ -100,8 +100,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, er
 }
 
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, error) {
-	names := view.PodDiskKeys(r.DriverName)(o)
-	for _, claim := range view.PodClaimKeys(o) {
+	names := index.PodDiskKeys(r.DriverName)(o)
+	for _, claim := range index.PodClaimKeys(o) {
 		found, err := r.boundTo(ctx, claim)
 		if err != nil {
 			return names, err
@@ -115,12 +115,12 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 // when the claim is gone.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{view.PersistentVolumeClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.MatchingFields{index.PersistentVolumeClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of claim %s: %w", claim, err)
 	}
 	var names []string
 	for i := range list.Items {
-		names = append(names, view.VolumeOf(&list.Items[i], r.DriverName))
+		names = append(names, index.VolumeOf(&list.Items[i], r.DriverName))
 	}
 	return names, nil
 }
@@ -128,7 +128,7 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 // onNode returns the volumes of attachments to a node, of its claims, and of the pods on it.
 func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
-		here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
+		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 		}
 		// A publish that was cut short leaves a claim without an attachment.
 		var claimed apiv1.AzVolumeList
-		err = r.Client.List(ctx, &claimed, client.InNamespace(namespace), client.MatchingFields{view.VolumePrimary: o.GetName()}, client.UnsafeDisableDeepCopy)
+		err = r.Client.List(ctx, &claimed, client.InNamespace(namespace), client.MatchingFields{index.VolumePrimary: o.GetName()}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return names, fmt.Errorf("list volumes of node %s: %w", o.GetName(), err)
 		}
@@ -146,7 +146,7 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 			names = append(names, claimed.Items[i].Name)
 		}
 		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.MatchingFields{view.PodNode: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+		if err := r.Client.List(ctx, &pods, client.MatchingFields{index.PodNode: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
 			return names, fmt.Errorf("list pods of node %s: %w", o.GetName(), err)
 		}
 		for i := range pods.Items {

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -21,7 +21,7 @@ type source struct {
 
 // users finds the pods that use the volume, whichever PersistentVolume of its disk they use it by, and those that name its disk themselves.
 func (r *Reconciler) users(ctx context.Context, volume string, o *observed) error {
-	pvs, err := view.PersistentVolumes(ctx, r.Client, volume)
+	pvs, err := index.PersistentVolumes(ctx, r.Client, volume)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 		if !bound {
 			continue // it was released, say: who has a claim of that name now uses another volume
 		}
-		pods, err := view.PodsOf(ctx, r.Client, pv)
+		pods, err := index.PodsOf(ctx, r.Client, pv)
 		if err != nil {
 			return err
 		}
@@ -44,13 +44,13 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 			o.use(p, source{pv: pv})
 		}
 	}
-	pods, err := view.PodsNaming(ctx, r.Client, volume)
+	pods, err := index.PodsNaming(ctx, r.Client, volume)
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
 		for i := range p.Spec.Volumes {
-			handle, ok := view.DiskOf(&p.Spec.Volumes[i])
+			handle, ok := index.DiskOf(&p.Spec.Volumes[i])
 			if ok && handle.VolumeName() == volume && o.isOf(handle) {
 				o.use(p, source{inline: &p.Spec.Volumes[i]})
 			}

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -28,7 +28,7 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 		return fmt.Errorf("read Node %s before a fence: %w", a.Spec.NodeName, err)
 	}
 	in.NotReadySince = nodehealth.NotReadySince(node)
-	in.UsedByPod, err = view.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
+	in.UsedByPod, err = index.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
 	return err
 }
 
@@ -59,7 +59,7 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 	if volume == nil {
 		return nil, nil
 	}
-	pv, err := view.PersistentVolume(ctx, r.Client, volume)
+	pv, err := index.PersistentVolume(ctx, r.Client, volume)
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, err
 	}

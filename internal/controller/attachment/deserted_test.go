@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
@@ -81,10 +82,10 @@ func newDeserted(t *testing.T) *deserted {
 	}
 	server := func() client.WithWatch {
 		b := fakeapi.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&apiv1.AzVolumeAttachment{}).
-			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentVolume, view.AttachmentVolumeKeys).
-			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
-			WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys("disk.csi.azure.com")).
-			WithIndex(&corev1.Pod{}, view.PodNode, view.PodNodeKeys).
+			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).
+			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
+			WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys("disk.csi.azure.com")).
+			WithIndex(&corev1.Pod{}, index.PodNode, index.PodNodeKeys).
 			WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys)
 		for _, o := range objects {
 			b = b.WithObjects(o.DeepCopyObject().(client.Object))
@@ -97,7 +98,7 @@ func newDeserted(t *testing.T) *deserted {
 	cloud.AddVM(provisioner.Instance{ID: lostVM, DataDisks: []provisioner.Attachment{{DiskID: compute + "disks/pvc-0"}}})
 	r, err := New(Options{
 		Client: d.cache, Reader: d.api, Cloud: cloud, Jobs: work.New(t.Context(), clock.RealClock{}, 1), Clock: clock.RealClock{},
-		Nodes: view.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}), Events: d.events,
+		Nodes: nodefacts.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}), Events: d.events,
 	})
 	must(t, err)
 	d.Reconciler = r

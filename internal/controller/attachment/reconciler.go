@@ -22,7 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
@@ -53,7 +54,7 @@ type Options struct {
 	Reader client.Reader
 	Cloud  provisioner.Cloud
 	Jobs   *work.Runner
-	Nodes  *view.Nodes
+	Nodes  *nodefacts.Nodes
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
 	// ReservedSlots of each node are left to primaries.
@@ -107,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
 	}
 	return result, err
 }
@@ -134,12 +135,12 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
 	in.NodeLost, in.NotReadySince = facts.Lost || facts.Identity.Another(a), facts.NotReadySince
 	if attachment.MayBeDeserted(in) {
-		if in.UsedByPod, err = view.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
+		if in.UsedByPod, err = index.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err
 		}
 	}
 	if a.DeletionTimestamp != nil || ownership.OwnedBy(volume, a.Spec.NodeName) {
-		all, err := r.list(ctx, a.Namespace, view.AttachmentVolume, a.Spec.VolumeName)
+		all, err := r.list(ctx, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 		if err != nil {
 			return in, err
 		}
@@ -179,11 +180,11 @@ func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1
 
 func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
 	a := in.Attachment
-	ofVolume, err := r.list(ctx, a.Namespace, view.AttachmentVolume, a.Spec.VolumeName)
+	ofVolume, err := r.list(ctx, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
-	onNode, err := r.list(ctx, a.Namespace, view.AttachmentNode, a.Spec.NodeName)
+	onNode, err := r.list(ctx, a.Namespace, index.AttachmentNode, a.Spec.NodeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
@@ -367,7 +368,7 @@ func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error
 // attachmentsNow returns the attachments of an attachment's volume from the API server.
 func (r *Reconciler) attachmentsNow(ctx context.Context, a *apiv1.AzVolumeAttachment) ([]*apiv1.AzVolumeAttachment, error) {
 	var all apiv1.AzVolumeAttachmentList
-	if err := r.Reader.List(ctx, &all, client.InNamespace(a.Namespace), client.MatchingFields{view.AttachmentVolume: a.Spec.VolumeName}); err != nil {
+	if err := r.Reader.List(ctx, &all, client.InNamespace(a.Namespace), client.MatchingFields{index.AttachmentVolume: a.Spec.VolumeName}); err != nil {
 		return nil, fmt.Errorf("list attachments of a disk: %w", err)
 	}
 	return pointers(all.Items), nil

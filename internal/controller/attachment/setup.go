@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
@@ -28,9 +28,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Named("azvolumeattachment").
 		For(&apiv1.AzVolumeAttachment{}).
 		Watches(&apiv1.AzVolumeAttachment{}, roomMade{r}).
-		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, view.AttachmentVolume)).
-		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
-		Watches(&corev1.Node{}, r.enqueue(namespace, view.AttachmentNode), builder.WithPredicates(nodeChanged())).
+		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume)).
+		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
+		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -96,7 +96,7 @@ func (h roomMade) wake(ctx context.Context, o client.Object, queue workqueue.Typ
 	if !ok {
 		return
 	}
-	for field, value := range map[string]string{view.AttachmentVolume: gone.Spec.VolumeName, view.AttachmentNode: gone.Spec.NodeName} {
+	for field, value := range map[string]string{index.AttachmentVolume: gone.Spec.VolumeName, index.AttachmentNode: gone.Spec.NodeName} {
 		all, err := h.r.list(ctx, gone.Namespace, field, value)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, value)
@@ -123,7 +123,7 @@ func driverNodeChanged() predicate.Predicate {
 // nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see attachment.DesertedGrace. A
 // providerID that becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
-	changed := view.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
+	changed := index.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: changed.Update,

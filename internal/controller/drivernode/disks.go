@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -74,7 +74,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, seen, now); apierrors.IsConflict(err) {
-			return foreign, view.ConflictRetry, nil // what Azure said is too old for what is there now
+			return foreign, index.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
@@ -104,7 +104,7 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 
 // attachments returns the attachments to the node by volume, which are the cache's own, and when one of them last found no room.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment, pressed time.Time, err error) {
-	here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, node)
+	here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -138,7 +138,7 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 		return nil, false, fmt.Errorf("get volume of a disk that is attached: %w", err)
 	}
 	var pvs corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &pvs, client.MatchingFields{view.PersistentVolumeVolume: handle.VolumeName()}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &pvs, client.MatchingFields{index.PersistentVolumeVolume: handle.VolumeName()}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, false, fmt.Errorf("list PersistentVolumes of a disk that is attached: %w", err)
 	}
 	for i := range pvs.Items {

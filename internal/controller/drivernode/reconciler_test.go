@@ -19,7 +19,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -68,12 +68,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) startCache() {
 	w.t.Helper()
-	options := view.CacheOptions(w.namespace)
+	options := index.CacheOptions(w.namespace)
 	options.Scheme = apiserver.Scheme(w.t)
 	objects, err := cache.New(apiserver.Config(w.t), options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.must(view.AddIndexes(ctx, objects, driverName))
+	w.must(index.AddIndexes(ctx, objects, driverName))
 	ended := make(chan error, 1)
 	go func() { ended <- objects.Start(ctx) }()
 	w.t.Cleanup(func() {

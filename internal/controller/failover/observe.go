@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -70,7 +70,7 @@ func (r *Reconciler) get(ctx context.Context, key client.ObjectKey, into client.
 
 // volumes finds the volumes that the node holds.
 func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
-	here, err := view.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
+	here, err := index.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		attachments[here[i].Spec.VolumeName] = &here[i]
 	}
 	var claimed apiv1.AzVolumeList
-	if err := r.Client.List(ctx, &claimed, client.InNamespace(o.namespace), client.MatchingFields{view.VolumePrimary: o.NodeName}); err != nil {
+	if err := r.Client.List(ctx, &claimed, client.InNamespace(o.namespace), client.MatchingFields{index.VolumePrimary: o.NodeName}); err != nil {
 		return fmt.Errorf("list volumes of node: %w", err)
 	}
 	held, err := r.multiNode(ctx, here)
@@ -123,7 +123,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolume
 
 // inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim with the annotation that opts out.
 func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
-	pv, err := view.PersistentVolume(ctx, r.Client, v)
+	pv, err := index.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
 		return "", err
 	}
@@ -145,7 +145,7 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 // pods finds the pods on the node and their volumes.
 func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	var list corev1.PodList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{view.PodNode: o.NodeName}); err != nil {
+	if err := r.Client.List(ctx, &list, client.MatchingFields{index.PodNode: o.NodeName}); err != nil {
 		return fmt.Errorf("list pods of node: %w", err)
 	}
 	for i := range list.Items {
@@ -183,7 +183,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 		return found, err
 	}
 	found.Unknown = !there
-	found.Volume = view.VolumeOf(pv, r.DriverName)
+	found.Volume = index.VolumeOf(pv, r.DriverName)
 	found.ReadOnly = found.ReadOnly || (pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly)
 	if found.Volume != "" {
 		found.Untaken, err = r.untaken(ctx, o, found.Volume, pv)
@@ -194,7 +194,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 // untaken says whether the node may use a volume of the driver's that it does not hold; see ownership.NeverPublished. An AzVolume of that name that is another disk's says
 // nothing of this one.
 func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && view.IsOf(v.Volume, pv) }) {
+	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}
 	v := &apiv1.AzVolume{}
@@ -202,7 +202,7 @@ func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *
 	if err != nil {
 		return false, err
 	}
-	if !there || !view.IsOf(v, pv) {
+	if !there || !index.IsOf(v, pv) {
 		v = nil
 	}
 	return ownership.NeverPublished(v), nil

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -50,7 +50,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onNode := func(_ context.Context, o client.Object) []reconcile.Request { return request(o.GetName(), true) }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("failover").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(view.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Conditions }))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Conditions }))).
 		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(onVolume)).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(onAttachment)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod)).

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -64,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, names)
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:
@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // letGo returns the volumes, by Kubernetes' names, that the node is done with and still primary for.
 func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
-	here, err := view.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
+	here, err := index.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +92,11 @@ func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]c
 		if err != nil {
 			return nil, fmt.Errorf("get AzVolume: %w", err)
 		}
-		pv, err := view.PersistentVolume(ctx, r.Client, v)
+		pv, err := index.PersistentVolume(ctx, r.Client, v)
 		if err != nil {
 			return nil, err
 		}
-		pods, err := view.PodsOf(ctx, r.Client, pv)
+		pods, err := index.PodsOf(ctx, r.Client, pv)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("volumesinuse").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(view.Changed(view.StagedVolumes))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(index.StagedVolumes))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod), builder.WithPredicates(deletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -159,7 +159,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 func deletions() predicate.Predicate {
 	uses := func(o client.Object) bool {
 		p, ok := o.(*corev1.Pod)
-		return ok && len(view.PodClaimKeys(p)) > 0
+		return ok && len(index.PodClaimKeys(p)) > 0
 	}
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },

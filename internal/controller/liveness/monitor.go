@@ -39,7 +39,7 @@ type Prober interface {
 
 // Options of a Monitor.
 type Options struct {
-	// Reader reads from the cache, with the index view.AttachmentNode; APIReader from the API server.
+	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the API server.
 	Reader    client.Reader
 	APIReader client.Reader
 	// Instances is asked for the power state of VMs; nil for never.

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -66,7 +66,7 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 		T: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), machines: map[string]*machine{}, drivers: map[string]*apiv1.AzDriverNode{},
 		probes: map[string]int{}, questions: map[string]int{}, registry: prometheus.NewRegistry(),
 		client: fake.NewClientBuilder().WithScheme(scheme).
-			WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).Build(),
+			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build(),
 	}
 	w.options = liveness.Options{
 		Reader: w.client, Instances: w, Namespace: namespace, Clock: w.clock, Prober: w,

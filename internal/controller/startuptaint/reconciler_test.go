@@ -19,8 +19,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
 
@@ -47,10 +47,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t)}
-	controllers := view.ControllerOptions()
+	controllers := index.ControllerOptions()
 	controllers.SkipNameValidation = ptr.To(true)
 	mgr, err := ctrl.NewManager(apiserver.Config(t), ctrl.Options{
-		Scheme: apiserver.Scheme(t), Cache: view.CacheOptions(w.namespace), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: apiserver.Scheme(t), Cache: index.CacheOptions(w.namespace), Metrics: metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0", Controller: controllers,
 	})
 	w.must(err)

@@ -22,7 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -51,7 +52,7 @@ type Options struct {
 	Reader client.Reader
 	Cloud  provisioner.Cloud
 	Jobs   *work.Runner
-	Nodes  *view.Nodes
+	Nodes  *nodefacts.Nodes
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
 	// DriverName is the CSI driver's, by which its PersistentVolumes are known.
@@ -113,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	after, err := r.step(ctx, o)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: view.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
@@ -121,14 +122,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, error) {
 	o := observed{volume: v, job: r.Jobs.Job(v), now: r.Clock.Now()}
 	var attachments apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &attachments, client.InNamespace(v.Namespace), client.MatchingFields{view.AttachmentVolume: v.Name}); err != nil {
+	if err := r.Client.List(ctx, &attachments, client.InNamespace(v.Namespace), client.MatchingFields{index.AttachmentVolume: v.Name}); err != nil {
 		return o, fmt.Errorf("list attachments: %w", err)
 	}
 	for i := range attachments.Items {
 		o.attachments = append(o.attachments, &attachments.Items[i])
 	}
 	var err error
-	o.pv, err = view.PersistentVolume(ctx, r.Client, v)
+	o.pv, err = index.PersistentVolume(ctx, r.Client, v)
 	return o, err
 }
 
@@ -155,7 +156,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if !written && o.job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
 		// What was asked for while the job ran has not been looked at, and no event will say so again.
-		step.RequeueAfter = sooner(step.RequeueAfter, view.ConflictRetry)
+		step.RequeueAfter = sooner(step.RequeueAfter, index.ConflictRetry)
 	}
 	if step.Spec != nil {
 		return step.RequeueAfter, r.writeSpec(ctx, o.volume, *step.Spec)
@@ -224,7 +225,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
 	pv := &corev1.PersistentVolume{}
 	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {
-	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && view.IsOf(v, pv)):
+	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && index.IsOf(v, pv)):
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("PersistentVolume %s is there", pv.Name))
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("read PersistentVolume %s before its volume is forgotten: %w", v.Status.PersistentVolume, err)

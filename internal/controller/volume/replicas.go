@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -130,7 +130,7 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 // another in its place would cost Azure an attach and a detach.
 func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 	var current apiv1.AzVolumeAttachmentList
-	if err := r.Reader.List(ctx, &current, client.InNamespace(o.volume.Namespace), client.MatchingFields{view.AttachmentVolume: o.volume.Name}); err != nil {
+	if err := r.Reader.List(ctx, &current, client.InNamespace(o.volume.Namespace), client.MatchingFields{index.AttachmentVolume: o.volume.Name}); err != nil {
 		return fmt.Errorf("list attachments again: %w", err)
 	}
 	for i := range current.Items {

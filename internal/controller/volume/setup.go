@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -41,14 +41,14 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			return nil
 		})).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return toVolume(view.VolumeOf(o, r.DriverName))
+			return toVolume(index.VolumeOf(o, r.DriverName))
 		})).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			d, ok := o.(*apiv1.AzDriverNode)
 			if !ok {
 				return nil
 			}
-			names, err := view.Reported(ctx, r.Client, d)
+			names, err := index.Reported(ctx, r.Client, d)
 			if err != nil {
 				ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
 			}
@@ -57,7 +57,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				requests = append(requests, toVolume(name)...)
 			}
 			return requests
-		}), builder.WithPredicates(view.Changed(view.StagedVolumes))).
+		}), builder.WithPredicates(index.Changed(index.StagedVolumes))).
 		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(driverNodeChanged())).
 		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
@@ -72,7 +72,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // onNode asks for the volumes that have an attachment on a node, and for those that miss replicas, which may find a place there.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		here, err := view.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
+		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
 			return nil

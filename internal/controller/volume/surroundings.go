@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
@@ -22,7 +22,7 @@ const namespacesTimeout = 10 * time.Second
 
 // see adds the nodes and pods that the replicas follow from: those of the whole cluster only when a place is looked for.
 func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) error {
-	users, err := view.PodsOf(ctx, r.Client, o.pv)
+	users, err := index.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 			continue
 		}
 		p.PersistentVolumes = append(p.PersistentVolumes, pv)
-		if name := view.VolumeOf(pv, r.DriverName); name != "" && name != self {
+		if name := index.VolumeOf(pv, r.DriverName); name != "" && name != self {
 			p.Volumes = append(p.Volumes, name)
 		}
 	}
@@ -119,7 +119,7 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placemen
 	}
 	queries := [][]client.ListOption{nil}
 	if namespace := users[0].Namespace; !placement.SelectsOtherNamespaces(users) {
-		queries = [][]client.ListOption{{client.InNamespace(namespace)}, {client.MatchingFields{view.PodRules: view.PodRulesKey}}}
+		queries = [][]client.ListOption{{client.InNamespace(namespace)}, {client.MatchingFields{index.PodRules: index.PodRulesKey}}}
 	}
 	for _, q := range queries {
 		var pods corev1.PodList

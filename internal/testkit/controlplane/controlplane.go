@@ -25,9 +25,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
@@ -132,10 +133,10 @@ func (p *ControlPlane) Start() {
 	if !p.options.Quiet {
 		log = testr.NewWithInterface(p.t, testr.Options{LogTimestamp: true})
 	}
-	controllers := view.ControllerOptions()
+	controllers := index.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
-		Scheme: apiserver.Scheme(p.t), Cache: view.CacheOptions(p.Namespace), Controller: controllers, Logger: log,
+		Scheme: apiserver.Scheme(p.t), Cache: index.CacheOptions(p.Namespace), Controller: controllers, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
 	p.must(err)
@@ -152,7 +153,7 @@ func (p *ControlPlane) Start() {
 func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	now := clock.RealClock{}
 	cloud := p.Cloud.Reopen()
-	if err := view.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
+	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
 		return err
 	}
 	monitor, err := liveness.New(liveness.Options{
@@ -165,7 +166,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.Add(monitor); err != nil {
 		return err
 	}
-	nodes := view.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
+	nodes := nodefacts.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
 	informer, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err

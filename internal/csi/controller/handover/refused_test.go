@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
@@ -98,7 +98,7 @@ func TestAClaimIsRefusedByTheReportsOfTheNodesThatMatterOnly(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vm + "b"}}
 			cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, d, node).
 				WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).
-				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, view.NodeVolumeKeys).
+				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, index.NodeVolumeKeys).
 				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 					if o := (&client.ListOptions{}).ApplyOptions(options); o.FieldSelector == nil {
 						return fmt.Errorf("list of %T without an index", list)

@@ -1,4 +1,4 @@
-package view
+package index
 
 import (
 	"k8s.io/apimachinery/pkg/api/equality"

@@ -1,4 +1,4 @@
-package view_test
+package nodefacts_test
 
 import (
 	"testing"
@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -34,7 +35,7 @@ func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
 }
 
 // nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready; negative if it is.
-func nodesOf(t *testing.T, verdict nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *view.Nodes {
+func nodesOf(t *testing.T, verdict nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *nodefacts.Nodes {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
@@ -52,9 +53,9 @@ func nodesOf(t *testing.T, verdict nodehealth.Judgement, notReady time.Duration,
 		objects = []client.Object{node, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).Build()
-	return view.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(verdict))
+	return nodefacts.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(verdict))
 }
 
 func TestHealthForReplicas(t *testing.T) {
@@ -107,7 +108,7 @@ func TestFactsOfALostNode(t *testing.T) {
 	mass.MassLoss = true
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for name, c := range map[string]struct {
-		nodes *view.Nodes
+		nodes *nodefacts.Nodes
 		lost  bool
 	}{
 		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(nodehealth.Alive, 0), time.Hour), false},

@@ -1,4 +1,4 @@
-package view_test
+package index_test
 
 import (
 	"slices"
@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -56,8 +56,8 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 				t.Fatal(err)
 			}
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.pvs...).
-				WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys(driver)).Build()
-			got, err := view.PersistentVolume(t.Context(), c, volume)
+				WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys(driver)).Build()
+			got, err := index.PersistentVolume(t.Context(), c, volume)
 			if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
 				t.Errorf("got %v, %v, want %q", got, err, test.want)
 			}
@@ -76,13 +76,13 @@ func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
 	others := &apiv1.AzVolume{ObjectMeta: at("others"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}}}
 	attached := &apiv1.AzVolumeAttachment{ObjectMeta: at("attached-a"), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(held, others, attached).
-		WithIndex(&apiv1.AzVolumeAttachment{}, view.AttachmentNode, view.AttachmentNodeKeys).
-		WithIndex(&apiv1.AzVolume{}, view.VolumePrimary, view.VolumePrimaryKeys).Build()
+		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).Build()
 	d := &apiv1.AzDriverNode{ObjectMeta: at("a")}
 	for _, name := range []string{"held", "others", "attached", "nobodys"} {
 		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: name})
 	}
-	got, err := view.Reported(t.Context(), c, d)
+	got, err := index.Reported(t.Context(), c, d)
 	if want := []string{"held", "attached"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
@@ -93,7 +93,7 @@ func TestAScanIsAChangeOfAReportAndAHeartbeatIsNot(t *testing.T) {
 	node := func(scanned, heartbeat *metav1.MicroTime) *apiv1.AzDriverNode {
 		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: scanned, HeartbeatTime: heartbeat}}
 	}
-	changed := view.Changed(view.Scanned)
+	changed := index.Changed(index.Scanned)
 	for name, test := range map[string]struct {
 		before, after *apiv1.AzDriverNode
 		want          bool

@@ -1,4 +1,4 @@
-package view
+package nodefacts
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -136,7 +137,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 		Node: node, Zone: identity.Zone, Location: identity.Location, Health: n.health(d, node, identity),
 		FreeSlots: -1, Volumes: map[string]bool{},
 	}
-	here, err := AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
+	here, err := index.AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
 	if err != nil {
 		return nil, err
 	}
