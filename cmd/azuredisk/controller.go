@@ -154,7 +154,7 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err != nil {
 		return err
 	}
-	lock.Verdict = monitor.Verdict
+	lock.Health = monitor.Health
 	lock.Superseded = func(by string) { stop(fmt.Errorf("%s has taken the lease of the leader from this controller", by)) }
 	publisher, err := addControllerServer(ctx, mgr, settings, cloud)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // Health is what is known of a node's ability to mount the driver's volumes.
-type Health struct {
+type Feasibility struct {
 	// Fault is FaultNone for a node that can mount.
 	Fault Fault
 	// Message explains the fault to the people who read the pod's events.
@@ -34,14 +34,14 @@ type Health struct {
 }
 
 // Usable says that nothing is known against the node.
-func (h Health) Usable() bool { return h.Fault == FaultNone }
+func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
 // Filter splits the nodes into those that can mount the pod's volumes, in their order, and those that cannot, with the
 // reason. It ends at the first error: then nothing is known.
 //
 // The scheduler is told that evicting other pods would not help the latter. For a node without room that is not quite so, but
 // the scheduler asks only about nodes where it sees room itself, and would look there for pods to evict and find none.
-func Filter(nodes []string, health func(node string) (Health, error)) (passed []string, failed extenderv1.FailedNodesMap, err error) {
+func Filter(nodes []string, health func(node string) (Feasibility, error)) (passed []string, failed extenderv1.FailedNodesMap, err error) {
 	passed = make([]string, 0, len(nodes))
 	failed = extenderv1.FailedNodesMap{}
 	for _, node := range nodes {
@@ -49,7 +49,7 @@ func Filter(nodes []string, health func(node string) (Health, error)) (passed []
 		if err != nil {
 			return nil, nil, err
 		}
-		if h.Usable() {
+		if h.Feasible() {
 			passed = append(passed, node)
 		} else {
 			failed[node] = h.Message

@@ -18,7 +18,7 @@ type Slots struct {
 
 // Room judges whether the VM of a node can take the disks of all of a pod's volumes. Disks that are there already need no slot
 // of their own, and replicas of other volumes give way (law 8); the pod's own replicas do not.
-func Room(node string, slots Slots, volumes []Volume) Health {
+func Room(node string, slots Slots, volumes []Volume) Feasibility {
 	missing := 0
 	own := make(map[string]bool, len(volumes))
 	for _, volume := range volumes {
@@ -28,7 +28,7 @@ func Room(node string, slots Slots, volumes []Volume) Health {
 		own[volume.Name] = true
 	}
 	if slots.Max <= 0 || missing == 0 {
-		return Health{}
+		return Feasibility{}
 	}
 	others := 0
 	for _, name := range slots.Taken {
@@ -37,10 +37,10 @@ func Room(node string, slots Slots, volumes []Volume) Health {
 		}
 	}
 	if others+slots.Foreign+len(volumes) <= slots.Max {
-		return Health{}
+		return Feasibility{}
 	}
 	// The same words for every VM of a size, so that the scheduler can count them together.
-	return Health{FaultNoRoom, fmt.Sprintf(
+	return Feasibility{FaultNoRoom, fmt.Sprintf(
 		"no room for the pod's data disks (%d): the VM can take %d, and volumes in use and disks from outside the driver do not leave enough",
 		len(volumes), slots.Max)}
 }

@@ -16,9 +16,9 @@ import (
 
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	absent := func(name string) Volume { return Volume{Name: name, Nodes: map[string]Presence{"other": Primary}} }
-	here := func(name string, presence Presence) Volume {
-		return Volume{Name: name, Nodes: map[string]Presence{"n": presence}}
+	absent := func(name string) Volume { return Volume{Name: name, Nodes: map[string]DiskState{"other": Primary}} }
+	here := func(name string, presence DiskState) Volume {
+		return Volume{Name: name, Nodes: map[string]DiskState{"n": presence}}
 	}
 	for name, c := range map[string]struct {
 		slots   Slots
@@ -40,7 +40,7 @@ func TestRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := Room("n", c.slots, c.volumes)
-			if h.Usable() != c.fits || (h.Message == "") != c.fits {
+			if h.Feasible() != c.fits || (h.Message == "") != c.fits {
 				t.Errorf("got %+v, want room: %t", h, c.fits)
 			}
 		})
@@ -67,13 +67,13 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 		}
 		var volumes []Volume
 		for i := range rapid.IntRange(1, 4).Draw(t, "volumes") {
-			v := Volume{Name: name(i + 5), Nodes: map[string]Presence{}}
-			v.Nodes["n"] = Presence(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
+			v := Volume{Name: name(i + 5), Nodes: map[string]DiskState{}}
+			v.Nodes["n"] = DiskState(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
 			missing = missing || v.Nodes["n"] < Replica
 			union[v.Name] = true
 			volumes = append(volumes, v)
 		}
-		if want := !missing || len(union)+slots.Foreign <= slots.Max; Room("n", slots, volumes).Usable() != want {
+		if want := !missing || len(union)+slots.Foreign <= slots.Max; Room("n", slots, volumes).Feasible() != want {
 			t.Fatalf("%+v with %+v: want room %t", slots, volumes, want)
 		}
 	})
@@ -138,11 +138,11 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, err := view.Room(context.Background(), "plain", volumes)
-		if err != nil || h.Usable() != want || (!want && h.Fault != FaultUnsupported) {
+		if err != nil || h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
-		if h, err := view.Room(context.Background(), "unknown", volumes); err != nil || !h.Usable() {
-			t.Errorf("%s on an unknown node: got %+v, %v, want no fault", name, h, err)
+		if h, err := view.Room(context.Background(), "unknown", volumes); err != nil || !h.Feasible() {
+			t.Errorf("%s on a node of which nothing is known: %+v, %v", name, h, err)
 		}
 	}
 }
@@ -176,10 +176,10 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !h.Usable() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
+		if !h.Feasible() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
 			t.Errorf("%s: %+v", name, h)
 		}
-		return h.Usable()
+		return h.Feasible()
 	}
 	full := []string{"primaries", "foreign"}
 	for _, name := range []string{"replicas", "primaries", "foreign", "unknown", "resized", "holds", "no-such-node"} {

@@ -5,12 +5,12 @@ import (
 )
 
 // Presence is how near a volume's disk is to a node.
-type Presence int
+type DiskState int
 
 // The presences, from far to near.
 const (
 	// Absent: nothing of the disk is on the node.
-	Absent Presence = iota
+	Absent DiskState = iota
 	// Attaching: the disk is on its way to the node.
 	Attaching
 	// Replica: the disk is attached and waits to be promoted.
@@ -21,7 +21,7 @@ const (
 
 // weights order the presences: a replica spares the move the wait for Azure, a
 // primary also the hand-over, and an attach under way a part of its wait.
-var weights = map[Presence]int64{Attaching: 1, Replica: 3, Primary: 4}
+var weights = map[DiskState]int64{Attaching: 1, Replica: 3, Primary: 4}
 
 // Volume is one of a pod's volumes.
 type Volume struct {
@@ -30,7 +30,7 @@ type Volume struct {
 	// SKU of the disk as its class or its PersistentVolume names it; "" if they do not, or if it may have changed since.
 	SKU string
 	// Nodes that the disk is at, or on its way to.
-	Nodes map[string]Presence
+	Nodes map[string]DiskState
 }
 
 // mostWithoutAll is the highest score of a node that lacks one of the pod's disks: a
@@ -60,7 +60,7 @@ func Score(node string, volumes []Volume) int64 {
 }
 
 // Prioritize rates every node. A node that cannot mount is rated as if nothing were there.
-func Prioritize(nodes []string, volumes []Volume, health func(node string) (Health, error)) (extenderv1.HostPriorityList, error) {
+func Prioritize(nodes []string, volumes []Volume, health func(node string) (Feasibility, error)) (extenderv1.HostPriorityList, error) {
 	list := make(extenderv1.HostPriorityList, 0, len(nodes))
 	for _, node := range nodes {
 		score := Score(node, volumes)
@@ -69,7 +69,7 @@ func Prioritize(nodes []string, volumes []Volume, health func(node string) (Heal
 			if err != nil {
 				return nil, err
 			}
-			if !h.Usable() {
+			if !h.Feasible() {
 				score = extenderv1.MinExtenderPriority
 			}
 		}

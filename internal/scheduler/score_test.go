@@ -8,24 +8,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-func usable(string) (Health, error) { return Health{}, nil }
+func usable(string) (Feasibility, error) { return Feasibility{}, nil }
 
 func TestScore(t *testing.T) {
 	t.Parallel()
-	at := func(presences map[string]Presence) Volume { return Volume{Name: "v", Nodes: presences} }
+	at := func(presences map[string]DiskState) Volume { return Volume{Name: "v", Nodes: presences} }
 	cases := map[string]struct {
 		volumes []Volume
 		want    int64
 	}{
 		"a pod without volumes scores nothing":                         {nil, 0},
 		"a volume without a replica anywhere scores nothing":           {[]Volume{at(nil)}, 0},
-		"a replica elsewhere scores nothing here":                      {[]Volume{at(map[string]Presence{"b": Replica})}, 0},
-		"a replica of the only volume":                                 {[]Volume{at(map[string]Presence{"a": Replica})}, 8},
-		"the primary of the only volume scores the most":               {[]Volume{at(map[string]Presence{"a": Primary})}, 10},
-		"a replica on its way scores less than one that is there":      {[]Volume{at(map[string]Presence{"a": Attaching})}, 3},
-		"replicas of one of two volumes score half":                    {[]Volume{at(map[string]Presence{"a": Replica}), at(nil)}, 4},
-		"replicas of both volumes":                                     {[]Volume{at(map[string]Presence{"a": Replica}), at(map[string]Presence{"a": Replica})}, 8},
-		"a claim without a disk yet counts as a volume that is absent": {[]Volume{at(map[string]Presence{"a": Replica}), {}}, 4},
+		"a replica elsewhere scores nothing here":                      {[]Volume{at(map[string]DiskState{"b": Replica})}, 0},
+		"a replica of the only volume":                                 {[]Volume{at(map[string]DiskState{"a": Replica})}, 8},
+		"the primary of the only volume scores the most":               {[]Volume{at(map[string]DiskState{"a": Primary})}, 10},
+		"a replica on its way scores less than one that is there":      {[]Volume{at(map[string]DiskState{"a": Attaching})}, 3},
+		"replicas of one of two volumes score half":                    {[]Volume{at(map[string]DiskState{"a": Replica}), at(nil)}, 4},
+		"replicas of both volumes":                                     {[]Volume{at(map[string]DiskState{"a": Replica}), at(map[string]DiskState{"a": Replica})}, 8},
+		"a claim without a disk yet counts as a volume that is absent": {[]Volume{at(map[string]DiskState{"a": Replica}), {}}, 4},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestScore(t *testing.T) {
 }
 
 // prioritize is Prioritize with an observer that does not fail.
-func prioritize(t interface{ Fatal(...any) }, nodes []string, volumes []Volume, health func(string) (Health, error)) extenderv1.HostPriorityList {
+func prioritize(t interface{ Fatal(...any) }, nodes []string, volumes []Volume, health func(string) (Feasibility, error)) extenderv1.HostPriorityList {
 	list, err := Prioritize(nodes, volumes, health)
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +49,9 @@ func prioritize(t interface{ Fatal(...any) }, nodes []string, volumes []Volume, 
 func volumesOf(t *rapid.T, nodes []string) []Volume {
 	volumes := make([]Volume, rapid.IntRange(0, 30).Draw(t, "volumes"))
 	for i := range volumes {
-		volumes[i] = Volume{Name: fmt.Sprint("v", i), Nodes: map[string]Presence{}}
+		volumes[i] = Volume{Name: fmt.Sprint("v", i), Nodes: map[string]DiskState{}}
 		for _, node := range nodes {
-			volumes[i].Nodes[node] = Presence(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
+			volumes[i].Nodes[node] = DiskState(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
 		}
 	}
 	return volumes
@@ -93,7 +93,7 @@ func TestANodeWithAllOfThePodsVolumesBeatsEveryNodeThatWaitsForAzure(t *testing.
 		for i := range volumes {
 			volumes[i].Nodes["all"] = Replica
 		}
-		volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "missing")].Nodes["some"] = Presence(rapid.IntRange(int(Absent), int(Attaching)).Draw(t, "presence"))
+		volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "missing")].Nodes["some"] = DiskState(rapid.IntRange(int(Absent), int(Attaching)).Draw(t, "presence"))
 		if all, some := Score("all", volumes), Score("some", volumes); all <= some {
 			t.Fatalf("all replicas score %d, with one missing %d", all, some)
 		}
@@ -120,7 +120,7 @@ func TestANodeWithMoreOfThePodsVolumesNeverScoresLess(t *testing.T) {
 		many := rapid.IntRange(few, n).Draw(t, "many")
 		volumes := make([]Volume, n)
 		for i := range volumes {
-			volumes[i].Nodes = map[string]Presence{}
+			volumes[i].Nodes = map[string]DiskState{}
 			if i < few {
 				volumes[i].Nodes["few"] = Replica
 			}
@@ -139,12 +139,12 @@ func TestANodeWithMoreOfThePodsVolumesNeverScoresLess(t *testing.T) {
 
 func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
 	t.Parallel()
-	volumes := []Volume{{Name: "v", Nodes: map[string]Presence{"dead": Primary, "alive": Replica}}}
-	list := prioritize(t, []string{"dead", "alive"}, volumes, func(node string) (Health, error) {
+	volumes := []Volume{{Name: "v", Nodes: map[string]DiskState{"dead": Primary, "alive": Replica}}}
+	list := prioritize(t, []string{"dead", "alive"}, volumes, func(node string) (Feasibility, error) {
 		if node == "dead" {
-			return Health{Fault: FaultStale}, nil
+			return Feasibility{Fault: FaultStale}, nil
 		}
-		return Health{}, nil
+		return Feasibility{}, nil
 	})
 	if list[0].Score != 0 || list[1].Score != 8 {
 		t.Errorf("scores %v", list)

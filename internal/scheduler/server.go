@@ -22,9 +22,9 @@ type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
 	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
 	// Health judges whether a node can mount the driver's volumes.
-	Health(ctx context.Context, node string) (Health, error)
+	Mountable(ctx context.Context, node string) (Feasibility, error)
 	// Room judges whether the VM of a node can take the disks of a pod's volumes.
-	Room(ctx context.Context, node string, volumes []Volume) (Health, error)
+	Room(ctx context.Context, node string, volumes []Volume) (Feasibility, error)
 }
 
 // Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and /readyz.
@@ -89,12 +89,12 @@ func (e *Extender) filter(r *http.Request) (any, error) {
 		return result, err
 	}
 	nodes := nodeNames(args)
-	passed, failed, err := Filter(nodes, func(node string) (Health, error) {
-		h, err := e.Observer.Health(ctx, node)
-		if err == nil && h.Usable() {
+	passed, failed, err := Filter(nodes, func(node string) (Feasibility, error) {
+		h, err := e.Observer.Mountable(ctx, node)
+		if err == nil && h.Feasible() {
 			h, err = e.Observer.Room(ctx, node, volumes)
 		}
-		if err == nil && !h.Usable() {
+		if err == nil && !h.Feasible() {
 			e.Metrics.filtered.WithLabelValues(string(h.Fault)).Inc()
 		}
 		return h, err
@@ -123,7 +123,7 @@ func (e *Extender) prioritize(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := Prioritize(nodeNames(args), volumes, func(node string) (Health, error) { return e.Observer.Health(ctx, node) })
+	list, err := Prioritize(nodeNames(args), volumes, func(node string) (Feasibility, error) { return e.Observer.Mountable(ctx, node) })
 	if err != nil {
 		return nil, err
 	}

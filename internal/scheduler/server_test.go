@@ -32,22 +32,22 @@ func (k knows) Volumes(_ context.Context, p *corev1.Pod) ([]Volume, error) {
 	if len(p.Spec.Volumes) == 0 {
 		return nil, k.err
 	}
-	return []Volume{{Name: "data", Nodes: map[string]Presence{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, k.err
+	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, k.err
 }
 
-func (k knows) Health(_ context.Context, node string) (Health, error) {
+func (k knows) Mountable(_ context.Context, node string) (Feasibility, error) {
 	if node == "node-c" {
-		return Health{FaultNoPlugin, "the node plug-in has not registered on this node"}, k.err
+		return Feasibility{FaultNoPlugin, "the node plug-in has not registered on this node"}, k.err
 	}
-	return Health{}, k.err
+	return Feasibility{}, k.err
 }
 
 // Room: node-e is full.
-func (k knows) Room(_ context.Context, node string, volumes []Volume) (Health, error) {
+func (k knows) Room(_ context.Context, node string, volumes []Volume) (Feasibility, error) {
 	if node == "node-e" {
 		return Room(node, Slots{Max: 4, Foreign: 1, Taken: []string{"x", "y", "z"}}, volumes), k.err
 	}
-	return Health{}, k.err
+	return Feasibility{}, k.err
 }
 
 func yes() bool                  { return true }

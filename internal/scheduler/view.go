@@ -131,22 +131,22 @@ func (v *View) toBeProvisioned(ctx context.Context, className *string) (disk, er
 	return disk{sku: skuOf(class.Parameters), ours: found && class.Provisioner == v.DriverName}, err
 }
 
-func (v *View) nodes(ctx context.Context, volume string) (map[string]Presence, error) {
+func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, error) {
 	var list apiv1.AzVolumeAttachmentList
 	err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{volumeIndex: volume})
 	if err != nil {
 		return nil, fmt.Errorf("list the attachments of volume %s: %w", volume, err)
 	}
-	nodes := make(map[string]Presence, len(list.Items))
+	nodes := make(map[string]DiskState, len(list.Items))
 	for i := range list.Items {
 		attachment := &list.Items[i]
-		nodes[attachment.Spec.NodeName] = max(nodes[attachment.Spec.NodeName], presence(attachment))
+		nodes[attachment.Spec.NodeName] = max(nodes[attachment.Spec.NodeName], diskState(attachment))
 	}
 	return nodes, nil
 }
 
 // presence reads an attachment. One that is on its way out, or has failed, is no help to a pod.
-func presence(a *apiv1.AzVolumeAttachment) Presence {
+func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	if a.DeletionTimestamp != nil {
 		return Absent
 	}
@@ -165,51 +165,51 @@ func presence(a *apiv1.AzVolumeAttachment) Presence {
 }
 
 // Health judges whether a node can mount the driver's volumes.
-func (v *View) Health(ctx context.Context, name string) (Health, error) {
+func (v *View) Mountable(ctx context.Context, name string) (Feasibility, error) {
 	var node apiv1.AzDriverNode
 	found, err := v.get(ctx, v.Namespace, name, &node)
 	if err != nil {
-		return Health{}, err
+		return Feasibility{}, err
 	}
 	if !found {
-		return Health{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
+		return Feasibility{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
 	}
 	if c := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
-		return Health{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}, nil
+		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}, nil
 	}
 	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)
 	if ready == nil {
-		return Health{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}, nil
+		return Feasibility{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}, nil
 	}
 	if ready.Status != metav1.ConditionTrue {
-		return Health{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", v.DriverName, ready.Reason, ready.Message)}, nil
+		return Feasibility{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", v.DriverName, ready.Reason, ready.Message)}, nil
 	}
 	if age, stale := v.Heartbeats.Age(name); stale {
-		return Health{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}, nil
+		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}, nil
 	}
-	return Health{}, nil
+	return Feasibility{}, nil
 }
 
 // Room judges whether the VM of a node can take the disks of a pod's volumes.
-func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Health, error) {
+func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Feasibility, error) {
 	var node apiv1.AzDriverNode
 	found, err := v.get(ctx, v.Namespace, name, &node)
 	if err != nil || !found {
-		return Health{}, err
+		return Feasibility{}, err
 	}
 	capacity := node.Status.Capacity
 	if capacity == nil || capacity.VMSize != node.Spec.VMSize {
-		return Health{}, nil
+		return Feasibility{}, nil
 	}
 	for _, volume := range volumes {
 		if volume.Nodes[name] < Replica && !capacity.Takes(volume.SKU) {
-			return Health{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", volume.SKU)}, nil
+			return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", volume.SKU)}, nil
 		}
 	}
 	slots := Slots{Max: int(capacity.MaxDataDisks), Foreign: int(capacity.ForeignDisks)}
 	var list apiv1.AzVolumeAttachmentList
 	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{takenIndex: name}); err != nil {
-		return Health{}, fmt.Errorf("list the attachments of node %s: %w", name, err)
+		return Feasibility{}, fmt.Errorf("list the attachments of node %s: %w", name, err)
 	}
 	for i := range list.Items {
 		slots.Taken = append(slots.Taken, list.Items[i].Spec.VolumeName)

@@ -101,18 +101,18 @@ func TestVolumesOfAPod(t *testing.T) {
 	inline := pod()
 	inline.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("data")}}}}
 
-	data := map[string]Presence{
+	data := map[string]DiskState{
 		"node-a": Primary, "node-b": Replica, "node-c": Absent, "node-d": Attaching,
 		"node-e": Absent, "node-f": Absent, "node-g": Absent, "": Replica,
 	}
-	logs := map[string]Presence{"node-b": Replica}
+	logs := map[string]DiskState{"node-b": Replica}
 	cases := map[string]struct {
 		pod  *corev1.Pod
 		want []Volume
 	}{
 		"a pod without volumes":                                {pod(), nil},
 		"a claim with a primary, replicas and failures":        {pod("data"), []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
-		"another disk of the name, in another resource group":  {pod("twin"), []Volume{{Name: volumeName(twin), Nodes: map[string]Presence{}}}},
+		"another disk of the name, in another resource group":  {pod("twin"), []Volume{{Name: volumeName(twin), Nodes: map[string]DiskState{}}}},
 		"all of the volumes count":                             {pod("data", "logs"), []Volume{{Name: volumeName(diskURI("data")), Nodes: data}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
 		"a claim that is mounted twice counts once":            {pod("logs", "logs"), []Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
 		"a volume of another driver does not count":            {pod("foreign", "logs"), []Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
@@ -121,9 +121,9 @@ func TestVolumesOfAPod(t *testing.T) {
 		"a claim that does not exist":                          {pod("missing"), nil},
 		"a claim whose volume does not exist":                  {pod("lost"), nil},
 		"a volume that is no CSI volume":                       {pod("local"), nil},
-		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]Presence{}}}},
+		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]DiskState{}}}},
 		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
-		"an ephemeral claim, and one not made for the pod":     {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]Presence{}}}},
+		"an ephemeral claim, and one that somebody else made":  {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]DiskState{}}}},
 		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
 		"a pod of another namespace does not see these claims": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
 	}
@@ -162,11 +162,11 @@ func TestHealthOfANode(t *testing.T) {
 		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone, "unknown": FaultNoPlugin,
 	}
 	for name, want := range cases {
-		h, err := view.Health(context.Background(), name)
+		h, err := view.Mountable(context.Background(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.Fault != want || (h.Message == "") != h.Usable() {
+		if h.Fault != want || (h.Message == "") != h.Feasible() {
 			t.Errorf("%s: %+v, want fault %q and a message that explains it", name, h, want)
 		}
 	}
@@ -175,7 +175,7 @@ func TestHealthOfANode(t *testing.T) {
 	clock.SetTime(epoch.Add(31 * time.Second))
 	stub.put(node("new", beating(epoch.Add(31*time.Second), 10)))
 	faultOf := func(name string) Fault {
-		h, err := view.Health(context.Background(), name)
+		h, err := view.Mountable(context.Background(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	replica := attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttaching)
 	stub, config := startAPI(t, claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")), replica)
 	view := startView(t, config)
-	at := func() Presence {
+	at := func() DiskState {
 		volumes, err := view.Volumes(context.Background(), pod("data"))
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	}
 	for _, step := range []struct {
 		next *apiv1.AzVolumeAttachment
-		want Presence
+		want DiskState
 	}{
 		{nil, Attaching},
 		{attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
@@ -236,7 +236,7 @@ func TestErrorsOfTheCacheComeThrough(t *testing.T) {
 	if _, err := view.Volumes(context.Background(), pod("data")); !errors.Is(err, errBroken) {
 		t.Errorf("volumes: %v", err)
 	}
-	if _, err := view.Health(context.Background(), "a"); !errors.Is(err, errBroken) {
+	if _, err := view.Mountable(context.Background(), "a"); !errors.Is(err, errBroken) {
 		t.Errorf("health: %v", err)
 	}
 	if _, err := view.Room(context.Background(), "a", nil); !errors.Is(err, errBroken) {

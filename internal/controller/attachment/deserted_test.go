@@ -30,8 +30,8 @@ import (
 // healthy is a judge to whom the heartbeat of every node is fresh.
 type healthy struct{}
 
-func (healthy) Verdict(string) nodehealth.Judgement {
-	return nodehealth.Judgement{State: nodehealth.Alive}
+func (healthy) Health(string) nodehealth.Judgement {
+	return nodehealth.Judgement{State: nodehealth.Healthy}
 }
 
 // deserted is a volume that was unpublished long ago from a node whose kubelet is dead, as the cache and the API server show it.

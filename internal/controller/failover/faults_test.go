@@ -93,7 +93,7 @@ func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.
 	})
 	l.Stop()
 	release()
-	l.monitor.verdicts[a] = nodehealth.Judgement{State: nodehealth.Alive}
+	l.monitor.health[a] = nodehealth.Judgement{State: nodehealth.Healthy}
 	l.Start()
 	l.unblocked("web-0", a)
 	l.must(l.Unpublish(t.Context(), handle, a))
@@ -163,7 +163,7 @@ func TestPodsThatTheGuardHoldsBackAreToldAndCounted(t *testing.T) {
 	l := newLab(t, 0)
 	_, a, _ := world(l, "gu")
 	l.pod("other", a, nil)
-	l.monitor.verdict(a, nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "2 of 4 nodes seem lost at once", MassLoss: true})
+	l.monitor.judge(a, nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "2 of 4 nodes seem lost at once", MassLoss: true})
 	l.expectEvents("FailoverHeldBack Pod", "FailoverHeldBack PersistentVolumeClaim")
 	l.expectNote("FailoverHeldBack", "Pod", "2 of 4 nodes seem lost at once")
 	l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total MassLoss": 1})
@@ -240,7 +240,7 @@ func (l *lab) sharedBy(name string, nodes ...string) (handle string) {
 func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]nodehealth.Judgement{
-		"the node is back":     {State: nodehealth.Alive},
+		"the node is back":     {State: nodehealth.Healthy},
 		"the guard holds back": {State: nodehealth.Lost, HeldBack: "too many", MassLoss: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
 				t.Fatalf("not at the point in question: %+v", at.ObjectMeta)
 			}
 			l.Stop()
-			l.dieAt, l.monitor.verdicts[a] = 0, then
+			l.dieAt, l.monitor.health[a] = 0, then
 			l.Start()
 			l.unblocked("on-"+a, a)
 			l.leftOnly("vol", a, b)
@@ -300,7 +300,7 @@ func TestClaimWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
 	lost.Finalizers = nil
 	l.must(l.Client.Update(t.Context(), lost))
 	l.must(l.Client.Delete(t.Context(), lost))
-	l.monitor.verdicts[a] = nodehealth.Judgement{State: nodehealth.Lost}
+	l.monitor.health[a] = nodehealth.Judgement{State: nodehealth.Lost}
 	l.Start()
 	l.unblocked("web-0", a)
 	l.must(l.Unpublish(t.Context(), handle, a))

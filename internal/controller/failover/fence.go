@@ -39,7 +39,7 @@ func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volu
 	current := v.Volume.DeepCopy()
 	err = kubeapi.Retry(apierrors.IsConflict, func() error {
 		claim, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
-		if !holder || !changed || claim.Epoch != v.Epoch() || !r.Monitor.Verdict(o.NodeName).Fence() {
+		if !holder || !changed || claim.Epoch != v.Epoch() || !r.Monitor.Health(o.NodeName).Fence() {
 			return nil
 		}
 		before := current.DeepCopy()

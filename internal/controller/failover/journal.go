@@ -125,7 +125,7 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 		j.leftAlone(ctx, o, p)
 	}
 	j.released(ctx, o)
-	if o.Verdict.State == nodehealth.Alive && !step.Active {
+	if o.Health.State == nodehealth.Healthy && !step.Active {
 		delete(j.nodes, o.NodeName)
 	}
 }
@@ -195,10 +195,10 @@ func (j *journal) ended(m *mark, result string) {
 func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	m := &mark{decided: j.Clock.Now(), silentFrom: o.Verdict.SilentFrom}
+	m := &mark{decided: j.Clock.Now(), silentFrom: o.Health.SilentFrom}
 	j.entry(o.NodeName).volumes[holdOf(v)] = m
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
-	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Verdict.Evidence)
+	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Health.Evidence)
 	if claim := o.claims[v.Volume.Name]; claim != nil && failover.OptedOut(claim.Annotations) {
 		message += "; " + failover.OptOutEnds
 	}
@@ -246,10 +246,10 @@ func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) 
 func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "outOfService", string(step.OutOfService))
 	if step.Quarantine == failover.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Verdict.Evidence)
+		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
 	}
 	if step.OutOfService == failover.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Verdict.Evidence)
+		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
 	if step.Quarantine == failover.TaintRemove || step.OutOfService == failover.TaintRemove {
 		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is back; the taints of its failover were taken away")

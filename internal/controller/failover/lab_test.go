@@ -43,17 +43,17 @@ var replicated = map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}
 type monitor struct {
 	namespace string
 	mu        sync.Mutex
-	verdicts  map[string]nodehealth.Judgement
+	health    map[string]nodehealth.Judgement
 	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-func (m *monitor) Verdict(node string) nodehealth.Judgement {
+func (m *monitor) Health(node string) nodehealth.Judgement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v, is := m.verdicts[node]; is {
+	if v, is := m.health[node]; is {
 		return v
 	}
-	return nodehealth.Judgement{State: nodehealth.Alive}
+	return nodehealth.Judgement{State: nodehealth.Healthy}
 }
 
 func (m *monitor) Subscribe() source.Source {
@@ -66,20 +66,20 @@ func (m *monitor) Subscribe() source.Source {
 }
 
 func (m *monitor) set(node string, state nodehealth.State) {
-	m.verdict(node, nodehealth.Judgement{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
+	m.judge(node, nodehealth.Judgement{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
 }
 
-func (m *monitor) verdict(node string, v nodehealth.Judgement) {
+func (m *monitor) judge(node string, v nodehealth.Judgement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.verdicts[node] = v
+	m.health[node] = v
 	m.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.namespace, Name: node}})
 }
 
 // back lets a node come back, and waits until it has no taint any more. Its heartbeats go on meanwhile.
 func (l *lab) back(node string, await func(what string, check func() string)) {
 	l.Helper()
-	l.monitor.set(node, nodehealth.Alive)
+	l.monitor.set(node, nodehealth.Healthy)
 	var last time.Time
 	await("the node is as it was", func() string {
 		if time.Since(last) > 200*time.Millisecond {
@@ -112,7 +112,7 @@ type lab struct {
 
 func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab {
 	t.Helper()
-	l := &lab{T: t, monitor: &monitor{verdicts: map[string]nodehealth.Judgement{}}, dieAt: dieAt, dead: make(chan struct{})}
+	l := &lab{T: t, monitor: &monitor{health: map[string]nodehealth.Judgement{}}, dieAt: dieAt, dead: make(chan struct{})}
 	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
 	for _, f := range change {
 		f(&options)

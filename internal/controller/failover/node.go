@@ -33,7 +33,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	}
 	if step.OutOfService == failover.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
-		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Verdict.Evidence); err != nil {
+		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence); err != nil {
 			return err
 		}
 		crashpoint.At("failover-after-out-of-service-record")

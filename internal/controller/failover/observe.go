@@ -21,7 +21,7 @@ import (
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
-	o.Verdict = r.Monitor.Verdict(request.Name)
+	o.Health = r.Monitor.Health(request.Name)
 	o.Node, o.DriverNode = &corev1.Node{}, &apiv1.AzDriverNode{}
 	if there, err := r.get(ctx, client.ObjectKey{Name: request.Name}, o.Node); err != nil {
 		return o, err
@@ -46,7 +46,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 
 // concerned says whether the pods of the node matter: they do if it is lost, or if something is being taken from it.
 func concerned(o observed) bool {
-	if o.Verdict.Fence() || o.Verdict.Guarded() {
+	if o.Health.Fence() || o.Health.Guarded() {
 		return true
 	}
 	for _, v := range o.Volumes {

@@ -87,7 +87,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	v := &apiv1.AzVolume{}
 	err := p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: volume}, v)
 	// What nobody has taken over may be in use there, unless nothing runs there any more.
-	down := p.o.Verdict.State == nodehealth.Down
+	down := p.o.Health.State == nodehealth.Down
 	if apierrors.IsNotFound(err) {
 		return down, nil
 	}

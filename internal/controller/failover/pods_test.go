@@ -69,7 +69,7 @@ func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 			t.Parallel()
 			for state, want := range map[nodehealth.State]bool{nodehealth.Lost: test.lost, nodehealth.Down: test.down} {
 				o := observed{namespace: "ns"}
-				o.NodeName, o.Verdict = "n", nodehealth.Judgement{State: state}
+				o.NodeName, o.Health = "n", nodehealth.Judgement{State: state}
 				free, err := newProofs(&Reconciler{Options: Options{Reader: test.api}}, o).free(t.Context(), "v")
 				if err != nil || free != want {
 					t.Errorf("on a node that is %s: free %t, %v", state, free, err)

@@ -54,7 +54,7 @@ const (
 // Monitor knows which nodes are alive.
 type Monitor interface {
 	// Verdict on a node at the moment. A node that it does not know is not Lost.
-	Verdict(node string) nodehealth.Judgement
+	Health(node string) nodehealth.Judgement
 	// Subscribe returns a source of requests for the nodes whose verdict changed.
 	Subscribe() source.Source
 }
@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	step := failover.Next(o.Input)
 	r.journal.look(ctx, o, step)
 	err = r.act(ctx, o, step)
-	open := step.Active || o.Verdict.State != nodehealth.Alive
+	open := step.Active || o.Health.State != nodehealth.Healthy
 	r.watch(request.Name, open)
 	switch {
 	case onlyConflicts(err):
@@ -116,9 +116,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
-	case o.marked() && o.Verdict.State == nodehealth.Alive && !o.Heard:
+	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:
 		return reconcile.Result{RequeueAfter: listenAgain}, nil
-	case step.Active || o.Verdict.Fence():
+	case step.Active || o.Health.Fence():
 		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
 	return reconcile.Result{}, nil

@@ -42,7 +42,7 @@ type Lock struct {
 	Options
 	*resourcelock.LeaseLock
 	// Verdict on a node. It is set before the first call.
-	Verdict func(node string) nodehealth.Judgement
+	Health func(node string) nodehealth.Judgement
 	// Superseded is called when another controller has taken the lease that this one held. It is set before the first call.
 	Superseded func(by string)
 
@@ -91,7 +91,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return record, raw, nil
 	}
 	node := nodehealth.LeaderNode(record.HolderIdentity)
-	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence", l.Verdict(node).Evidence)
+	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence", l.Health(node).Evidence)
 	released := *record
 	released.HolderIdentity = ""
 	raw, err = json.Marshal(released)
@@ -130,5 +130,5 @@ func (l *Lock) ofAnother() bool {
 // due says whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
 	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
-	return node != "" && nodehealth.TakesLease(nodehealth.LeaderSigns{Verdict: l.Verdict(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
+	return node != "" && nodehealth.TakesLease(nodehealth.LeaderSigns{Health: l.Health(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
 }

@@ -155,7 +155,7 @@ func contend(ctx context.Context, t *testing.T, l *lease, node string) *contende
 	}
 	ctx, stop := context.WithCancel(ctx)
 	lock := New(Options{Leases: c.client, Namespace: "ns", Name: "lease", Identity: c.identity, RenewEvery: renewEvery, Clock: clock.RealClock{}, Log: logr.Discard()})
-	lock.Verdict = func(node string) nodehealth.Judgement {
+	lock.Health = func(node string) nodehealth.Judgement {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.verdicts[node]
@@ -250,7 +250,7 @@ func TestALeaderWhoseLeaseWasTakenStopsAndTheLeaseStaysWhereItIs(t *testing.T) {
 			t.Errorf("%v after its way to the API server was back the old leader was superseded by %q, want by %q", renewEvery+time.Second, got, next.identity)
 		}
 		again := contend(ctx, t, l, "old") // its container is started again, and the node is still thought lost
-		again.judge("next", nodehealth.Judgement{State: nodehealth.Alive})
+		again.judge("next", nodehealth.Judgement{State: nodehealth.Healthy})
 		time.Sleep(10 * time.Minute)
 		if got := l.history(); len(got) != 2 || got[1] != next.identity {
 			t.Errorf("got leaders %q, want %q and then %q only", got, old.identity, next.identity)

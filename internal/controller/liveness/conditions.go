@@ -130,7 +130,7 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 func condition(v Verdict) metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: v.Evidence}
 	switch {
-	case v.State == nodehealth.Alive:
+	case v.State == nodehealth.Healthy:
 		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
 	case v.State == nodehealth.Down:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown

@@ -79,7 +79,7 @@ func TestTheConditionFollowsTheVerdict(t *testing.T) {
 	}
 	expect("at first", "True HeartbeatFresh", "")
 	w.machines[n].beats = false
-	w.pass(20*time.Second, w.is(n, nodehealth.Silent))
+	w.pass(20*time.Second, w.is(n, nodehealth.Suspect))
 	expect("silent", "Unknown HeartbeatStale", "Normal HeartbeatStale")
 	w.cut(n)
 	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
@@ -160,7 +160,7 @@ func TestANewProcessKnowsFromTheConditionThatProbesReachANodeThatHasDied(t *test
 	w.cut(n)
 	w.restart()
 	if took, lost := w.pass(20*time.Second, w.is(n, nodehealth.Lost)); !lost || took > 10*time.Second {
-		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+		t.Errorf("after %s: %+v", took, w.monitor.Health(n))
 	}
 }
 

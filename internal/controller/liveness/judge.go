@@ -42,7 +42,7 @@ func (m *Monitor) judge(now time.Time) {
 			over++
 		case v.State == nodehealth.Lost:
 			lost++
-		case v.State == nodehealth.Silent:
+		case v.State == nodehealth.Suspect:
 			silent++
 		}
 		states[n] = v
@@ -52,9 +52,9 @@ func (m *Monitor) judge(now time.Time) {
 	massSilence, _ := nodehealth.MassGuard(lost+silent, total, m.MassLossThreshold)
 	for n, v := range states {
 		switch {
-		case v.State == nodehealth.Silent:
+		case v.State == nodehealth.Suspect:
 			v.MassLoss = massSilence
-		case v.State == nodehealth.Alive:
+		case v.State == nodehealth.Healthy:
 		case !m.Enabled:
 			v.HeldBack = heldSwitchedOff
 		case v.State == nodehealth.Lost && guarded && !n.over(v):
@@ -74,7 +74,7 @@ func (m *Monitor) guarded(states map[*node]Verdict, lost, total int, now time.Ti
 			continue
 		}
 		suspect := v.State == nodehealth.Lost
-		if v.State == nodehealth.Alive || v.State == nodehealth.Silent {
+		if v.State == nodehealth.Healthy || v.State == nodehealth.Suspect {
 			suspect = n.suspect(m.contact, m.StaleAfter)
 			if suspect {
 				suspects++
@@ -113,7 +113,7 @@ func (m *Monitor) unseen(n *node) bool {
 
 // set replaces a node's verdict.
 func (m *Monitor) set(n *node, v Verdict, now time.Time) {
-	before := n.verdict
+	before := n.health
 	v.Since = before.Since
 	if v.State != before.State {
 		v.Since = now
@@ -121,7 +121,7 @@ func (m *Monitor) set(n *node, v Verdict, now time.Time) {
 	if v.State != nodehealth.Lost {
 		n.confirmed = false
 	}
-	n.verdict = v
+	n.health = v
 	grace := (v.State == nodehealth.Lost || v.State == nodehealth.Down) && now.Sub(v.SilentFrom) > nodehealth.ReplicaGrace
 	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss || grace && !n.graceTold
 	n.graceTold = grace

@@ -62,7 +62,7 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	m.mu.Lock()
-	vmID, down := n.vmID, n.verdict.State == nodehealth.Down
+	vmID, down := n.vmID, n.health.State == nodehealth.Down
 	m.mu.Unlock()
 	var instance provisioner.Instance
 	primary, err := m.holdsPrimary(ctx, n.name)

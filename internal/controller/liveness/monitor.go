@@ -116,7 +116,7 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	now := m.Clock.Now()
 	n, known := m.nodes[d.Name]
 	if !known {
-		n = &node{name: d.Name, changed: now, verdict: Verdict{State: nodehealth.Alive, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
+		n = &node{name: d.Name, changed: now, health: Verdict{State: nodehealth.Healthy, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
 		m.nodes[d.Name] = n
 	}
 	if !n.probe.contradicted {
@@ -129,7 +129,7 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	}
 	if known && !value.Equal(n.heartbeat) {
 		n.beat(now)
-		if n.verdict.State != nodehealth.Alive {
+		if n.health.State != nodehealth.Healthy {
 			m.judge(now)
 		}
 	}
@@ -144,10 +144,10 @@ func (m *Monitor) forget(name string) {
 }
 
 // Verdict returns what is held of a node. A node that this process has not heard of is Alive: it has its grace.
-func (m *Monitor) Verdict(name string) Verdict {
+func (m *Monitor) Health(name string) Verdict {
 	v, heard := m.heard(name)
 	if !heard {
-		return Verdict{State: nodehealth.Alive, Evidence: "this process has not heard of the node yet"}
+		return Verdict{State: nodehealth.Healthy, Evidence: "this process has not heard of the node yet"}
 	}
 	return v
 }
@@ -165,7 +165,7 @@ func (m *Monitor) heard(name string) (v Verdict, heard bool) {
 	defer m.mu.Unlock()
 	n, heard := m.nodes[name]
 	if heard {
-		v = n.verdict
+		v = n.health
 	}
 	return v, heard
 }

@@ -29,13 +29,13 @@ func TestAPowerCutIsDetectedWithinTenSecondsOfTheLastHeartbeat(t *testing.T) {
 		last := w.machines[nodes[0]].next.Add(-fast)
 		w.cut(nodes[0])
 		w.pass(20*time.Second, w.is(nodes[0], nodehealth.Lost))
-		v := w.monitor.Verdict(nodes[0])
+		v := w.monitor.Health(nodes[0])
 		if took := w.clock.Since(last); took > 10*time.Second || took < 6*time.Second || !v.Fence() || v.SilentFrom != last {
 			t.Errorf("phase %s: after %s: %+v", phase, took, v)
 		}
 		for _, n := range nodes[1:] {
-			if w.state(n) != nodehealth.Alive {
-				t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
+			if w.state(n) != nodehealth.Healthy {
+				t.Errorf("%s: %+v", n, w.monitor.Health(n))
 			}
 		}
 		if n := testutil.ToFloat64(gauge{w.registry, "azuredisk_failover_nodes_lost"}); n != 1 {
@@ -49,9 +49,9 @@ func TestASingleLossAmongSlowNodesIsNotTakenForAMassLoss(t *testing.T) {
 	quiet, victim := w.add(20, slow), w.add(1, fast)[0]
 	w.sleep(40 * time.Second)
 	w.cut(victim)
-	took, lost := w.pass(20*time.Second, func() bool { return w.monitor.Verdict(victim).Fence() })
+	took, lost := w.pass(20*time.Second, func() bool { return w.monitor.Health(victim).Fence() })
 	if !lost || took > 10*time.Second {
-		t.Fatalf("after %s: %+v", took, w.monitor.Verdict(victim))
+		t.Fatalf("after %s: %+v", took, w.monitor.Health(victim))
 	}
 	if n := w.probes[quiet[0]]; n > 4 {
 		t.Errorf("a node that is well was probed %d times", n)
@@ -63,9 +63,9 @@ func TestAnOutageOfTheAPIServerLosesNobody(t *testing.T) {
 	w.add(5, fast)
 	w.sleep(40 * time.Second)
 	w.outage = true
-	w.never(30*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
+	w.never(30*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
 	w.outage = false
-	w.never(30*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
+	w.never(30*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
 }
 
 func TestANodeThatDiesWhileTheAPIServerIsAwayIsLostAfterwards(t *testing.T) {
@@ -78,7 +78,7 @@ func TestANodeThatDiesWhileTheAPIServerIsAwayIsLostAfterwards(t *testing.T) {
 	w.outage = false
 	w.never(5*time.Second, fenced)
 	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 5*time.Second {
-		t.Errorf("after %s: %+v", took, w.monitor.Verdict(victim))
+		t.Errorf("after %s: %+v", took, w.monitor.Health(victim))
 	}
 }
 
@@ -90,13 +90,13 @@ func TestALostNodeStaysSilentOverAnOutageAndIsLostAgain(t *testing.T) {
 	w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
 	w.outage = true
 	w.sleep(10 * time.Second)
-	if w.state(victim) != nodehealth.Silent {
-		t.Errorf("without the API server: %+v", w.monitor.Verdict(victim))
+	if w.state(victim) != nodehealth.Suspect {
+		t.Errorf("without the API server: %+v", w.monitor.Health(victim))
 	}
 	w.outage = false
-	_, alive := w.pass(20*time.Second, w.is(victim, nodehealth.Alive))
+	_, alive := w.pass(20*time.Second, w.is(victim, nodehealth.Healthy))
 	if alive || w.state(victim) != nodehealth.Lost {
-		t.Errorf("afterwards: %+v", w.monitor.Verdict(victim))
+		t.Errorf("afterwards: %+v", w.monitor.Health(victim))
 	}
 }
 
@@ -112,7 +112,7 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 			w.sleep(2 * time.Minute)
 			w.cut(w.names...)
 			w.never(5*time.Minute, fenced)
-			v := w.monitor.Verdict(w.names[0])
+			v := w.monitor.Health(w.names[0])
 			if v.State != nodehealth.Lost || !v.MassLoss || !strings.Contains(v.HeldBack, "seem lost at once") {
 				t.Errorf("%+v", v)
 			}
@@ -126,8 +126,8 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 			}
 			w.never(time.Minute, fenced)
 			for _, n := range w.names {
-				if w.state(n) != nodehealth.Alive {
-					t.Errorf("%s: %+v", n, w.monitor.Verdict(n))
+				if w.state(n) != nodehealth.Healthy {
+					t.Errorf("%s: %+v", n, w.monitor.Health(n))
 				}
 			}
 		})
@@ -161,11 +161,11 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 				}
 				w.restart()
 			}
-			took, got := w.pass(20*time.Second, func() bool { return w.monitor.Verdict(nodes[1]).Fence() })
+			took, got := w.pass(20*time.Second, func() bool { return w.monitor.Health(nodes[1]).Fence() })
 			if got != test.fenced {
-				t.Errorf("the second node may be fenced: got %t, want %t; after %s: %+v", got, test.fenced, took, w.monitor.Verdict(nodes[1]))
+				t.Errorf("the second node may be fenced: got %t, want %t; after %s: %+v", got, test.fenced, took, w.monitor.Health(nodes[1]))
 			}
-			if v := w.monitor.Verdict(nodes[1]); v.Guarded() == test.fenced {
+			if v := w.monitor.Health(nodes[1]); v.Guarded() == test.fenced {
 				t.Errorf("the guard holds the second node back: got %t, want %t: %+v", v.Guarded(), !test.fenced, v)
 			}
 			if !test.fenced {
@@ -174,10 +174,10 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 			// Two of the three that are left: now the guard is right to doubt.
 			w.cut(nodes[2])
 			w.pass(20*time.Second, w.is(nodes[2], nodehealth.Lost))
-			if v := w.monitor.Verdict(nodes[2]); !v.Guarded() || !strings.Contains(v.HeldBack, "2 of 3 nodes") {
+			if v := w.monitor.Health(nodes[2]); !v.Guarded() || !strings.Contains(v.HeldBack, "2 of 3 nodes") {
 				t.Errorf("the third node: got %+v, want it held back because 2 of 3 nodes seem lost", v)
 			}
-			if v := w.monitor.Verdict(nodes[0]); v.HeldBack != "" {
+			if v := w.monitor.Health(nodes[0]); v.HeldBack != "" {
 				t.Errorf("the node that is failed over: got held back (%s), want not", v.HeldBack)
 			}
 		})
@@ -199,15 +199,15 @@ func TestAStoppedVMIsDownWithinFiveSeconds(t *testing.T) {
 				stop(w.machines[n])
 			}
 			took, down := w.pass(20*time.Second, func() bool { return w.state(nodes[0]) == nodehealth.Down && w.state(nodes[1]) == nodehealth.Down })
-			if !down || took > 5*time.Second || !w.monitor.Verdict(nodes[0]).Fence() {
-				t.Fatalf("after %s: %+v", took, w.monitor.Verdict(nodes[0]))
+			if !down || took > 5*time.Second || !w.monitor.Health(nodes[0]).Fence() {
+				t.Fatalf("after %s: %+v", took, w.monitor.Health(nodes[0]))
 			}
 			// It holds as long as Azure says so, also while Azure says nothing.
 			w.machines[nodes[0]].gone, w.machines[nodes[0]].power = false, ""
 			w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Down })
 			w.beat(nodes[0])
-			if w.state(nodes[0]) != nodehealth.Alive {
-				t.Errorf("after a heartbeat: %+v", w.monitor.Verdict(nodes[0]))
+			if w.state(nodes[0]) != nodehealth.Healthy {
+				t.Errorf("after a heartbeat: %+v", w.monitor.Health(nodes[0]))
 			}
 		})
 	}
@@ -221,8 +221,8 @@ func TestAnOldAnswerOfAzureDoesNotOutliveAHeartbeat(t *testing.T) {
 	w.machines[n].power = provisioner.PowerStopped
 	w.pass(20*time.Second, w.is(n, nodehealth.Down))
 	w.machines[n].power, w.machines[n].beats, w.machines[n].answers = provisioner.PowerRunning, true, true
-	w.pass(5*time.Second, w.is(n, nodehealth.Alive))
-	w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
+	w.pass(5*time.Second, w.is(n, nodehealth.Healthy))
+	w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
 }
 
 func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
@@ -231,7 +231,7 @@ func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
 	w.sleep(40 * time.Second)
 	w.machines[n].beats = false
 	w.never(10*time.Minute, func(v nodehealth.Judgement) bool { return v.State == nodehealth.Lost || v.State == nodehealth.Down })
-	if v := w.monitor.Verdict(n); v.State != nodehealth.Silent || !strings.Contains(v.Evidence, "answers probes") {
+	if v := w.monitor.Health(n); v.State != nodehealth.Suspect || !strings.Contains(v.Evidence, "answers probes") {
 		t.Errorf("%+v", v)
 	}
 	if n := w.questions[n]; n < 10 || n > 40 {
@@ -240,7 +240,7 @@ func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
 	// And if it dies then, it is lost all the same.
 	w.cut(n)
 	if took, lost := w.pass(time.Minute, w.is(n, nodehealth.Lost)); !lost || took > 10*time.Second {
-		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+		t.Errorf("after %s: %+v", took, w.monitor.Health(n))
 	}
 }
 
@@ -251,13 +251,13 @@ func TestAHeartbeatOrAnAnswerBringsANodeBack(t *testing.T) {
 	w.cut(n)
 	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
 	w.machines[n].answers = true
-	if took, silent := w.pass(time.Minute, w.is(n, nodehealth.Silent)); !silent || took > 2*time.Second {
-		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	if took, silent := w.pass(time.Minute, w.is(n, nodehealth.Suspect)); !silent || took > 2*time.Second {
+		t.Errorf("after %s: %+v", took, w.monitor.Health(n))
 	}
 	// Its clock may be anything after a reboot.
 	w.machines[n].beats, w.machines[n].next = true, w.clock.Now()
-	if took, alive := w.pass(time.Minute, w.is(n, nodehealth.Alive)); !alive || took != 0 {
-		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+	if took, alive := w.pass(time.Minute, w.is(n, nodehealth.Healthy)); !alive || took != 0 {
+		t.Errorf("after %s: %+v", took, w.monitor.Health(n))
 	}
 }
 
@@ -279,12 +279,12 @@ func TestANodeWithoutAHeartbeatHasItsGrace(t *testing.T) {
 	w.sleep(40 * time.Second)
 	n := w.add(1, fast)[0]
 	w.machines[n].beats = false
-	w.never(5*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Alive })
+	w.never(5*time.Second, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
 	w.sleep(3 * time.Second)
-	if w.state(n) != nodehealth.Silent {
-		t.Errorf("%+v", w.monitor.Verdict(n))
+	if w.state(n) != nodehealth.Suspect {
+		t.Errorf("%+v", w.monitor.Health(n))
 	}
-	if v := w.monitor.Verdict("nobody"); v.State != nodehealth.Alive || v.Fence() {
+	if v := w.monitor.Health("nobody"); v.State != nodehealth.Healthy || v.Fence() {
 		t.Errorf("a node that nobody has heard of: %+v", v)
 	}
 }
@@ -300,7 +300,7 @@ func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
 		w.lease(n, w.clock.Now())
 	}
 	if took, lost := w.pass(2*time.Minute, w.is(n, nodehealth.Lost)); !lost || took < 40*time.Second || took > 60*time.Second {
-		t.Errorf("after %s: %+v", took, w.monitor.Verdict(n))
+		t.Errorf("after %s: %+v", took, w.monitor.Health(n))
 	}
 }
 
@@ -357,7 +357,7 @@ func TestFailoverThatIsSwitchedOffJudgesAndHoldsBack(t *testing.T) {
 	w.sleep(40 * time.Second)
 	w.cut(n)
 	w.never(20*time.Second, fenced)
-	if v := w.monitor.Verdict(n); v.State != nodehealth.Lost || !strings.Contains(v.HeldBack, "switched off") || v.MassLoss {
+	if v := w.monitor.Health(n); v.State != nodehealth.Lost || !strings.Contains(v.HeldBack, "switched off") || v.MassLoss {
 		t.Errorf("%+v", v)
 	}
 	if len(w.questions) > 0 {

@@ -28,7 +28,7 @@ type node struct {
 	confirm attempt
 	stake   stake
 
-	verdict nodehealth.Judgement
+	health nodehealth.Judgement
 	// graceTold says that the subscribers know that the time of grace for its replicas is over.
 	graceTold bool
 }
@@ -100,7 +100,7 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 	from, silence := c.silence(n.changed)
 	s := nodehealth.Signs{
 		SilentFrom: from, Silence: silence, Patience: nodehealth.Patience(staleAfter, n.promise),
-		WasSilent: n.verdict.State != nodehealth.Alive && n.changed.Before(n.verdict.Since), Contact: c.alive(now), Confirmed: n.confirmed,
+		WasSilent: n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since), Contact: c.alive(now), Confirmed: n.confirmed,
 		ProbeWorks: probing && n.probe.works, ProbeFailures: n.probe.failures,
 		Power: n.azure.power, VMGone: n.azure.gone,
 	}
@@ -113,7 +113,7 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 
 // over says that a verdict is on a node that is failed over; see nodehealth.FailedOver.
 func (n *node) over(v Verdict) bool {
-	return n.stake.none && (v.State == nodehealth.Silent || v.State == nodehealth.Lost)
+	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
 }
 
 // suspect says that the node may turn out to be lost: something is missing that should be there.

@@ -195,7 +195,7 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 func (m *Monitor) questionDue(n *node, now time.Time) bool {
 	_, silence := m.contact.silence(n.changed)
 	every := m.patient(n, silence)
-	if n.verdict.State == nodehealth.Lost || n.verdict.State == nodehealth.Down {
+	if n.health.State == nodehealth.Lost || n.health.State == nodehealth.Down {
 		every = max(every, askLost)
 	}
 	return m.Enabled && m.Instances != nil && n.vmID != "" && silence > nodehealth.Lateness(m.StaleAfter, n.promise) && now.Sub(n.azure.at) >= every
@@ -207,7 +207,7 @@ func (m *Monitor) leaseDue(n *node, now time.Time) bool {
 }
 
 func (m *Monitor) stakeDue(n *node, now time.Time) bool {
-	return n.verdict.State != nodehealth.Alive && now.Sub(n.stake.at) >= stakeEvery
+	return n.health.State != nodehealth.Healthy && now.Sub(n.stake.at) >= stakeEvery
 }
 
 func (m *Monitor) patient(n *node, silence time.Duration) time.Duration {

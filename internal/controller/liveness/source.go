@@ -24,7 +24,7 @@ func (m *Monitor) Subscribe() source.Source {
 		defer m.mu.Unlock()
 		m.subscribers = append(m.subscribers, s)
 		for name, n := range m.nodes {
-			if n.verdict.State != nodehealth.Alive {
+			if n.health.State != nodehealth.Healthy {
 				queue.Add(m.request(name))
 			}
 		}

@@ -58,11 +58,11 @@ func TestStartDetectsALossWithARealClockAndEnds(t *testing.T) {
 			queue.Done(request)
 		}
 	}
-	await(nodehealth.Silent)
+	await(nodehealth.Suspect)
 	machine.set(true)
 	await(nodehealth.Lost)
 	machine.set(false)
-	await(nodehealth.Silent)
+	await(nodehealth.Suspect)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

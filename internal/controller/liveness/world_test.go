@@ -220,7 +220,7 @@ func (w *world) failOver(name string, taint, proof bool) {
 	}
 }
 
-func (w *world) state(name string) nodehealth.State { return w.monitor.Verdict(name).State }
+func (w *world) state(name string) nodehealth.State { return w.monitor.Health(name).State }
 
 func (w *world) is(name string, state nodehealth.State) func() bool {
 	return func() bool { return w.state(name) == state }
@@ -231,7 +231,7 @@ func (w *world) never(d time.Duration, bad func(nodehealth.Judgement) bool) {
 	w.Helper()
 	_, ended := w.pass(d, func() bool {
 		for _, name := range w.names {
-			if v := w.monitor.Verdict(name); bad(v) {
+			if v := w.monitor.Health(name); bad(v) {
 				w.Errorf("%s: %+v", name, v)
 				return true
 			}

@@ -22,7 +22,7 @@ import (
 
 // Judge says whether nodes are alive.
 type Judge interface {
-	Verdict(node string) nodehealth.Judgement
+	Health(node string) nodehealth.Judgement
 }
 
 // Nodes knows the nodes: what is in the cache, and what the judge says of them.
@@ -65,8 +65,8 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	if d == nil {
 		return Facts{Identity: identity, Lost: true}, nil
 	}
-	verdict := n.judge.Verdict(name)
-	facts := Facts{Identity: identity, Lost: node == nil || verdict.Fence() || (verdict.State != nodehealth.Alive && !verdict.MassLoss && !nodehealth.KubeletReady(node))}
+	verdict := n.judge.Health(name)
+	facts := Facts{Identity: identity, Lost: node == nil || verdict.Fence() || (verdict.State != nodehealth.Healthy && !verdict.MassLoss && !nodehealth.KubeletReady(node))}
 	facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
 	return facts, nil
 }
@@ -160,9 +160,9 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 // health judges a node for replicas. One that is lost, down or not ready keeps them for a while, as a reboot does not
 // take longer; and for as long as so many nodes seem lost that the fault may be elsewhere. One whose VM is not established is given none.
 func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identity.Identity) placement.Health {
-	verdict := n.judge.Verdict(d.Name)
+	verdict := n.judge.Health(d.Name)
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
-	if verdict.State == nodehealth.Alive && nodehealth.KubeletReady(node) && identity.VMID != "" && (c == nil || c.Status == metav1.ConditionTrue) {
+	if verdict.State == nodehealth.Healthy && nodehealth.KubeletReady(node) && identity.VMID != "" && (c == nil || c.Status == metav1.ConditionTrue) {
 		return placement.Healthy
 	}
 	if verdict.MassLoss {

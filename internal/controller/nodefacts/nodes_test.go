@@ -28,7 +28,7 @@ type says nodehealth.Judgement
 
 const vm = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a"
 
-func (s says) Verdict(string) nodehealth.Judgement { return nodehealth.Judgement(s) }
+func (s says) Health(string) nodehealth.Judgement { return nodehealth.Judgement(s) }
 
 func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
 	return nodehealth.Judgement{State: state, SilentFrom: now.Add(-d)}
@@ -66,14 +66,14 @@ func TestHealthForReplicas(t *testing.T) {
 		notReady time.Duration
 		want     placement.Health
 	}{
-		"alive and ready":       {silentFor(nodehealth.Alive, 0), -1, placement.Healthy},
-		"silent":                {silentFor(nodehealth.Silent, time.Hour), -1, placement.Doubtful},
+		"alive and ready":       {silentFor(nodehealth.Healthy, 0), -1, placement.Healthy},
+		"silent":                {silentFor(nodehealth.Suspect, time.Hour), -1, placement.Doubtful},
 		"lost within the grace": {silentFor(nodehealth.Lost, 50*time.Second), 10 * time.Second, placement.Doubtful},
 		"lost after the grace":  {silentFor(nodehealth.Lost, 61*time.Second), 10 * time.Second, placement.Lost},
 		"down within the grace, as when it reboots":  {silentFor(nodehealth.Down, 50*time.Second), -1, placement.Doubtful},
 		"down after the grace":                       {silentFor(nodehealth.Down, 61*time.Second), -1, placement.Lost},
-		"not ready within the grace":                 {silentFor(nodehealth.Alive, 0), 299 * time.Second, placement.Doubtful},
-		"not ready after the grace":                  {silentFor(nodehealth.Alive, 0), 301 * time.Second, placement.Lost},
+		"not ready within the grace":                 {silentFor(nodehealth.Healthy, 0), 299 * time.Second, placement.Doubtful},
+		"not ready after the grace":                  {silentFor(nodehealth.Healthy, 0), 301 * time.Second, placement.Lost},
 		"one of so many that the fault is elsewhere": {mass, time.Hour, placement.Doubtful},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
-	nodes := nodesOf(t, silentFor(nodehealth.Alive, 0), -1, node, d)
+	nodes := nodesOf(t, silentFor(nodehealth.Healthy, 0), -1, node, d)
 	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != placement.Doubtful {
 		t.Errorf("got health %q, %v; want %q", v.Health, err, placement.Doubtful)
 	}
@@ -104,23 +104,23 @@ func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
 func TestFactsOfALostNode(t *testing.T) {
 	held := silentFor(nodehealth.Lost, time.Minute)
 	held.HeldBack = "switched off"
-	mass := silentFor(nodehealth.Silent, time.Minute)
+	mass := silentFor(nodehealth.Suspect, time.Minute)
 	mass.MassLoss = true
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	for name, c := range map[string]struct {
 		nodes *nodefacts.Nodes
 		lost  bool
 	}{
-		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(nodehealth.Alive, 0), time.Hour), false},
-		"a silent node whose kubelet is ready is not":            {nodesOf(t, silentFor(nodehealth.Silent, time.Hour), -1), false},
-		"a silent node whose kubelet is not ready is":            {nodesOf(t, silentFor(nodehealth.Silent, time.Hour), 0), true},
+		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(nodehealth.Healthy, 0), time.Hour), false},
+		"a silent node whose kubelet is ready is not":            {nodesOf(t, silentFor(nodehealth.Suspect, time.Hour), -1), false},
+		"a silent node whose kubelet is not ready is":            {nodesOf(t, silentFor(nodehealth.Suspect, time.Hour), 0), true},
 		"a lost node is, before Kubernetes knows":                {nodesOf(t, silentFor(nodehealth.Lost, time.Minute), -1), true},
 		"a VM that is down is":                                   {nodesOf(t, silentFor(nodehealth.Down, time.Minute), -1), true},
 		"a lost node that must not be fenced is not":             {nodesOf(t, held, -1), false},
 		"but is once Kubernetes knows and takes the volume away": {nodesOf(t, held, 0), true},
 		"one of so many that the fault is elsewhere is not":      {nodesOf(t, mass, time.Hour), false},
-		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(nodehealth.Alive, 0), 0, node), true},
-		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(nodehealth.Alive, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
+		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(nodehealth.Healthy, 0), 0, node), true},
+		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(nodehealth.Healthy, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts, err := c.nodes.Facts(t.Context(), "a")

@@ -17,7 +17,7 @@ import (
 type Input struct {
 	NodeName string
 	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried through without it.
-	Verdict nodehealth.Judgement
+	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for alive at first.
 	Heard bool
 	// OutOfServiceTaint allows the taint of that name where the VM is proved down.
@@ -150,7 +150,7 @@ type decision struct {
 
 func newFailover(in Input) *decision {
 	f := &decision{
-		in: in, begins: in.Verdict.Fence(), alive: in.Verdict.State == nodehealth.Alive && in.Heard, held: map[string]Volume{},
+		in: in, begins: in.Health.Fence(), alive: in.Health.State == nodehealth.Healthy && in.Heard, held: map[string]Volume{},
 		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
 	}
 	for _, v := range in.Volumes {
@@ -232,8 +232,8 @@ func (f *decision) taints() {
 
 // provedDown says that Azure says so: of the VM, or when it was asked for the proof of one of the volumes of a node that is still lost.
 func (f *decision) provedDown() bool {
-	if f.in.Verdict.State != nodehealth.Lost {
-		return f.in.Verdict.State == nodehealth.Down
+	if f.in.Health.State != nodehealth.Lost {
+		return f.in.Health.State == nodehealth.Down
 	}
 	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }

@@ -90,15 +90,15 @@ func also(v failover.PodVolume) func(*failover.Pod) {
 var (
 	isLost    = nodehealth.Judgement{State: nodehealth.Lost}
 	isDown    = nodehealth.Judgement{State: nodehealth.Down}
-	isAlive   = nodehealth.Judgement{State: nodehealth.Alive}
-	isSilent  = nodehealth.Judgement{State: nodehealth.Silent}
+	isAlive   = nodehealth.Judgement{State: nodehealth.Healthy}
+	isSilent  = nodehealth.Judgement{State: nodehealth.Suspect}
 	isGuarded = nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "too many", MassLoss: true}
 )
 
 // aNode makes the input of a lost node whose volumes are all in use.
 func aNode(v nodehealth.Judgement, volumes []failover.Volume, pods ...failover.Pod) failover.Input {
 	in := failover.Input{
-		NodeName: "n", Verdict: v, Heard: true, OutOfServiceTaint: true, Volumes: volumes, Pods: pods,
+		NodeName: "n", Health: v, Heard: true, OutOfServiceTaint: true, Volumes: volumes, Pods: pods,
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		}},

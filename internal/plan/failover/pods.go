@@ -151,7 +151,7 @@ func (f *decision) judgePods() {
 		if len(p.ours()) == 0 {
 			continue
 		}
-		if f.leave[i], messages[i] = p.hold(f.in.Verdict.State == nodehealth.Down); f.leave[i] != "" {
+		if f.leave[i], messages[i] = p.hold(f.in.Health.State == nodehealth.Down); f.leave[i] != "" {
 			f.keep(p)
 		}
 	}
@@ -172,9 +172,9 @@ func (f *decision) judgePods() {
 		switch {
 		case f.leave[i] != "" && f.concerned(p):
 			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{Pod: p.Pod, Reason: f.leave[i], Message: messages[i], Volumes: f.keptOf(p)})
-		case f.leave[i] == "" && f.in.Verdict.Guarded() && len(f.undecided(p)) > 0:
+		case f.leave[i] == "" && f.in.Health.Guarded() && len(f.undecided(p)) > 0:
 			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
-				Pod: p.Pod, Reason: HoldMassLoss, Message: f.in.Verdict.HeldBack + massLossAdvice, Volumes: f.undecided(p),
+				Pod: p.Pod, Reason: HoldMassLoss, Message: f.in.Health.HeldBack + massLossAdvice, Volumes: f.undecided(p),
 			})
 		}
 	}

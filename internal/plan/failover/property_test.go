@@ -17,7 +17,7 @@ import (
 
 // randomFailover draws a node with up to five volumes and six pods.
 func randomFailover(t *rapid.T) failover.Input {
-	verdict := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Alive, nodehealth.Silent, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "verdict")}
+	verdict := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "verdict")}
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
 		verdict.HeldBack, verdict.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}
@@ -78,12 +78,12 @@ func TestFailoverLaws(t *testing.T) {
 		}
 		for _, d := range step.Delete {
 			p := find(in, d.Pod)
-			lostOne := in.Verdict.Fence()
+			lostOne := in.Health.Fence()
 			for _, v := range p.Volumes {
 				if d.Force && unproven[v.Volume] {
 					t.Fatalf("law 3: %s is deleted by force, and %s is not proven: %s", p.Pod.Name, v.Volume, line)
 				}
-				if (v.Volume == "" && !v.ReadOnly || v.Untaken) && in.Verdict.State != nodehealth.Down {
+				if (v.Volume == "" && !v.ReadOnly || v.Untaken) && in.Health.State != nodehealth.Down {
 					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
 				}
 				lostOne = lostOne || decided[v.Volume]
@@ -96,7 +96,7 @@ func TestFailoverLaws(t *testing.T) {
 			}
 		}
 		for _, v := range step.Fence {
-			if !in.Verdict.Fence() || decided[v.Volume.Name] {
+			if !in.Health.Fence() || decided[v.Volume.Name] {
 				t.Fatalf("a new decision without a reason: %s", line)
 			}
 			for _, left := range step.LeftAlone {
@@ -121,10 +121,10 @@ func TestFailoverLaws(t *testing.T) {
 				t.Fatalf("%s is in use: %s", v.Volume.Name, line)
 			}
 		}
-		if in.Verdict.State == nodehealth.Alive && in.Heard && (step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
+		if in.Health.State == nodehealth.Healthy && in.Heard && (step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
 			t.Fatalf("a node that is alive is tainted: %s", line)
 		}
-		if step.OutOfService == failover.TaintAdd && (!in.OutOfServiceTaint || in.Verdict.State != nodehealth.Down && in.Verdict.State != nodehealth.Lost) {
+		if step.OutOfService == failover.TaintAdd && (!in.OutOfServiceTaint || in.Health.State != nodehealth.Down && in.Health.State != nodehealth.Lost) {
 			t.Fatalf("the out-of-service taint without proof: %s", line)
 		}
 	})
@@ -147,7 +147,7 @@ func TestFailoverEnds(t *testing.T) {
 		if line := told(step); line != "" {
 			t.Fatalf("after eight steps there is still %q to do", line)
 		}
-		if in.Verdict.Fence() {
+		if in.Health.Fence() {
 			for _, v := range in.Volumes {
 				if !v.Decided("n") && v.Proof() == nil && !slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
 					t.Fatalf("volume %s was forgotten", v.Volume.Name)

@@ -25,7 +25,7 @@ func LeaderNode(identity string) string {
 // LeaderSigns are what a standby knows of the leader.
 type LeaderSigns struct {
 	// Judgement of the standby on the leader's node.
-	Verdict Judgement
+	Health Judgement
 	// Unrenewed is for how long the standby has seen the lease without a change.
 	Unrenewed time.Duration
 	// RenewEvery is how often a leader renews its lease.
@@ -36,5 +36,5 @@ type LeaderSigns struct {
 // that renews its lease is alive whatever the verdict on its node, so a wrong verdict moves nothing. A verdict that is held back moves nothing either: more
 // likely than its node the standby is cut off, or failover is switched off and there is no hurry.
 func TakesLease(s LeaderSigns) bool {
-	return s.Verdict.Fence() && s.Unrenewed >= s.RenewEvery*3/2
+	return s.Health.Fence() && s.Unrenewed >= s.RenewEvery*3/2
 }

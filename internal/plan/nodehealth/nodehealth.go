@@ -20,9 +20,9 @@ type State string
 // The judgements of a node. (Lost without a prefix is a Health.)
 const (
 	// Alive: it was heard of lately.
-	Alive State = "Alive"
+	Healthy State = "Alive"
 	// Silent: its heartbeat is stale, and nothing else speaks against it.
-	Silent State = "Silent"
+	Suspect State = "Silent"
 	// NodeLost: two independent signals speak against it.
 	Lost State = "Lost"
 	// Down: Azure says that the VM is stopped, deallocated or gone.
@@ -101,7 +101,7 @@ type Signs struct {
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
 	if !down && !s.WasSilent && s.Silence <= s.Patience {
-		return Alive, "the heartbeat is fresh"
+		return Healthy, "the heartbeat is fresh"
 	}
 	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
 	switch {
@@ -110,16 +110,16 @@ func Judge(s Signs) (state State, evidence string) {
 	case down:
 		return Down, since + "; Azure says that the VM is " + string(s.Power)
 	case !s.Contact:
-		return Silent, since + "; the API server does not answer this controller"
+		return Suspect, since + "; the API server does not answer this controller"
 	case s.Silence <= s.Patience:
-		return Silent, since + "; the API server was out of reach in the meantime"
+		return Suspect, since + "; the API server was out of reach in the meantime"
 	}
 	second, why := secondSignal(s)
 	switch {
 	case !second:
-		return Silent, since + "; " + why
+		return Suspect, since + "; " + why
 	case !s.Confirmed:
-		return Silent, since + "; " + why + "; not yet confirmed by the API server"
+		return Suspect, since + "; " + why + "; not yet confirmed by the API server"
 	}
 	return Lost, since + "; " + why
 }

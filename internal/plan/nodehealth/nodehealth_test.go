@@ -29,14 +29,14 @@ func TestJudgeNode(t *testing.T) {
 		want     nodehealth.State
 		evidence string
 	}{
-		"a fresh heartbeat is life whatever the probes say": {with(func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Alive, "fresh"},
-		"a stale heartbeat alone is silence":                {with(func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Silent, "probes never reached"},
-		"a node that answers probes is silent":              {with(func(s *nodehealth.Signs) { s.ProbeWorks, s.Confirmed = true, true }), nodehealth.Silent, "answers probes"},
-		"two failed probes are not enough":                  {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeFailures = 2 }), nodehealth.Silent, "a probe failed"},
+		"a fresh heartbeat is life whatever the probes say": {with(func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Healthy, "fresh"},
+		"a stale heartbeat alone is silence":                {with(func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
+		"a node that answers probes is silent":              {with(func(s *nodehealth.Signs) { s.ProbeWorks, s.Confirmed = true, true }), nodehealth.Suspect, "answers probes"},
+		"two failed probes are not enough":                  {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeFailures = 2 }), nodehealth.Suspect, "a probe failed"},
 		"three failed probes are a second sign":             {with(unreachable), nodehealth.Lost, "3 probes"},
-		"probes that never reached the node do not count":   {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Silent, "never reached"},
-		"nothing is lost before the API server confirms it": {with(func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Silent, "not yet confirmed"},
-		"nothing is lost without the API server":            {with(func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Silent, "does not answer this controller"},
+		"probes that never reached the node do not count":   {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Suspect, "never reached"},
+		"nothing is lost before the API server confirms it": {with(func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Suspect, "not yet confirmed"},
+		"nothing is lost without the API server":            {with(func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Suspect, "does not answer this controller"},
 		"a lease that ran out is a second sign where probes never worked": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
@@ -44,18 +44,18 @@ func TestJudgeNode(t *testing.T) {
 		"a lease that holds is none": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 40*time.Second
-			}), nodehealth.Silent, "has not run out"},
+			}), nodehealth.Suspect, "has not run out"},
 		"a lease that ran out does not count against an answer": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.ProbeWorks, s.LeaseDuration, s.LeaseAge = true, true, 40*time.Second, time.Hour
-			}), nodehealth.Silent, "answers probes"},
+			}), nodehealth.Suspect, "answers probes"},
 		"a deallocated VM is down before its heartbeat is stale": {with(func(s *nodehealth.Signs) { s.Silence, s.Power = 4*time.Second, provisioner.PowerDeallocated }), nodehealth.Down, "Deallocated"},
 		"a stopped VM is down":                  {with(func(s *nodehealth.Signs) { s.Power = provisioner.PowerStopped }), nodehealth.Down, "Stopped"},
 		"a VM that is gone is down":             {with(func(s *nodehealth.Signs) { s.VMGone = true }), nodehealth.Down, "no such VM"},
 		"Azure's word needs no API server":      {with(func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
 		"a running VM can be lost all the same": {with(func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
 		"who was silent stays so while the clock starts again": {
-			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSilent, s.Silence = true, time.Second }), nodehealth.Silent, "out of reach in the meantime"},
+			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSilent, s.Silence = true, time.Second }), nodehealth.Suspect, "out of reach in the meantime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, evidence := nodehealth.Judge(c.signs)
