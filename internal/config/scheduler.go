@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // Scheduler are the settings of `azuredisk scheduler-extender`.
@@ -39,7 +41,7 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.TLSCertFile, "tls-cert-file", "", "`path` of a certificate (PEM) for HTTPS; read again when it changes")
 	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")
 	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20, "largest request body; a list of whole nodes takes about 10 KB for each")
-	flags.Float64Var(&s.StaleFactor, "stale-factor", 3, "a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
+	flags.Float64Var(&s.StaleFactor, "stale-factor", nodehealth.MissedIntervalsAlone, "a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
 	flags.DurationVar(&s.StaleAfter, "heartbeat-stale-after", 10*time.Second, "least age at which a heartbeat is stale, however short the interval that the node promised")
 	flags.DurationVar(&s.HeartbeatInterval, "default-heartbeat-interval", time.Minute, "interval for nodes that promise none")
 	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on answering after saying not ready, before stopping")

@@ -111,5 +111,5 @@ func (h *Heartbeats) patience(seconds int32) time.Duration {
 	if seconds > 0 {
 		interval = nodehealth.Promise(seconds)
 	}
-	return max(h.minimum, time.Duration(h.factor*float64(interval)))
+	return nodehealth.StaleAge(h.minimum, h.factor, interval)
 }

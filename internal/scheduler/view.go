@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -174,7 +175,7 @@ func (v *View) Mountable(ctx context.Context, name string) (Feasibility, error) 
 	if !found {
 		return Feasibility{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
 	}
-	if c := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+	if state, c := nodehealth.Published(&node); state.LostOrDown() {
 		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}, nil
 	}
 	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)

@@ -133,7 +133,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		}
 	}
 	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
-	in.NodeLost, in.NotReadySince = facts.Lost || facts.Identity.Another(a), facts.NotReadySince
+	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
 	if attachment.MayBeDeserted(in) {
 		if in.UsedByPod, err = index.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err

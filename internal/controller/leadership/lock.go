@@ -130,5 +130,5 @@ func (l *Lock) ofAnother() bool {
 // due says whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
 	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
-	return node != "" && nodehealth.TakesLease(nodehealth.LeaderSigns{Health: l.Health(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
+	return node != "" && nodehealth.AcquiresLease(nodehealth.LeaderSigns{Health: l.Health(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
 }

@@ -74,13 +74,13 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 
 // write must not change d, which is the cache's.
 func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) error {
-	verdict, heard := w.Monitor.heard(d.Name)
+	judgement, heard := w.Monitor.heard(d.Name)
 	if !heard || d.DeletionTimestamp != nil {
 		return nil
 	}
 	var changed *apiv1.AzDriverNode
 	var told []metav1.Condition
-	for _, wanted := range append([]metav1.Condition{condition(verdict)}, w.probeable(d.Name)...) {
+	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, w.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
 		// The message is that of the moment of the change: a newer one is not worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
@@ -124,24 +124,6 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 	// Events on Nodes carry the name as UID, as the kubelet's do.
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
 	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
-}
-
-// condition is what a verdict is for people and for the scheduler.
-func condition(v Verdict) metav1.Condition {
-	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: v.Evidence}
-	switch {
-	case v.State == nodehealth.Healthy:
-		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
-	case v.State == nodehealth.Down:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
-	case v.State == nodehealth.Lost && v.MassLoss:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, v.HeldBack+"; "+v.Evidence
-	case v.State == nodehealth.Lost:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
-	default:
-		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
-	}
-	return c
 }
 
 // probeable is what this process knows of probes, for whoever is the next to lead.

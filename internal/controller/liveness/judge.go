@@ -27,14 +27,14 @@ type guard struct {
 
 // judge brings all verdicts up to date and tells the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	states := make(map[*node]Verdict, len(m.nodes))
+	states := make(map[*node]nodehealth.Judgement, len(m.nodes))
 	// gone are the nodes that are lost or down; over those of which everything was taken, which do not count for the guard.
 	gone, lost, silent, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
-		v := Verdict{SilentFrom: signs.SilentFrom}
+		v := nodehealth.Judgement{SilentFrom: signs.SilentFrom}
 		v.State, v.Evidence = nodehealth.Judge(signs)
-		if v.State == nodehealth.Lost || v.State == nodehealth.Down {
+		if v.State.LostOrDown() {
 			gone++
 		}
 		switch {
@@ -67,7 +67,7 @@ func (m *Monitor) judge(now time.Time) {
 
 // guarded says whether the guard holds fencing back. Counted are the lost nodes, those that may turn out to be lost, and, as nobody
 // knows better, those that have not been looked at since the alarm. Those that are failed over are in none of the numbers.
-func (m *Monitor) guarded(states map[*node]Verdict, lost, total int, now time.Time) bool {
+func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int, now time.Time) bool {
 	suspects, unseen, recent := 0, 0, false
 	for n, v := range states {
 		if n.over(v) {
@@ -112,7 +112,7 @@ func (m *Monitor) unseen(n *node) bool {
 }
 
 // set replaces a node's verdict.
-func (m *Monitor) set(n *node, v Verdict, now time.Time) {
+func (m *Monitor) set(n *node, v nodehealth.Judgement, now time.Time) {
 	before := n.health
 	v.Since = before.Since
 	if v.State != before.State {
@@ -122,7 +122,7 @@ func (m *Monitor) set(n *node, v Verdict, now time.Time) {
 		n.confirmed = false
 	}
 	n.health = v
-	grace := (v.State == nodehealth.Lost || v.State == nodehealth.Down) && now.Sub(v.SilentFrom) > nodehealth.ReplicaGrace
+	grace := v.PastReplicaGrace(now)
 	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss || grace && !n.graceTold
 	n.graceTold = grace
 	if tell {

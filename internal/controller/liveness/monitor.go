@@ -20,9 +20,6 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumeattachments,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 
-// Verdict is what is held of a node.
-type Verdict = nodehealth.Judgement
-
 // ProbeResult is what became of a probe.
 type ProbeResult struct {
 	// Answered says that the machine lives: it answered, if only by a refusal.
@@ -116,7 +113,7 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	now := m.Clock.Now()
 	n, known := m.nodes[d.Name]
 	if !known {
-		n = &node{name: d.Name, changed: now, health: Verdict{State: nodehealth.Healthy, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
+		n = &node{name: d.Name, changed: now, health: nodehealth.Judgement{State: nodehealth.Healthy, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
 		m.nodes[d.Name] = n
 	}
 	if !n.probe.contradicted {
@@ -143,11 +140,11 @@ func (m *Monitor) forget(name string) {
 	m.notify(name)
 }
 
-// Verdict returns what is held of a node. A node that this process has not heard of is Alive: it has its grace.
-func (m *Monitor) Health(name string) Verdict {
+// nodehealth.Judgement returns what is held of a node. A node that this process has not heard of is Alive: it has its grace.
+func (m *Monitor) Health(name string) nodehealth.Judgement {
 	v, heard := m.heard(name)
 	if !heard {
-		return Verdict{State: nodehealth.Healthy, Evidence: "this process has not heard of the node yet"}
+		return nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "this process has not heard of the node yet"}
 	}
 	return v
 }
@@ -160,7 +157,7 @@ func (m *Monitor) probed(name string) (works, contradicted bool) {
 	return heard && n.probe.works, heard && n.probe.contradicted
 }
 
-func (m *Monitor) heard(name string) (v Verdict, heard bool) {
+func (m *Monitor) heard(name string) (v nodehealth.Judgement, heard bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, heard := m.nodes[name]

@@ -100,7 +100,7 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 	from, silence := c.silence(n.changed)
 	s := nodehealth.Signs{
 		SilentFrom: from, Silence: silence, Patience: nodehealth.Patience(staleAfter, n.promise),
-		WasSilent: n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since), Contact: c.alive(now), Confirmed: n.confirmed,
+		WasSuspect: n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since), Contact: c.alive(now), Confirmed: n.confirmed,
 		ProbeWorks: probing && n.probe.works, ProbeFailures: n.probe.failures,
 		Power: n.azure.power, VMGone: n.azure.gone,
 	}
@@ -112,7 +112,7 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 }
 
 // over says that a verdict is on a node that is failed over; see nodehealth.FailedOver.
-func (n *node) over(v Verdict) bool {
+func (n *node) over(v nodehealth.Judgement) bool {
 	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
 }
 

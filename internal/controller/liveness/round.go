@@ -195,7 +195,7 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 func (m *Monitor) questionDue(n *node, now time.Time) bool {
 	_, silence := m.contact.silence(n.changed)
 	every := m.patient(n, silence)
-	if n.health.State == nodehealth.Lost || n.health.State == nodehealth.Down {
+	if n.health.State.LostOrDown() {
 		every = max(every, askLost)
 	}
 	return m.Enabled && m.Instances != nil && n.vmID != "" && silence > nodehealth.Lateness(m.StaleAfter, n.promise) && now.Sub(n.azure.at) >= every

@@ -20,7 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
-// Judge says whether nodes are alive.
+// Judge judges the health of nodes.
 type Judge interface {
 	Health(node string) nodehealth.Judgement
 }
@@ -44,10 +44,8 @@ type Facts struct {
 	Identity identity.Identity
 	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
-	// Lost says that no report is to be expected: the Node or the AzDriverNode is
-	// gone, or the node may be fenced, or the heartbeat is stale and the kubelet is not ready either. The last
-	// matters where failover is off: then Kubernetes decides when a volume is taken away, and this only how.
-	Lost bool
+	// NoReport says that no report of the node is to be expected; see nodehealth.NoReport.
+	NoReport bool
 	// NotReadySince is since when the Node is not Ready; zero if it is, or if there is none.
 	NotReadySince time.Time
 }
@@ -62,12 +60,10 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	if d == nil {
-		return Facts{Identity: identity, Lost: true}, nil
+	facts := Facts{Identity: identity, NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
+	if d != nil {
+		facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
 	}
-	verdict := n.judge.Health(name)
-	facts := Facts{Identity: identity, Lost: node == nil || verdict.Fence() || (verdict.State != nodehealth.Healthy && !verdict.MassLoss && !nodehealth.KubeletReady(node))}
-	facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
 	return facts, nil
 }
 
@@ -157,25 +153,11 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 	return v, nil
 }
 
-// health judges a node for replicas. One that is lost, down or not ready keeps them for a while, as a reboot does not
-// take longer; and for as long as so many nodes seem lost that the fault may be elsewhere. One whose VM is not established is given none.
-func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identity.Identity) placement.Health {
-	verdict := n.judge.Health(d.Name)
-	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
-	if verdict.State == nodehealth.Healthy && nodehealth.KubeletReady(node) && identity.VMID != "" && (c == nil || c.Status == metav1.ConditionTrue) {
-		return placement.Healthy
-	}
-	if verdict.MassLoss {
-		return placement.Doubtful
-	}
-	now := n.clock.Now()
-	if (verdict.State == nodehealth.Lost || verdict.State == nodehealth.Down) && now.Sub(verdict.SilentFrom) > nodehealth.ReplicaGrace {
-		return placement.Lost
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) > nodehealth.UnreadyGrace {
-			return placement.Lost
-		}
-	}
-	return placement.Doubtful
+// health derives the health of a node for replicas. A node whose VM is not established gets none.
+func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identity.Identity) nodehealth.State {
+	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
+	return nodehealth.ForReplicas(nodehealth.ReplicaSigns{
+		Judgement: n.judge.Health(d.Name), Node: node, Now: n.clock.Now(),
+		Usable: identity.VMID != "" && (ready == nil || ready.Status == metav1.ConditionTrue),
+	})
 }

@@ -18,12 +18,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// says is a judge who says one thing of every node.
+// says is a judge that has one judgement of every node.
 type says nodehealth.Judgement
 
 const vm = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a"
@@ -35,7 +34,7 @@ func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
 }
 
 // nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready; negative if it is.
-func nodesOf(t *testing.T, verdict nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *nodefacts.Nodes {
+func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *nodefacts.Nodes {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
@@ -55,31 +54,28 @@ func nodesOf(t *testing.T, verdict nodehealth.Judgement, notReady time.Duration,
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).Build()
-	return nodefacts.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(verdict))
+	return nodefacts.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(judgement))
 }
 
-func TestHealthForReplicas(t *testing.T) {
-	mass := silentFor(nodehealth.Lost, time.Hour)
-	mass.MassLoss, mass.HeldBack = true, "many"
+func TestHealthForReplicasNeedsEverythingThatTheCacheHolds(t *testing.T) {
+	notReady := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm},
+		Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionFalse}}},
+	}
+	readyNode := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 	for name, c := range map[string]struct {
-		verdict  nodehealth.Judgement
-		notReady time.Duration
-		want     placement.Health
+		nodes *nodefacts.Nodes
+		want  nodehealth.State
 	}{
-		"alive and ready":       {silentFor(nodehealth.Healthy, 0), -1, placement.Healthy},
-		"silent":                {silentFor(nodehealth.Suspect, time.Hour), -1, placement.Doubtful},
-		"lost within the grace": {silentFor(nodehealth.Lost, 50*time.Second), 10 * time.Second, placement.Doubtful},
-		"lost after the grace":  {silentFor(nodehealth.Lost, 61*time.Second), 10 * time.Second, placement.Lost},
-		"down within the grace, as when it reboots":  {silentFor(nodehealth.Down, 50*time.Second), -1, placement.Doubtful},
-		"down after the grace":                       {silentFor(nodehealth.Down, 61*time.Second), -1, placement.Lost},
-		"not ready within the grace":                 {silentFor(nodehealth.Healthy, 0), 299 * time.Second, placement.Doubtful},
-		"not ready after the grace":                  {silentFor(nodehealth.Healthy, 0), 301 * time.Second, placement.Lost},
-		"one of so many that the fault is elsewhere": {mass, time.Hour, placement.Doubtful},
+		"a healthy node whose kubelet is ready":          {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1), nodehealth.Healthy},
+		"a healthy node whose node plug-in is not ready": {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1, readyNode, notReady), nodehealth.Suspect},
+		"a node that is lost within the grace period":    {nodesOf(t, silentFor(nodehealth.Lost, 50*time.Second), -1), nodehealth.Suspect},
+		"a node that is lost after the grace period":     {nodesOf(t, silentFor(nodehealth.Lost, 61*time.Second), -1), nodehealth.Lost},
+		"a kubelet that is not ready for too long":       {nodesOf(t, silentFor(nodehealth.Healthy, 0), 301*time.Second), nodehealth.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v, err := nodesOf(t, c.verdict, c.notReady).View(t.Context(), "a")
-			if err != nil || v.Health != c.want {
-				t.Errorf("%v, %v", v, err)
+			if v, err := c.nodes.View(t.Context(), "a"); err != nil || v.Health != c.want {
+				t.Errorf("got %+v, %v; want health %s", v, err, c.want)
 			}
 		})
 	}
@@ -93,39 +89,30 @@ func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
 	}
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
 	nodes := nodesOf(t, silentFor(nodehealth.Healthy, 0), -1, node, d)
-	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != placement.Doubtful {
-		t.Errorf("got health %q, %v; want %q", v.Health, err, placement.Doubtful)
+	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != nodehealth.Suspect {
+		t.Errorf("got health %q, %v; want %q", v.Health, err, nodehealth.Suspect)
 	}
 	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" || facts.Identity.Reason != identity.ReasonVMContradicted {
 		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, identity.ReasonVMContradicted)
 	}
 }
 
-func TestFactsOfALostNode(t *testing.T) {
-	held := silentFor(nodehealth.Lost, time.Minute)
-	held.HeldBack = "switched off"
-	mass := silentFor(nodehealth.Suspect, time.Minute)
-	mass.MassLoss = true
+func TestNoReportIsExpectedOfANodeThatIsLostOrNotThere(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	for name, c := range map[string]struct {
 		nodes *nodefacts.Nodes
-		lost  bool
+		want  bool
 	}{
-		"a node that is alive is not lost, ready or not":         {nodesOf(t, silentFor(nodehealth.Healthy, 0), time.Hour), false},
-		"a silent node whose kubelet is ready is not":            {nodesOf(t, silentFor(nodehealth.Suspect, time.Hour), -1), false},
-		"a silent node whose kubelet is not ready is":            {nodesOf(t, silentFor(nodehealth.Suspect, time.Hour), 0), true},
-		"a lost node is, before Kubernetes knows":                {nodesOf(t, silentFor(nodehealth.Lost, time.Minute), -1), true},
-		"a VM that is down is":                                   {nodesOf(t, silentFor(nodehealth.Down, time.Minute), -1), true},
-		"a lost node that must not be fenced is not":             {nodesOf(t, held, -1), false},
-		"but is once Kubernetes knows and takes the volume away": {nodesOf(t, held, 0), true},
-		"one of so many that the fault is elsewhere is not":      {nodesOf(t, mass, time.Hour), false},
-		"a node without an AzDriverNode is":                      {nodesOf(t, silentFor(nodehealth.Healthy, 0), 0, node), true},
-		"an AzDriverNode without a Node is":                      {nodesOf(t, silentFor(nodehealth.Healthy, 0), 0, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}), true},
+		"a healthy node":                       {nodesOf(t, silentFor(nodehealth.Healthy, 0), time.Hour), false},
+		"a node that is lost":                  {nodesOf(t, silentFor(nodehealth.Lost, time.Minute), -1), true},
+		"a Node without an AzDriverNode":       {nodesOf(t, silentFor(nodehealth.Healthy, 0), 0, node), true},
+		"an AzDriverNode that has no Node":     {nodesOf(t, silentFor(nodehealth.Healthy, 0), 0, d), true},
+		"a suspect node without a ready state": {nodesOf(t, silentFor(nodehealth.Suspect, time.Minute), 0, node, d), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			facts, err := c.nodes.Facts(t.Context(), "a")
-			if err != nil || facts.Lost != c.lost {
-				t.Errorf("%+v, %v", facts, err)
+			if facts, err := c.nodes.Facts(t.Context(), "a"); err != nil || facts.NoReport != c.want {
+				t.Errorf("got %+v, %v; want no report %t", facts, err, c.want)
 			}
 		})
 	}

@@ -35,6 +35,6 @@ type LeaderSigns struct {
 // TakesLease says whether a standby takes the leader's lease before it expires. The leader's node is lost or down, and the leader has missed a renewal: a leader
 // that renews its lease is alive whatever the verdict on its node, so a wrong verdict moves nothing. A verdict that is held back moves nothing either: more
 // likely than its node the standby is cut off, or failover is switched off and there is no hurry.
-func TakesLease(s LeaderSigns) bool {
+func AcquiresLease(s LeaderSigns) bool {
 	return s.Health.Fence() && s.Unrenewed >= s.RenewEvery*3/2
 }

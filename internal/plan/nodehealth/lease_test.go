@@ -26,7 +26,7 @@ func TestAStandbyTakesTheLeaseOnlyOfALeaderThatIsLostAndDoesNotRenew(t *testing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := nodehealth.TakesLease(nodehealth.LeaderSigns{Health: test.verdict, Unrenewed: test.unrenewed, RenewEvery: every}); got != test.want {
+			if got := nodehealth.AcquiresLease(nodehealth.LeaderSigns{Health: test.verdict, Unrenewed: test.unrenewed, RenewEvery: every}); got != test.want {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})

@@ -55,7 +55,7 @@ func TestJudgeNode(t *testing.T) {
 		"Azure's word needs no API server":      {with(func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
 		"a running VM can be lost all the same": {with(func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
 		"who was silent stays so while the clock starts again": {
-			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSilent, s.Silence = true, time.Second }), nodehealth.Suspect, "out of reach in the meantime"},
+			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSuspect, s.Silence = true, time.Second }), nodehealth.Suspect, "out of reach in the meantime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, evidence := nodehealth.Judge(c.signs)

@@ -27,8 +27,8 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 	}{
 		"nodes with different reasons": {
 			placement.Input{Attachments: objects.Attachments(primary), ReservedSlots: 1,
-				Nodes: []placement.NodeView{home, newNode("d", "1", slots(1)), newNode("c", "2"), newNode("b", "1", slots(0)), newNode("e", "1", doubtful)}},
-			"no node can take another replica: b, d: no free slot beyond the reserve; c: the disk cannot be attached in the node's zone; e: the node is Doubtful"},
+				Nodes: []placement.NodeView{home, newNode("d", "1", slots(1)), newNode("c", "2"), newNode("b", "1", slots(0)), newNode("e", "1", suspect)}},
+			"no node can take another replica: b, d: no free slot beyond the reserve; c: the disk cannot be attached in the node's zone; e: the node is Suspect"},
 		"a pod that selects none": {
 			placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home, newNode("b", "1")}, Pods: []placement.PodView{picky}},
 			"no node can take another replica: b: the selectors of pod db-0 or of its volumes exclude the node"},
@@ -59,7 +59,7 @@ func TestWhyNoNodeTakesAReplicaIsBoundedAndAlwaysTheSame(t *testing.T) {
 	t.Parallel()
 	in := placement.Input{Now: objects.Now, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))}
 	for i := range 3000 {
-		change := []func(*placement.NodeView){doubtful, lost, slots(0), tainted}[i%4]
+		change := []func(*placement.NodeView){suspect, lost, slots(0), tainted}[i%4]
 		in.Nodes = append(in.Nodes, newNode(fmt.Sprintf("aks-nodepool%04d", i), "1", change))
 	}
 	first := placement.Next(in).Why

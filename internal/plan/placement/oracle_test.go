@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,7 +114,7 @@ func (o oracle) others(f func(*corev1.Pod, *corev1.Node)) {
 func (o oracle) allowed(n *placement.NodeView) bool {
 	disk := o.Volume.Spec.Disk
 	switch {
-	case n.Health != placement.Healthy, n.Crowded, n.FreeSlots >= 0 && n.FreeSlots-o.ReservedSlots < 1:
+	case n.Health != nodehealth.Healthy, n.Crowded, n.FreeSlots >= 0 && n.FreeSlots-o.ReservedSlots < 1:
 		return false
 	case n.Capacity != nil && n.Capacity.LacksPremium: // all of these clusters' disks are Premium
 		return false

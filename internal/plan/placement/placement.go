@@ -12,19 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-)
-
-// Health is what is known of a node.
-type Health string
-
-// The healths of a node.
-const (
-	// Healthy: it may be given replicas.
-	Healthy Health = "Healthy"
-	// Doubtful: it keeps the replicas that it has and gets no new ones.
-	Doubtful Health = "Doubtful"
-	// Lost: it has been ill for so long that its replicas are of no use.
-	Lost Health = "Lost"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // NodeView is a node as placement sees it.
@@ -35,7 +23,8 @@ type NodeView struct {
 	Zone string
 	// Location at Azure, as in "eastus".
 	Location string
-	Health   Health
+	// Health for replicas; see nodehealth.ForReplicas.
+	Health nodehealth.State
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
 	// Crowded says that an attachment there waits for room or found none, whatever the count says.
@@ -149,7 +138,7 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 // why says why a node takes no new replica, or "".
 func why(in Input, around *surroundings, n *NodeView) string {
 	switch {
-	case n.Health != Healthy:
+	case n.Health != nodehealth.Healthy:
 		return fmt.Sprintf("the node is %s", n.Health)
 	case !reachable(in, n):
 		return "the disk cannot be attached in the node's zone"

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
@@ -149,7 +150,7 @@ func randomCluster(t *rapid.T) placement.Input {
 
 func randomNode(t *rapid.T, i int) placement.NodeView {
 	n := newNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"1", "1", "1", "2", "3"}).Draw(t, "zone"), slots(int32(rapid.IntRange(-1, 8).Draw(t, "slots"))))
-	n.Health = rapid.SampledFrom([]placement.Health{placement.Healthy, placement.Healthy, placement.Healthy, placement.Healthy, placement.Healthy, placement.Doubtful, placement.Lost}).Draw(t, "health")
+	n.Health = rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost}).Draw(t, "health")
 	if rapid.IntRange(0, 15).Draw(t, "a size without Premium disks") == 0 {
 		n.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, LacksPremium: true}
 	}
@@ -277,7 +278,7 @@ func ref[T any](v T) *T { return &v }
 func newNode(name, zone string, change ...func(*placement.NodeView)) placement.NodeView {
 	n := placement.NodeView{
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}},
-		Zone: zone, Location: "eastus", Health: placement.Healthy, FreeSlots: 8, Volumes: map[string]bool{},
+		Zone: zone, Location: "eastus", Health: nodehealth.Healthy, FreeSlots: 8, Volumes: map[string]bool{},
 	}
 	for _, c := range change {
 		c(&n)

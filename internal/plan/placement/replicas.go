@@ -10,6 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -143,16 +144,16 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	}
 	failed := a.Status.State == apiv1.AttachmentFailed
 	switch {
-	case node == nil || node.Health == Lost && failed:
+	case node == nil || node.Health == nodehealth.Lost && failed:
 		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
 	case !reachable(in, node) || slices.ContainsFunc(in.Pods, func(p PodView) bool { return !p.belongs(node.Node) }):
 		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
-	case node.Health == Lost:
+	case node.Health == nodehealth.Lost:
 		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
 	case failed:
 		s.failed = append(s.failed, a)
 	default:
-		if node.Health == Doubtful {
+		if node.Health == nodehealth.Suspect {
 			// It may be back in a minute, after a reboot or a partition, and then nothing has to be done.
 			s.in = sooner(s.in, recheckAfter)
 		}
@@ -210,7 +211,7 @@ func (s *standing) cut(in Input) []Decision {
 			points += 4
 		}
 		for i := range in.Nodes {
-			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health == Healthy {
+			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health == nodehealth.Healthy {
 				points += 2
 				if !n.Node.Spec.Unschedulable {
 					points++

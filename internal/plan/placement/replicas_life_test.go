@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -134,7 +135,7 @@ func TestReplicaLife(t *testing.T) {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule))},
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"a node that is ill keeps its replica, and is looked at again: it may be back from a reboot": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(doubtful)},
+			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(suspect)},
 			want{in: 30 * time.Second}},
 		"a replica that is on its way does not cut another": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attaching)), Nodes: three}, want{}},
@@ -193,15 +194,15 @@ func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 		}
 		wanted, free, usable, shares := int(in.Volume.Spec.MaxMountReplicaCount), 0, 0, int(in.Volume.Spec.Disk.MaxShares)-1
 		for _, name := range []string{"b", "c", "d", "e"} {
-			health := rapid.SampledFrom([]placement.Health{placement.Healthy, placement.Doubtful, placement.Lost}).Draw(rt, "health of "+name)
+			health := rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost}).Draw(rt, "health of "+name)
 			in.Nodes = append(in.Nodes, newNode(name, "1", func(n *placement.NodeView) { n.Health = health }))
 			if shares > 0 && rapid.Bool().Draw(rt, "replica on "+name) {
 				shares--
 				in.Attachments = append(in.Attachments, objects.NewAttachment(name, apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
-				if health != placement.Lost {
+				if health != nodehealth.Lost {
 					usable++
 				}
-			} else if health == placement.Healthy {
+			} else if health == nodehealth.Healthy {
 				free++
 			}
 		}

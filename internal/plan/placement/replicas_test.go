@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
@@ -59,7 +60,7 @@ func TestReplicas(t *testing.T) {
 		"none are wanted for a volume of several nodes":             {placement.Input{Volume: objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }), Attachments: objects.Attachments(primary), Nodes: three}, nil},
 		"one on a lost node is replaced":                            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", lost), three[2]}}, []string{"Create c: ReplicaPlaced"}},
 		"one on a node that is gone is replaced at once":            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("x")), Nodes: three}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
-		"one on a doubtful node stays":                              {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", doubtful), three[2]}}, nil},
+		"one on a suspect node stays":                               {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]}}, nil},
 		"one that failed is made elsewhere":                         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)), Nodes: three}, []string{"Create c: ReplicaPlaced"}},
 		"and deleted when another is there":                         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed), replica("c")), Nodes: three}, []string{"Delete b: ReplicaFailed"}},
 		"nodes that the pod selects count":                          {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: three, Pods: selects("c")}, []string{"Create c: ReplicaPlaced"}},
@@ -84,8 +85,8 @@ func TestReplicas(t *testing.T) {
 }
 
 func cordoned(n *placement.NodeView) { n.Node.Spec.Unschedulable = true }
-func lost(n *placement.NodeView)     { n.Health = placement.Lost }
-func doubtful(n *placement.NodeView) { n.Health = placement.Doubtful }
+func lost(n *placement.NodeView)     { n.Health = nodehealth.Lost }
+func suspect(n *placement.NodeView)  { n.Health = nodehealth.Suspect }
 func tainted(n *placement.NodeView) {
 	n.Node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoSchedule}, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
 }

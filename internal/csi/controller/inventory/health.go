@@ -11,13 +11,13 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -171,7 +171,7 @@ func (s *Lister) primaryFault(ctx context.Context, a *apiv1.AzVolumeAttachment) 
 	if err != nil {
 		return "", "", fmt.Errorf("get AzDriverNode: %w", err)
 	}
-	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil && c.Status == metav1.ConditionFalse {
+	if state, c := nodehealth.Published(d); state.LostOrDown() {
 		return reasonPrimaryNodeLost, fmt.Sprintf("node %s: %s", d.Name, c.Message), nil
 	}
 	return "", "", nil

@@ -10,14 +10,13 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -148,8 +147,8 @@ func (s *Lister) back(ctx context.Context) func(node string) bool {
 		if err := s.Client.Get(ctx, s.Key(node), d); err != nil {
 			return false
 		}
-		c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
-		return c == nil || c.Status == metav1.ConditionTrue
+		state, _ := nodehealth.Published(d)
+		return state == nodehealth.Healthy || state == nodehealth.Unknown
 	}
 }
 

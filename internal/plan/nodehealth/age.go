@@ -1,0 +1,41 @@
+package nodehealth
+
+import "time"
+
+const (
+	// MissedIntervals is how many promised intervals may pass without a heartbeat before a node is Suspect: two
+	// heartbeats are missing then, and the third is late. The number may be small, because a stale heartbeat alone leads
+	// to no fence.
+	MissedIntervals = 2.5
+	// MissedIntervalsAlone is that number for an observer that has no second signal, such as the scheduler extender.
+	MissedIntervalsAlone = 3
+	// LateIntervals is how many promised intervals may pass before other signs of life are looked for.
+	LateIntervals = 1.5
+	// LongestPromise is the longest interval between heartbeats that a node is believed to promise. A node that promises
+	// a longer one is treated as if it promised this one. Otherwise one node could prevent that it is ever late, and that
+	// an observer that is cut off detects that all nodes are late at once.
+	LongestPromise = 5 * time.Minute
+)
+
+// Promise returns the interval between heartbeats that a node is believed to promise; 0 for none.
+func Promise(seconds int32) time.Duration {
+	return min(time.Duration(max(seconds, 0))*time.Second, LongestPromise)
+}
+
+// StaleAge is the age at which a heartbeat is stale: that many intervals, and at least a minimum.
+func StaleAge(minimum time.Duration, intervals float64, interval time.Duration) time.Duration {
+	return max(minimum, time.Duration(intervals*float64(interval)))
+}
+
+// Patience is the age at which a heartbeat makes a node Suspect.
+func Patience(staleAfter time.Duration, promisedSeconds int32) time.Duration {
+	return StaleAge(staleAfter, MissedIntervals, Promise(promisedSeconds))
+}
+
+// Lateness is the age at which a heartbeat is half an interval late, and other signs of life are looked for.
+func Lateness(staleAfter time.Duration, promisedSeconds int32) time.Duration {
+	if promisedSeconds <= 0 {
+		return staleAfter / 2
+	}
+	return StaleAge(0, LateIntervals, Promise(promisedSeconds))
+}

@@ -1,0 +1,45 @@
+package nodehealth
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// Condition is the condition Reachable by which the controller publishes a judgement. It has no transition time.
+func Condition(j Judgement) metav1.Condition {
+	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: j.Evidence}
+	switch {
+	case j.State == Healthy:
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
+	case j.State == Down:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
+	case j.State == Lost && j.MassLoss:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, j.HeldBack+"; "+j.Evidence
+	case j.State == Lost:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
+	default:
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
+	}
+	return c
+}
+
+// Published returns the state that the controller has published for a node, and the condition Reachable that holds it.
+// The state is Unknown and the condition nil if there is none yet. A node that is one of so many lost ones that the
+// fault may be elsewhere is published as Suspect.
+func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
+	switch {
+	case c == nil:
+		return Unknown, nil
+	case c.Status == metav1.ConditionTrue:
+		return Healthy, c
+	case c.Status == metav1.ConditionFalse && c.Reason == apiv1.ReachableVMDown:
+		return Down, c
+	case c.Status == metav1.ConditionFalse:
+		return Lost, c
+	default:
+		return Suspect, c
+	}
+}

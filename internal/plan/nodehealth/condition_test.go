@@ -1,0 +1,52 @@
+package nodehealth_test
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// What one process publishes with Condition, another reads with Published on the same scale.
+func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		judgement nodehealth.Judgement
+		status    metav1.ConditionStatus
+		reason    string
+		message   string
+		want      nodehealth.State
+	}{
+		"healthy": {nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "fresh"}, metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh, "fresh", nodehealth.Healthy},
+		"suspect": {nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "late"}, metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale, "late", nodehealth.Suspect},
+		"lost":    {nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes"}, metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost},
+		"down":    {nodehealth.Judgement{State: nodehealth.Down, Evidence: "off"}, metav1.ConditionFalse, apiv1.ReachableVMDown, "off", nodehealth.Down},
+		"lost while failover is switched off": {
+			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "off"}, metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost,
+		},
+		"one of so many lost nodes that the guard holds back": {
+			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "2 of 4", MassLoss: true},
+			metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, "2 of 4; probes", nodehealth.Suspect,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			condition := nodehealth.Condition(c.judgement)
+			if condition.Status != c.status || condition.Reason != c.reason || condition.Message != c.message {
+				t.Errorf("got condition %+v, want %s %s: %s", condition, c.status, c.reason, c.message)
+			}
+			d := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{condition}}}
+			if got, found := nodehealth.Published(d); got != c.want || found == nil || found.Reason != c.reason {
+				t.Errorf("got %s, %+v; want %s with the reason %s", got, found, c.want, c.reason)
+			}
+		})
+	}
+	t.Run("nothing is published", func(t *testing.T) {
+		t.Parallel()
+		if got, found := nodehealth.Published(&apiv1.AzDriverNode{}); got != nodehealth.Unknown || found != nil {
+			t.Errorf("got %s, %+v; want %s and no condition", got, found, nodehealth.Unknown)
+		}
+	})
+}
