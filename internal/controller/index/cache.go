@@ -38,21 +38,21 @@ const (
 	// PodRules indexes Pods that have rules about other pods, all by PodRulesKey.
 	PodRules    = "rules"
 	PodRulesKey = "has"
-	// VolumePrimary indexes AzVolumes by the node that holds the claim, or is letting go of it.
+	// VolumePrimary indexes AzVolumes by the node that holds the ownership, also while it is being released.
 	VolumePrimary = "status.primary.nodeName"
 	// NodeVolume indexes AzDriverNodes by the volumes that they report.
 	NodeVolume = "status.stagedVolumes"
 )
 
-// ControllerOptions are the options of all controllers of a manager. They queue as client-go does: a controller of controller-runtime 0.24.1 with a queue of its own
-// kind may not stop, and holds the manager up for all of its time of grace, so that the next leader waits for the lease
+// ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a controller of controller-runtime 0.24.1 with the priority
+// queue may not stop, and delays the manager's end by its whole grace period, so that the next leader waits for the lease
 // (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
 func ControllerOptions() ctrlconfig.Controller {
 	return ctrlconfig.Controller{UsePriorityQueue: ptr.To(false)}
 }
 
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
-// and of Kubernetes' own objects only the fields that are looked at.
+// and only those fields of Kubernetes' own objects that the controller reads.
 func CacheOptions(namespace string) cache.Options {
 	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	return cache.Options{
@@ -108,7 +108,7 @@ func trimNode(object any) (any, error) {
 	return trimmed, nil
 }
 
-// trimNamespace leaves what a namespaceSelector looks at. Namespaces are cached only once a pod uses one.
+// trimNamespace keeps the fields that a namespaceSelector reads. Namespaces are cached only once a pod uses one.
 func trimNamespace(object any) (any, error) {
 	n, ok := object.(*corev1.Namespace)
 	if !ok {
@@ -126,7 +126,7 @@ func trimPod(object any) (any, error) {
 	trimmed.OwnerReferences = p.OwnerReferences
 	trimmed.Annotations = optOut(p.Annotations)
 	trimmed.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: podAffinity(p.Spec.Affinity)}
-	if len(PodClaimKeys(p)) > 0 { // where it may go itself matters only if a volume goes with it
+	if len(PodClaimKeys(p)) > 0 { // where the pod may run matters only if it has a volume
 		trimmed.Spec.Affinity, trimmed.Spec.NodeSelector = p.Spec.Affinity, p.Spec.NodeSelector
 		trimmed.Spec.Tolerations, trimmed.Spec.TopologySpreadConstraints = p.Spec.Tolerations, p.Spec.TopologySpreadConstraints
 	}
@@ -143,7 +143,7 @@ func trimPod(object any) (any, error) {
 	return trimmed, nil
 }
 
-// podAffinity keeps of a pod's affinity what concerns other pods, by which it may keep them off.
+// podAffinity keeps the part of a pod's affinity that concerns other pods, because it may keep them off a node.
 func podAffinity(a *corev1.Affinity) *corev1.Affinity {
 	if a == nil || (a.PodAffinity == nil && a.PodAntiAffinity == nil) {
 		return nil
@@ -284,7 +284,7 @@ func VolumeOf(o client.Object, driverName string) string {
 		return ""
 	}
 	handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
-	if err != nil { // some other driver's idea of a handle, under our name; never ours to touch
+	if err != nil { // another driver's kind of handle under this driver's name, which this driver must not touch
 		return ""
 	}
 	return handle.VolumeName()

@@ -14,7 +14,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// ConflictRetry is how soon to look again at an object that somebody else changed meanwhile.
+// ConflictRetry is how soon to retry after another writer changed the object.
 const ConflictRetry = 25 * time.Millisecond
 
 // AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be read.
@@ -27,8 +27,8 @@ func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, nod
 	return list.Items, nil
 }
 
-// Reported returns those volumes of a node's report that the node has an attachment of, or a claim to. What else a report names concerns nobody, so that a node
-// cannot have volumes looked at that are not its own.
+// Reported returns those volumes of a node's report for which the node has an attachment or holds the ownership. It ignores
+// other volumes in the report, so that a node cannot cause reconciles of volumes that are not its own.
 func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) ([]string, error) {
 	if len(d.Status.StagedVolumes) == 0 {
 		return nil, nil
@@ -41,12 +41,12 @@ func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) 
 	for i := range here {
 		own[here[i].Spec.VolumeName] = true
 	}
-	var claimed apiv1.AzVolumeList
-	if err := reader.List(ctx, &claimed, client.InNamespace(d.Namespace), client.MatchingFields{VolumePrimary: d.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	var owned apiv1.AzVolumeList
+	if err := reader.List(ctx, &owned, client.InNamespace(d.Namespace), client.MatchingFields{VolumePrimary: d.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list volumes of node %s: %w", d.Name, err)
 	}
-	for i := range claimed.Items {
-		own[claimed.Items[i].Name] = true
+	for i := range owned.Items {
+		own[owned.Items[i].Name] = true
 	}
 	var names []string
 	for _, s := range d.Status.StagedVolumes {
@@ -58,7 +58,7 @@ func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) 
 }
 
 // PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of one disk: one that was released and is kept,
-// and another that somebody made for the next claim; or one for each of the namespaces that share the disk. They are
+// and another that a user created for the next claim; or one for each of the namespaces that share the disk. They are
 // the cache's own, and only to be read.
 func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList

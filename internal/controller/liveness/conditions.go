@@ -23,17 +23,17 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update;patch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// publishEvery is how often the conditions are compared with the verdicts.
+// publishEvery is how often the conditions are compared with the judgements.
 const publishEvery = time.Second
 
-// ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a Monitor. It runs in the leader alone.
+// ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a Monitor. Only the leader runs it.
 type ConditionWriter struct {
 	// Client reads from the cache.
 	Client    client.Client
 	Monitor   *Monitor
 	Namespace string
 	Clock     clock.WithTicker
-	// Events are told of each change, about the Node.
+	// Events records each change, as an event about the Node.
 	Events events.EventRecorder
 }
 
@@ -57,7 +57,7 @@ func (w *ConditionWriter) Start(ctx context.Context) error {
 	}
 }
 
-// Tick writes the conditions that differ from the verdicts. What fails is tried again by the next one.
+// Tick writes the conditions that differ from the judgements. The next Tick retries a write that failed.
 func (w *ConditionWriter) Tick(ctx context.Context) error {
 	var all apiv1.AzDriverNodeList
 	if err := w.Client.List(ctx, &all, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -82,7 +82,7 @@ func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) erro
 	var told []metav1.Condition
 	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, w.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
-		// The message is that of the moment of the change: a newer one is not worth a write.
+		// The message remains that of the moment of the change, because a newer message is not worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
 			continue
 		}
@@ -98,10 +98,10 @@ func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) erro
 	if changed == nil {
 		return nil
 	}
-	// The node writes to the same list; whoever is second must look again.
+	// The node writes to the same list, so that the second writer has to read it again.
 	err := w.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the cache will have it by the next round
+		return nil // the cache will have the change in the next round
 	}
 	if err != nil {
 		return fmt.Errorf("write conditions: %w", err)
@@ -126,7 +126,7 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
 }
 
-// probeable is what this process knows of probes, for whoever is the next to lead.
+// probeable is what this process knows about probes, for the next leader.
 func (w *ConditionWriter) probeable(node string) []metav1.Condition {
 	works, contradicted := w.Monitor.probed(node)
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}

@@ -63,7 +63,7 @@ func (p *publisher) told() string {
 	return strings.Join(all, "\n")
 }
 
-func TestTheConditionFollowsTheVerdict(t *testing.T) {
+func TestTheConditionFollowsTheJudgement(t *testing.T) {
 	w := newWorld(t)
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
@@ -143,7 +143,7 @@ func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
 	}
 }
 
-func TestANewProcessKnowsFromTheConditionThatProbesReachANodeThatHasDied(t *testing.T) {
+func TestAfterARestartTheConditionSaysThatProbesReachANodeThatHasDied(t *testing.T) {
 	w := newWorld(t)
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)

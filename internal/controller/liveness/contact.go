@@ -6,23 +6,23 @@ const (
 	// pingEvery is how often the API server is pinged, and pingTimeout how long one ping may take.
 	pingEvery   = time.Second
 	pingTimeout = 2 * time.Second
-	// contactLoss is how long the API server may leave this process without an answer before silence does not count.
+	// contactLoss is how long the API server may not answer this process before the silence of nodes does not count.
 	contactLoss = 3 * time.Second
 )
 
-// contact is what is known of the API server's answers to this process.
+// contact is what is known about the API server's answers to this process.
 type contact struct {
 	// asked is when the last ping was begun; busy says that it has not ended.
 	asked time.Time
 	busy  bool
-	// last is the last answer; since is when contact was made, or made again after a loss.
+	// last is the last answer; since is when contact began, at the start or after a loss.
 	last, since time.Time
 }
 
 // due says whether to ping.
 func (c contact) due(now time.Time) bool { return !c.busy && now.Sub(c.asked) >= pingEvery }
 
-// answered takes in an answer that was asked for at the time asked and came at the time now.
+// answered returns the contact after an answer that came at the time now.
 func (c contact) answered(now time.Time) contact {
 	if now.Sub(c.last) > contactLoss {
 		c.since = now

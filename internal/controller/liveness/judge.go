@@ -7,29 +7,29 @@ import (
 )
 
 const (
-	// alarmFor is how long a node that falls silent makes the others be looked at.
+	// alarmFor is how long all nodes are probed after one node became suspect.
 	alarmFor = 30 * time.Second
-	// guardLinger is how long the guard holds on after the nodes began to come back: the others need a moment to follow.
+	// guardLinger is how long the guard remains active after the first nodes recovered: the others need a moment to follow.
 	guardLinger = 10 * time.Second
 )
 
-// heldSwitchedOff says why nothing is fenced where failover is off.
+// heldSwitchedOff is the reason why no node is fenced if failover is off.
 const heldSwitchedOff = "failover is switched off (failover-enabled)"
 
 // guard is the state of the guard against mass false alarms.
 type guard struct {
-	// alarm is when some node became suspect while none was; zero while none is. Every node is looked at once after that.
+	// alarm is when a node became suspect while no other was; zero while none is. Every node is probed once after that.
 	alarm time.Time
-	// until is when the guard lets go at the earliest.
+	// until is when the guard ends at the earliest.
 	until time.Time
 	why   string
 }
 
-// judge brings all verdicts up to date and tells the subscribers. The caller holds the lock.
+// judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
 	states := make(map[*node]nodehealth.Judgement, len(m.nodes))
-	// gone are the nodes that are lost or down; over those of which everything was taken, which do not count for the guard.
-	gone, lost, silent, over := 0, 0, 0, 0
+	// gone counts the nodes that are lost or down. over counts those that are failed over, which the guard does not count.
+	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
 		v := nodehealth.Judgement{SilentFrom: signs.SilentFrom}
@@ -43,13 +43,13 @@ func (m *Monitor) judge(now time.Time) {
 		case v.State == nodehealth.Lost:
 			lost++
 		case v.State == nodehealth.Suspect:
-			silent++
+			suspect++
 		}
 		states[n] = v
 	}
 	total := len(m.nodes) - over
 	guarded := m.guarded(states, lost, total, now)
-	massSilence, _ := nodehealth.MassGuard(lost+silent, total, m.MassLossThreshold)
+	massSilence, _ := nodehealth.MassGuard(lost+suspect, total, m.MassLossThreshold)
 	for n, v := range states {
 		switch {
 		case v.State == nodehealth.Suspect:
@@ -65,8 +65,8 @@ func (m *Monitor) judge(now time.Time) {
 	m.metrics.show(gone, guarded)
 }
 
-// guarded says whether the guard holds fencing back. Counted are the lost nodes, those that may turn out to be lost, and, as nobody
-// knows better, those that have not been looked at since the alarm. Those that are failed over are in none of the numbers.
+// guarded says whether the guard holds fencing back. It counts the lost nodes, those that may turn out to be lost, and those
+// that have not been probed since the alarm, about which nothing better is known. It does not count nodes that are failed over.
 func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int, now time.Time) bool {
 	suspects, unseen, recent := 0, 0, false
 	for n, v := range states {
@@ -105,13 +105,13 @@ func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int
 	return held
 }
 
-// unseen says that the alarm is on and the node has not given a sign of life since, nor failed to.
+// unseen says that there is an alarm, and that since then the node has neither given a sign of life nor failed a probe.
 func (m *Monitor) unseen(n *node) bool {
 	alarm := m.guard.alarm
 	return !alarm.IsZero() && m.Prober != nil && n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
 }
 
-// set replaces a node's verdict.
+// set replaces a node's health.
 func (m *Monitor) set(n *node, v nodehealth.Judgement, now time.Time) {
 	before := n.health
 	v.Since = before.Since

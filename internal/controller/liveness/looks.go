@@ -19,7 +19,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// The lease of a kubelet is read where it cannot be probed.
+// The lease of a kubelet is read if probes do not reach it.
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kube-node-lease,resources=leases,verbs=get
 
 const (
@@ -57,7 +57,7 @@ func (m *Monitor) doProbe(ctx context.Context, n *node, beats uint64) {
 	}
 }
 
-// askAzure asks for the power state of a VM that a volume may have to be taken from. What it cannot find out is left as it was.
+// askAzure reads the power state of the VM of a node from which a volume may have to be released. If it gets no answer, it changes nothing.
 func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	}
 }
 
-// believes says whether the node's Node does not contradict that it is a VM: what Azure says of another one's power says nothing of the node.
+// believes says whether the Node does not contradict that the node is this VM: the power state of another VM says nothing about the node.
 func (m *Monitor) believes(ctx context.Context, name, vmID string) bool {
 	node := &corev1.Node{}
 	if err := m.Reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
@@ -101,7 +101,7 @@ func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
 	return slices.ContainsFunc(here, func(a apiv1.AzVolumeAttachment) bool { return a.Spec.Role == apiv1.RolePrimary }), nil
 }
 
-// readStake finds out whether a silent or lost node still has something to lose. What it cannot find out is left as it was.
+// readStake finds out whether a suspect or lost node has volumes left that a failover would fence. If it cannot, it changes nothing.
 func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
 	k8sNode := &corev1.Node{}
 	err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode)
@@ -141,7 +141,7 @@ func (m *Monitor) readLease(ctx context.Context, n *node, beats uint64) {
 	n.lease.duration = time.Duration(*found.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// confirmSilence reads the AzDriverNode from the API server itself, as the cache may have been cut off.
+// confirmSilence reads the AzDriverNode from the API server itself, because the cache may be cut off.
 func (m *Monitor) confirmSilence(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

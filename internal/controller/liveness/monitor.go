@@ -20,16 +20,16 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumeattachments,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 
-// ProbeResult is what became of a probe.
+// ProbeResult is the result of a probe.
 type ProbeResult struct {
-	// Answered says that the machine lives: it answered, if only by a refusal.
+	// Answered says that the machine runs: it answered, or refused the connection.
 	Answered bool
-	// Unknown says that no probe could be made, so that it tells nothing of the node.
+	// Unknown says that no probe could be made, so that the result says nothing about the node.
 	Unknown bool
 	Detail  string
 }
 
-// Prober looks whether a node answers. Probe returns within about a second, and may be called for many nodes at once.
+// Prober finds out whether a node answers. Probe returns within about a second, and may be called for many nodes at once.
 type Prober interface {
 	Probe(ctx context.Context, node *corev1.Node) ProbeResult
 }
@@ -52,7 +52,7 @@ type Options struct {
 	MassLossThreshold int
 	// Enabled allows nodes to be fenced. Without it they are judged, and Azure is not asked.
 	Enabled bool
-	// Metrics is where what is seen is counted; nil for nowhere.
+	// Metrics registers the metrics; nil for none.
 	Metrics prometheus.Registerer
 }
 
@@ -81,7 +81,7 @@ func New(options Options) (*Monitor, error) {
 // NeedLeaderElection tells the manager that every replica watches.
 func (m *Monitor) NeedLeaderElection() bool { return false }
 
-// Handler takes note of heartbeats. It is to be added to the informer of AzDriverNodes.
+// Handler observes heartbeats. The caller adds it to the informer of AzDriverNodes.
 func (m *Monitor) Handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    m.note,
@@ -107,8 +107,8 @@ func (m *Monitor) note(object any) {
 	m.observe(d)
 }
 
-// observe takes in the state of an AzDriverNode. A heartbeat that differs from the last one is a sign of life, whichever is later
-// by the node's clock: after a reboot that may be anything.
+// observe records the state of an AzDriverNode. A heartbeat that differs from the last one is a sign of life, even if it is
+// earlier by the node's clock: after a reboot that clock may show any time.
 func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	now := m.Clock.Now()
 	n, known := m.nodes[d.Name]
@@ -140,7 +140,7 @@ func (m *Monitor) forget(name string) {
 	m.notify(name)
 }
 
-// nodehealth.Judgement returns what is held of a node. A node that this process has not heard of is Alive: it has its grace.
+// Health returns the health of a node. A node that this process has not observed yet is Healthy, which is its grace period.
 func (m *Monitor) Health(name string) nodehealth.Judgement {
 	v, heard := m.heard(name)
 	if !heard {

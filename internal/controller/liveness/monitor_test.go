@@ -58,7 +58,7 @@ func TestASingleLossAmongSlowNodesIsNotTakenForAMassLoss(t *testing.T) {
 	}
 }
 
-func TestAnOutageOfTheAPIServerLosesNobody(t *testing.T) {
+func TestAnOutageOfTheAPIServerMakesNoNodeLost(t *testing.T) {
 	w := newWorld(t)
 	w.add(5, fast)
 	w.sleep(40 * time.Second)
@@ -119,7 +119,7 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 			if n := testutil.ToFloat64(gauge{w.registry, "azuredisk_failover_guard_active"}); n != 1 {
 				t.Errorf("guard active: %v", n)
 			}
-			// They come back one after the other, and the last must not be fenced meanwhile.
+			// They recover one after the other, and until then the last must not be fenced.
 			for _, n := range w.names {
 				w.machines[n].beats, w.machines[n].answers = true, true
 				w.never(250*time.Millisecond, fenced)
@@ -194,7 +194,7 @@ func TestAStoppedVMIsDownWithinFiveSeconds(t *testing.T) {
 			w := newWorld(t)
 			nodes := w.add(2, fast)
 			w.sleep(40 * time.Second)
-			for _, n := range nodes { // both at once: Azure's word is exempt from the guard
+			for _, n := range nodes { // both at once: the guard does not count a VM that Azure reports as down
 				w.cut(n)
 				stop(w.machines[n])
 			}
@@ -237,7 +237,7 @@ func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
 	if n := w.questions[n]; n < 10 || n > 40 {
 		t.Errorf("%d questions to Azure in ten minutes", n)
 	}
-	// And if it dies then, it is lost all the same.
+	// If it dies then, it is nevertheless lost.
 	w.cut(n)
 	if took, lost := w.pass(time.Minute, w.is(n, nodehealth.Lost)); !lost || took > 10*time.Second {
 		t.Errorf("after %s: %+v", took, w.monitor.Health(n))
@@ -284,8 +284,8 @@ func TestANodeWithoutAHeartbeatHasItsGrace(t *testing.T) {
 	if w.state(n) != nodehealth.Suspect {
 		t.Errorf("%+v", w.monitor.Health(n))
 	}
-	if v := w.monitor.Health("nobody"); v.State != nodehealth.Healthy || v.Fence() {
-		t.Errorf("a node that nobody has heard of: %+v", v)
+	if v := w.monitor.Health("unknown"); v.State != nodehealth.Healthy || v.Fence() {
+		t.Errorf("a node that was never observed: %+v", v)
 	}
 }
 
@@ -314,12 +314,12 @@ func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
 	w.never(time.Minute, fenced)
 }
 
-func TestACacheThatWasCutOffLosesNobody(t *testing.T) {
+func TestACacheThatWasCutOffMakesNoNodeLost(t *testing.T) {
 	w := newWorld(t)
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
 	w.machines[n].beats, w.machines[n].answers = false, false
-	for range 30 { // the API server has heartbeats of which no event came
+	for range 30 { // the API server has heartbeats, but no event about them came
 		w.write(n)
 		w.never(time.Second, func(v nodehealth.Judgement) bool { return v.State == nodehealth.Lost })
 	}

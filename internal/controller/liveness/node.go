@@ -7,17 +7,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// distrust is after how many contradictions, that is heartbeats that come while probes fail, a probe counts as one that cannot reach the node.
+// distrust is the number of contradictions, which are heartbeats that come while probes fail, after which probes are taken not to reach the node.
 const distrust = 3
 
-// node is what this process has seen of one node.
+// node is what this process has observed of one node.
 type node struct {
 	name, vmID string
 	// promise is the promised interval in seconds.
 	promise int32
 	// heartbeat is the node's own time in its last heartbeat; changed is when this process saw it change.
 	heartbeat, changed time.Time
-	// beats counts heartbeats, so that an answer to a question from before the last one is known as such.
+	// beats counts heartbeats, so that an answer to a question from before the last heartbeat is ignored.
 	beats uint64
 	// confirmed says that the API server itself still showed the last heartbeat when it was stale.
 	confirmed bool
@@ -29,7 +29,7 @@ type node struct {
 	stake   stake
 
 	health nodehealth.Judgement
-	// graceTold says that the subscribers know that the time of grace for its replicas is over.
+	// graceTold says that the subscribers know that the grace period for its replicas is over.
 	graceTold bool
 }
 
@@ -41,7 +41,7 @@ type attempt struct {
 
 type probe struct {
 	attempt
-	// works says that the node has answered this process or one before it, and that heartbeats did not contradict failures since.
+	// works says that the node has answered this process or an earlier one, and that heartbeats have not contradicted failures since.
 	works bool
 	// contradicted says that they did.
 	contradicted bool
@@ -50,7 +50,7 @@ type probe struct {
 	contradictions int
 }
 
-// stake is what the cache says of a lost node's volumes; none says that everything was taken from it.
+// stake is what the cache says about a lost node's volumes; none says that it is failed over.
 type stake struct {
 	attempt
 	none bool
@@ -69,7 +69,7 @@ type lease struct {
 	duration time.Duration
 }
 
-// beat takes in a sign of life.
+// beat records a sign of life.
 func (n *node) beat(now time.Time) {
 	n.changed, n.confirmed, n.stake.none = now, false, false
 	n.beats++
@@ -84,7 +84,7 @@ func (n *node) beat(now time.Time) {
 	n.probe.failures = 0
 }
 
-// probed takes in the result of a probe that was begun when the node had sent so many beats.
+// probed records the result of a probe that began when the node had sent that many beats.
 func (n *node) probed(result ProbeResult, beats uint64) {
 	switch {
 	case result.Unknown:
@@ -111,12 +111,12 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 	return s
 }
 
-// over says that a verdict is on a node that is failed over; see nodehealth.FailedOver.
+// over says that a node with this health is failed over; see nodehealth.FailedOver.
 func (n *node) over(v nodehealth.Judgement) bool {
 	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
 }
 
-// suspect says that the node may turn out to be lost: something is missing that should be there.
+// suspect says that the node may turn out to be lost: a probe failed, or if probes do not reach it, its heartbeat is late.
 func (n *node) suspect(c contact, staleAfter time.Duration) bool {
 	if n.probe.works {
 		return n.probe.failures > 0

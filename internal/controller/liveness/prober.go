@@ -16,14 +16,14 @@ const (
 	defaultKubeletPort = 10250
 )
 
-// KubeletProber opens a TCP connection to the kubelet's port and closes it at once. Nothing is sent, and who
-// answers is not asked: that a machine answers is all it wants to know.
+// KubeletProber opens a TCP connection to the kubelet's port and closes it at once. It sends nothing and does not check
+// which program answers, because an answer of the machine is enough.
 type KubeletProber struct {
 	// Dial opens the connection; nil for a plain one.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Probe tells what became of the connection. A refusal is an answer.
+// Probe returns what happened to the connection. A refusal is an answer.
 func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult {
 	address := kubeletAddress(node)
 	if address == "" {
@@ -44,7 +44,7 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 	return judgeDial(address, err)
 }
 
-// judgeDial tells an answer from silence, and both from failures of our own, as of a process that has run out of file descriptors.
+// judgeDial distinguishes an answer, silence, and a failure of this process, for example if it has no file descriptors left.
 func judgeDial(address string, err error) ProbeResult {
 	r := ProbeResult{Detail: address + ": " + err.Error()}
 	var timeout net.Error

@@ -13,18 +13,19 @@ import (
 const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
-	// probeRarely is how often a node is probed that is well, or long lost; probeOften while it is late; probeSteadily while it answers without a heartbeat for long.
+	// probeRarely is how often a node is probed that is healthy, or that has been lost for long; probeOften while its heartbeat is late; probeSteadily
+	// while it has answered without a heartbeat for long.
 	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
 	// askEvery is how often Azure, and the API server for a lease, is asked of a late node, and askRarely once it has been silent for long.
 	askEvery, askRarely = 5 * time.Second, 30 * time.Second
 	// askLost is how often Azure is asked of a node that is known to be lost. Two observers then stay below the 12 reads of a VM that Azure
-	// allows in a minute, and those who fence it find the quota that they need.
+	// allows in a minute, and leave enough of the quota for a fence.
 	askLost = 15 * time.Second
-	// confirmEvery is how often a confirmation that failed is tried again.
+	// confirmEvery is how often a confirmation that failed is retried.
 	confirmEvery = time.Second
-	// stakeEvery is how often the cache is asked what a silent or lost node has left to lose.
+	// stakeEvery is how often the cache is read for the volumes that a suspect or lost node has left.
 	stakeEvery = time.Second
-	// long is when a node has been silent for long, and nothing is urgent any more.
+	// long is how long after its patience a node has been silent for long, so that no question about it is urgent.
 	long = time.Minute
 )
 
@@ -63,13 +64,14 @@ type runner struct {
 	run     func(kind, func())
 }
 
-// Tick does one round at the clock's present time: it probes and asks what is due, waits for the answers, one after the other, and judges.
-// Silence counts only while the API server answers, so that Tick must be called at least every two seconds of the clock.
+// Tick does one round at the clock's present time: it makes the probes and questions that are due, one after the other, waits for
+// their answers, and judges. Silence counts only while the API server answers, so that Tick must be called at least every two
+// seconds of the clock.
 func (m *Monitor) Tick(ctx context.Context) {
 	m.round(ctx, runner{reserve: func(kind) bool { return true }, run: func(_ kind, do func()) { do() }})
 }
 
-// Start does rounds until ctx ends, with the work beside them.
+// Start does rounds until ctx ends. The work runs in goroutines beside them.
 func (m *Monitor) Start(ctx context.Context) error {
 	ticker := m.Clock.NewTicker(roundEvery)
 	defer ticker.Stop()
@@ -123,7 +125,7 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	}
 }
 
-// dueLooks collects what is to be looked at now, what has waited longest first.
+// dueLooks collects the work that is due now. What has waited longest comes first.
 func (m *Monitor) dueLooks(ctx context.Context, now time.Time, r runner) []piece {
 	var work []piece
 	if m.contact.due(now) && r.reserve(pings) {

@@ -15,8 +15,8 @@ type subscription struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Subscribe returns a source of requests: each names a node, in the namespace of the custom resources, whose verdict changed,
-// or which has been lost for as long as replicas are kept. A reconciler that starts late is given every node that is not Alive.
+// Subscribe returns a source of requests: each names a node, in the namespace of the custom resources, whose health changed,
+// or which has been lost for as long as replicas are kept. A reconciler that starts late gets every node that is not Healthy.
 func (m *Monitor) Subscribe() source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		s := &subscription{queue: queue}
@@ -36,7 +36,7 @@ func (m *Monitor) request(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: node}}
 }
 
-// notify tells the subscribers of a node. A queue that was shut down takes nothing, and costs nothing.
+// notify queues a node for the subscribers. A queue that was shut down ignores it.
 func (m *Monitor) notify(name string) {
 	for _, s := range m.subscribers {
 		s.queue.Add(m.request(name))

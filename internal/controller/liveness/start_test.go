@@ -51,7 +51,7 @@ func TestStartDetectsALossWithARealClockAndEnds(t *testing.T) {
 	await := func(state nodehealth.State) {
 		t.Helper()
 		for w.state(n) != state {
-			request, shutdown := queue.Get() // blocks until a verdict has changed
+			request, shutdown := queue.Get() // blocks until a node's health has changed
 			if shutdown || request.Name != n {
 				t.Fatalf("request %v, %v", request, shutdown)
 			}

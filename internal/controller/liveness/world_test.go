@@ -38,7 +38,7 @@ type world struct {
 	names    []string
 	// drivers are the AzDriverNodes as the API server has them.
 	drivers map[string]*apiv1.AzDriverNode
-	// outage cuts everybody off the API server.
+	// outage cuts all nodes and the controller off the API server.
 	outage bool
 	// probes and questions count what was asked.
 	probes, questions map[string]int
@@ -166,7 +166,7 @@ func (w *world) beat(name string) {
 	m.next = w.clock.Now().Add(m.interval)
 }
 
-// write writes a heartbeat of which no event comes.
+// write writes a heartbeat without an event about it.
 func (w *world) write(name string) {
 	d := w.drivers[name].DeepCopy()
 	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: w.clock.Now()}, int32(w.machines[name].interval/time.Second)

@@ -25,7 +25,7 @@ type Judge interface {
 	Health(node string) nodehealth.Judgement
 }
 
-// Nodes knows the nodes: what is in the cache, and what the judge says of them.
+// Nodes reads the nodes from the cache, and their health from the judge.
 type Nodes struct {
 	reader    client.Reader
 	namespace string

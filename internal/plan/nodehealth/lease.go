@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LeaderIdentity is the identity under which a controller holds the leader's lease: its pod, the node that the pod runs on, and what makes it unique.
+// LeaderIdentity is the identity under which a controller holds the leader's lease: its pod, the pod's node, and a unique part.
 func LeaderIdentity(pod, node, unique string) string {
 	if node == "" {
 		return pod + "_" + unique
@@ -22,19 +22,19 @@ func LeaderNode(identity string) string {
 	return parts[1]
 }
 
-// LeaderSigns are what a standby knows of the leader.
+// LeaderSigns are what a standby knows about the leader.
 type LeaderSigns struct {
-	// Judgement of the standby on the leader's node.
+	// Health of the leader's node, as the standby judges it.
 	Health Judgement
-	// Unrenewed is for how long the standby has seen the lease without a change.
+	// Unrenewed is how long the standby has seen no change of the lease.
 	Unrenewed time.Duration
 	// RenewEvery is how often a leader renews its lease.
 	RenewEvery time.Duration
 }
 
-// TakesLease says whether a standby takes the leader's lease before it expires. The leader's node is lost or down, and the leader has missed a renewal: a leader
-// that renews its lease is alive whatever the verdict on its node, so a wrong verdict moves nothing. A verdict that is held back moves nothing either: more
-// likely than its node the standby is cut off, or failover is switched off and there is no hurry.
+// AcquiresLease says whether a standby acquires the leader's lease before it expires. The leader's node is lost or down, and the leader has missed a renewal: a leader
+// that renews its lease runs whatever its node's health is said to be, so that a wrong judgement moves nothing. If the fence of the node is held back, the
+// standby acquires nothing either: the standby is more likely to be cut off than the node, or failover is switched off.
 func AcquiresLease(s LeaderSigns) bool {
 	return s.Health.Fence() && s.Unrenewed >= s.RenewEvery*3/2
 }

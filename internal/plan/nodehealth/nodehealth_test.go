@@ -29,14 +29,14 @@ func TestJudgeNode(t *testing.T) {
 		want     nodehealth.State
 		evidence string
 	}{
-		"a fresh heartbeat is life whatever the probes say": {with(func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Healthy, "fresh"},
-		"a stale heartbeat alone is silence":                {with(func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
-		"a node that answers probes is silent":              {with(func(s *nodehealth.Signs) { s.ProbeWorks, s.Confirmed = true, true }), nodehealth.Suspect, "answers probes"},
-		"two failed probes are not enough":                  {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeFailures = 2 }), nodehealth.Suspect, "a probe failed"},
-		"three failed probes are a second sign":             {with(unreachable), nodehealth.Lost, "3 probes"},
-		"probes that never reached the node do not count":   {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Suspect, "never reached"},
-		"nothing is lost before the API server confirms it": {with(func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Suspect, "not yet confirmed"},
-		"nothing is lost without the API server":            {with(func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Suspect, "does not answer this controller"},
+		"a node with a fresh heartbeat is healthy whatever the probes say": {with(func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Healthy, "fresh"},
+		"a stale heartbeat alone makes a node suspect":                     {with(func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
+		"a node that answers probes is suspect":                            {with(func(s *nodehealth.Signs) { s.ProbeWorks, s.Confirmed = true, true }), nodehealth.Suspect, "answers probes"},
+		"two failed probes are not enough":                                 {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeFailures = 2 }), nodehealth.Suspect, "a probe failed"},
+		"three failed probes are a second sign":                            {with(unreachable), nodehealth.Lost, "3 probes"},
+		"probes that never reached the node do not count":                  {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Suspect, "never reached"},
+		"nothing is lost before the API server confirms it":                {with(func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Suspect, "not yet confirmed"},
+		"nothing is lost without the API server":                           {with(func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Suspect, "does not answer this controller"},
 		"a lease that ran out is a second sign where probes never worked": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
@@ -50,17 +50,17 @@ func TestJudgeNode(t *testing.T) {
 				s.Confirmed, s.ProbeWorks, s.LeaseDuration, s.LeaseAge = true, true, 40*time.Second, time.Hour
 			}), nodehealth.Suspect, "answers probes"},
 		"a deallocated VM is down before its heartbeat is stale": {with(func(s *nodehealth.Signs) { s.Silence, s.Power = 4*time.Second, provisioner.PowerDeallocated }), nodehealth.Down, "Deallocated"},
-		"a stopped VM is down":                  {with(func(s *nodehealth.Signs) { s.Power = provisioner.PowerStopped }), nodehealth.Down, "Stopped"},
-		"a VM that is gone is down":             {with(func(s *nodehealth.Signs) { s.VMGone = true }), nodehealth.Down, "no such VM"},
-		"Azure's word needs no API server":      {with(func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
-		"a running VM can be lost all the same": {with(func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
-		"who was silent stays so while the clock starts again": {
+		"a stopped VM is down":                                  {with(func(s *nodehealth.Signs) { s.Power = provisioner.PowerStopped }), nodehealth.Down, "Stopped"},
+		"a VM that is gone is down":                             {with(func(s *nodehealth.Signs) { s.VMGone = true }), nodehealth.Down, "no such VM"},
+		"a VM that is gone is down also without the API server": {with(func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
+		"a running VM can be lost":                              {with(func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
+		"a suspect node remains suspect while the clock starts again": {
 			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSuspect, s.Silence = true, time.Second }), nodehealth.Suspect, "out of reach in the meantime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, evidence := nodehealth.Judge(c.signs)
 			if state != c.want || !strings.Contains(evidence, c.evidence) {
-				t.Errorf("%s: %s", state, evidence)
+				t.Errorf("got %s: %s; want %s: %s", state, evidence, c.want, c.evidence)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func TestMassGuard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if held, why := nodehealth.MassGuard(c.lost, c.total, c.threshold); held != c.held || held == (why == "") {
-				t.Errorf("%v: %q", held, why)
+				t.Errorf("got %v: %q; want %v and a reason only then", held, why, c.held)
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestFailedOver(t *testing.T) {
 	}
 }
 
-// Law 7: a node may not promise so much that nobody would ever miss it, nor so much that the sum overflows and a fresh heartbeat is late.
+// Law 7: a node must not promise an interval that is so long that its loss is never noticed, or that the sum overflows and a fresh heartbeat is late.
 func TestAPromiseIsBelievedUpToALimit(t *testing.T) {
 	t.Parallel()
 	for promised, want := range map[int32]time.Duration{-1: 0, 0: 0, 30: 30 * time.Second, 301: nodehealth.LongestPromise, math.MaxInt32: nodehealth.LongestPromise} {
@@ -158,7 +158,7 @@ func TestPatienceFollowsThePromise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if p, l := nodehealth.Patience(6*time.Second, c.promised), nodehealth.Lateness(6*time.Second, c.promised); p != c.patience || l != c.late {
-				t.Errorf("%s, %s", p, l)
+				t.Errorf("got patience %s, lateness %s; want %s, %s", p, l, c.patience, c.late)
 			}
 		})
 	}
