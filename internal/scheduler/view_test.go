@@ -123,7 +123,7 @@ func TestVolumesOfAPod(t *testing.T) {
 		"a volume that is no CSI volume":                       {pod("local"), nil},
 		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]DiskState{}}}},
 		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
-		"an ephemeral claim, and one that somebody else made":  {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]DiskState{}}}},
+		"an ephemeral claim, and one not made for the pod":     {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]DiskState{}}}},
 		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
 		"a pod of another namespace does not see these claims": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
 	}
