@@ -27,7 +27,7 @@ func (s *Step) leave(in Input) {
 	case !ownership.ProvedReleased(in.Volume, a) && in.LetGo != nil:
 		s.Status.Proof = in.LetGo
 		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.LetGo.Message)
-	case !ownership.ProvedReleased(in.Volume, a) && !held(in) && (unanswered(in) || ownership.FenceDecided(a)):
+	case !ownership.ProvedReleased(in.Volume, a) && (!held(in) || replicaOfAnotherVM(in)) && (unanswered(in) || ownership.FenceDecided(a)):
 		s.fence(in)
 	case in.Job.Work == operation.WorkAttach && in.Job.Running():
 		// The detach waits for the attach: the other way round, the attach would win.
@@ -43,6 +43,12 @@ func (s *Step) leave(in Input) {
 
 func held(in Input) bool {
 	return ownership.OwnedBy(in.Volume, in.Attachment.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipHeld
+}
+
+// replicaOfAnotherVM says that the attachment is a replica to a VM that the node is no longer. The node's ownership does not rest on it, and its report says nothing
+// about that VM.
+func replicaOfAnotherVM(in Input) bool {
+	return in.Attachment.Spec.Epoch == 0 && in.VMID != "" && ownership.AttachedToAnotherVM(in.Attachment, in.VMID)
 }
 
 func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {

@@ -85,7 +85,7 @@ func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
 func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
-		Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), Volume: objects.NewVolume(), HasFinalizer: true, NodeLost: true,
+		Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), HasFinalizer: true, NodeLost: true,
 		Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Token: "attach", Accepted: objects.Now},
 	}
 	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Operation == nil {
@@ -188,7 +188,7 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 	}
 	going := func(a *apiv1.AzVolumeAttachment) { objects.Deleted(a) }
 	primary := func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 }
-	volume := objects.NewVolume(objects.Owned("z", 1, apiv1.OwnershipHeld))
+	volume := objects.NewVolume(objects.Owned("y", 1, apiv1.OwnershipHeld))
 	for name, test := range map[string]struct {
 		a     *apiv1.AzVolumeAttachment
 		other *apiv1.AzVolumeAttachment
@@ -235,7 +235,7 @@ func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 		"a status without a VM": {apiv1.AttachmentPending, "/vm/a", "", operation.WorkDetach},
 	} {
 		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, test.state))
-		step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared})
+		step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared})
 		if step.Start != test.want || step.RemoveFinalizer != (test.want == operation.WorkNone) || test.want != operation.WorkNone && step.Status.VMID != test.vmID {
 			t.Errorf("%s: got start %q, finalizer removed %t, VM %q; want start %q", name, step.Start, step.RemoveFinalizer, step.Status.VMID, test.want)
 		}

@@ -133,11 +133,11 @@ func FenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
 // ProvedReleased says whether an attachment's node can no longer write to the volume under any epoch up to the attachment's.
 func ProvedReleased(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
 	epoch := attachment.Spec.Epoch
-	if epoch == 0 { // never primary: the node was never allowed to touch it
-		return true
-	}
 	if HasProof(attachment) {
 		return true
+	}
+	if epoch == 0 { // never primary: the node was never allowed to touch it
+		return !replicaInDoubt(volume, attachment)
 	}
 	if volume == nil || volume.Status.Primary == nil || volume.Spec.Access == apiv1.AccessMultiNode {
 		return false
@@ -155,6 +155,20 @@ func ProvedReleased(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment
 		return claim.Epoch > epoch
 	default:
 		return false
+	}
+}
+
+// replicaInDoubt says of an attachment that is being deleted and was never a primary by its own record that the AzVolume does not confirm this. An attachment that was
+// restored from before a publish says so as well, and its node may write to the volume. An AzVolume that knows of an ownership confirms it, unless that ownership is
+// the node's own: then the replica is older than the publish.
+func replicaInDoubt(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
+	switch {
+	case attachment.DeletionTimestamp == nil:
+		return false
+	case volume == nil:
+		return true
+	default:
+		return volume.Spec.Access != apiv1.AccessMultiNode && (volume.Status.Primary == nil || OwnedBy(volume, attachment.Spec.NodeName))
 	}
 }
 

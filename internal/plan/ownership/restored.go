@@ -30,10 +30,10 @@ func UnprovenElsewhere(volume *apiv1.AzVolume, node string, attachments []*apiv1
 	})
 }
 
-// DeletedWithoutProof says of an attachment that is being deleted that neither its node holds the volume, nor is it proved that the node let go. The node has not been allowed to
-// stage the volume since the deletion, so that its report, read after it, counts (law 3a).
+// DeletedWithoutProof says of an attachment that is being deleted that there is no proof that its node released the volume, and that the node does not own the volume under
+// this attachment. The node has not been allowed to stage the volume since the deletion, so that its report, read after it, counts (law 3a).
 func DeletedWithoutProof(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
-	return a.DeletionTimestamp != nil && !ProvedReleased(volume, a) && !OwnedBy(volume, a.Spec.NodeName) &&
+	return a.DeletionTimestamp != nil && !ProvedReleased(volume, a) && (a.Spec.Epoch == 0 || !OwnedBy(volume, a.Spec.NodeName)) &&
 		(volume == nil || volume.Spec.Access != apiv1.AccessMultiNode)
 }
 

@@ -40,22 +40,24 @@ func TestWhichAttachmentsNeedAProofBeforeAClaim(t *testing.T) {
 		volume *apiv1.AzVolume
 		a      *apiv1.AzVolumeAttachment
 		want   bool
+		// deleted is whether it needs a proof while it is being deleted.
+		deleted bool
 	}{
-		"the claimant's own":                              {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("b", primary, 2, ""), false},
-		"another primary, and no status":                  {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", primary, 2, ""), true},
-		"another primary with a proof, and no status":     {objects.NewVolume(objects.NeverOwned), objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false},
-		"a replica that was primary, and no status":       {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 2, ""), true},
-		"a replica that never was primary":                {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 0, ""), false},
-		"a primary of a later epoch than the claim's":     {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), true},
-		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), false},
-		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.NewAttachment("a", primary, 2, ""), false},
+		"the claimant's own":                              {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("b", primary, 2, ""), false, true},
+		"another primary, and no status":                  {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", primary, 2, ""), true, true},
+		"another primary with a proof, and no status":     {objects.NewVolume(objects.NeverOwned), objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false, false},
+		"a replica that was primary, and no status":       {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 2, ""), true, true},
+		"a replica that never was primary":                {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 0, ""), false, true},
+		"a primary of a later epoch than the claim's":     {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), true, true},
+		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), false, false},
+		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.NewAttachment("a", primary, 2, ""), false, false},
 	} {
 		if got := len(ownership.UnprovenElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
 			t.Errorf("%s: got forgotten = %t, want %t", name, got, test.want)
 		}
 		gone := objects.Deleted(test.a)
-		if got := ownership.DeletedWithoutProof(test.volume, gone); got != (test.want || test.a.Spec.NodeName == "b") {
-			t.Errorf("%s: got unclaimed = %t while it is deleted, want %t", name, got, test.want)
+		if got := ownership.DeletedWithoutProof(test.volume, gone); got != test.deleted {
+			t.Errorf("%s: got unclaimed = %t while it is deleted, want %t", name, got, test.deleted)
 		}
 	}
 	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.DeletedWithoutProof(objects.NewVolume(multi), a) {
