@@ -26,12 +26,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -337,13 +334,17 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	if vmID == "" {
 		vmID = in.VMID
 	}
+	diskID, err := r.diskID(ctx, in)
+	if err != nil {
+		return err
+	}
 	switch step.Start {
 	case operation.WorkAttach:
 		r.Jobs.Start(a, step.Start, r.disks.attach(in.Volume, vmID, step.Resume))
 	case operation.WorkDetach:
-		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, r.diskID(in), vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:
-		r.Jobs.Start(a, step.Start, r.fence(in, vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, r.fence(in, diskID, vmID, step.Resume))
 	default:
 		return fmt.Errorf("no such work for an attachment: %s", step.Start)
 	}
@@ -374,61 +375,12 @@ func (r *Reconciler) attachmentsNow(ctx context.Context, a *apiv1.AzVolumeAttach
 	return pointers(all.Items), nil
 }
 
-// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk. It goes by the disk as well where
-// another attachment names that VM, so that nothing is cut off there.
-func (r *Reconciler) fence(in attachment.Input, vmID, token string) work.Func {
-	a := in.Attachment
-	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
-		return r.disks.fence(a.Spec.VolumeName, r.diskID(in), vmID, token)
-	}
-	diskID := r.diskID(in)
-	if diskID == "" { // the disk need not be this driver's own
-		diskID = volumehandle.Of(in.Volume.Spec.Disk).String()
-	}
-	return r.disks.fenceByDisk(diskID, token, func(ctx context.Context, attachedTo []string) ([]string, error) {
-		return r.suspects(ctx, a, attachedTo)
-	})
-}
-
-// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
-// Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
-func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
-	attachments, err := r.attachmentsNow(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := nodeidentity.All(ctx, r.Reader, a.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	node := &corev1.Node{}
-	if err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read Node %s: %w", a.Spec.NodeName, err)
-	}
-	if vm := identity.ProviderVM(node); vm != "" {
-		nodes[a.Spec.NodeName] = identity.Identity{Name: a.Spec.NodeName, VMID: vm}
-	}
-	cut, contested := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
-	if contested != "" {
-		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
-			"there is no proof while it is", a.Spec.NodeName, contested, nodes[contested].VMID)
-	}
-	return cut, nil
-}
-
 func pointers[T any](items []T) []*T {
 	found := make([]*T, 0, len(items))
 	for i := range items {
 		found = append(found, &items[i])
 	}
 	return found
-}
-
-func (r *Reconciler) diskID(in attachment.Input) string {
-	if in.Volume == nil {
-		return ""
-	}
-	return in.Volume.Status.DiskURI
 }
 
 func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attachment.Step) {

@@ -149,7 +149,7 @@ func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: lostVM, DiskID: disk, Shared: true}); err != nil {
 					t.Fatal(err)
 				}
-				truth, err := r.fence(in, "", token)(t.Context(), func(provisioner.Operation) {})
+				truth, err := r.fence(in, disk, "", token)(t.Context(), func(provisioner.Operation) {})
 				if err != nil || truth != (operation.Truth{}) {
 					t.Errorf("got %+v, %v; want the proof that the disk is attached to no VM of the node's", truth, err)
 				}

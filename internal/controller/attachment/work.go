@@ -46,7 +46,7 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 	}
 }
 
-// detach makes the job that detaches a disk. Where the AzVolume, and so the disk's ID, is lost, the disk is found at the VM by its name.
+// detach makes the job that detaches a disk. Where the ID of the disk is not known, the disk is found at the VM by its name.
 func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if diskID == "" {

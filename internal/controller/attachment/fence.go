@@ -1,0 +1,75 @@
+package attachment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk. It goes by the disk as well where
+// another attachment names that VM, so that nothing is cut off there.
+func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work.Func {
+	a := in.Attachment
+	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
+		return r.disks.fence(a.Spec.VolumeName, diskID, vmID, token)
+	}
+	return r.disks.fenceByDisk(diskID, token, func(ctx context.Context, attachedTo []string) ([]string, error) {
+		return r.suspects(ctx, a, attachedTo)
+	})
+}
+
+// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
+// Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
+func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
+	attachments, err := r.attachmentsNow(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := nodeidentity.All(ctx, r.Reader, a.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	node := &corev1.Node{}
+	if err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Node %s: %w", a.Spec.NodeName, err)
+	}
+	if vm := identity.ProviderVM(node); vm != "" {
+		nodes[a.Spec.NodeName] = identity.Identity{Name: a.Spec.NodeName, VMID: vm}
+	}
+	cut, contested := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
+	if contested != "" {
+		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
+			"there is no proof while it is", a.Spec.NodeName, contested, nodes[contested].VMID)
+	}
+	return cut, nil
+}
+
+// diskID returns the ID of the disk of an attachment's volume. Where the AzVolume is lost, a PersistentVolume names the disk; "" if none does. Without the ID, a disk
+// that Azure is attaching cannot be detached: Azure does not list it yet.
+func (r *Reconciler) diskID(ctx context.Context, in attachment.Input) (string, error) {
+	if in.Volume != nil {
+		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
+	}
+	pvs, err := view.PersistentVolumes(ctx, r.Client, in.Attachment.Spec.VolumeName)
+	if err != nil {
+		return "", err
+	}
+	for _, pv := range pvs {
+		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err == nil {
+			return handle.String(), nil
+		}
+	}
+	return "", nil
+}
