@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,34 +9,41 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// RecreateAs decides the role and the epoch with which an attachment is made again that Azure has and that has no object. A primary is detached only with a proof, a
-// replica without one; why says why it is made as neither. report is the node's, read from the API server after the volume; nil if there is none. down says whether
-// Azure has the VM as stopped or deallocated now; it is asked only where it matters.
+// RecreateAs decides the role and the epoch with which an attachment is created again that Azure has and that has no object. A primary is detached only with a proof, a
+// replica without one; why says why it is neither. report is the node's, read from the API server after the volume; nil if there is none. down says whether
+// Azure has the VM as stopped or deallocated now; it is called only where it matters.
 //
-//	the node holds the claim                                         primary of that epoch
+//	the node owns the volume                                         primary of that epoch
 //	the report proves that the node does not use the volume          replica; but not where the V1 driver may have published the volume
 //	the VM is down                                                   replica: nothing runs there that could use the volume
-//	else, a multi-node volume                                        primary: there is no claim that says which nodes use it
-//	else                                                             neither: it stays until one of these is the case
+//	a multi-node volume that the report names                        primary: no ownership says which nodes use it
+//	a multi-node volume that the V1 driver may have published        primary, likewise
+//	else                                                             neither: the disk stays attached until one of these is the case
 //
-// A multi-node volume has no claim, so that only its unpublish deletes a primary, and that has been answered by now where the volume is not in use: an attachment made
-// again as a primary could stay for ever. Law 2 holds without it. A node writes the volume into its report before it reads its attachment, and the caller has
-// found no attachment before it read the report. A node that the report does not name has therefore found its attachment missing, or finds a replica; it uses the
-// volume under neither. The next publish makes the replica a primary.
+// A multi-node volume has no owner, so that only its unpublish deletes a primary, and that has been answered by now where the volume is not in use: an attachment
+// restored as a primary could stay for ever. So a report that proves nothing is waited for. Law 2 holds without a primary. A node writes the volume into its report
+// before it reads its attachment, and the caller has found no attachment before it read the report. A node that the report does not name has therefore found its
+// attachment missing, or finds a replica; it uses the volume under neither. The next publish makes the replica a primary.
 func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool, now time.Time) (role apiv1.Role, epoch int64, why string) {
 	proof, why := UnstagedProof(report, volume.Name, 0, now)
+	multiNode, v1 := volume.Spec.Access == apiv1.AccessMultiNode, NeverPublished(volume)
 	switch {
-	case volume.Spec.Access != apiv1.AccessMultiNode && OwnedBy(volume, node):
+	case !multiNode && OwnedBy(volume, node):
 		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
-	case proof != nil && !NeverPublished(volume), down():
+	case proof != nil && !v1, down():
 		return apiv1.RoleReplica, 0, ""
-	case volume.Spec.Access == apiv1.AccessMultiNode:
+	case multiNode && (v1 || reports(report, volume.Name)):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
-	case NeverPublished(volume):
+	case v1:
 		return "", 0, "the volume was adopted and not published since, so that whoever attached the disk may be using it"
 	default:
 		return "", 0, why
 	}
+}
+
+// reports says whether a node's report names a volume.
+func reports(report *apiv1.AzDriverNode, volume string) bool {
+	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes, func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
 }
 
 // repairAfter is how long the CSI controller server is given to finish a release

@@ -11,7 +11,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-func TestRemade(t *testing.T) {
+func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 	t.Parallel()
 	scanned := metav1.NewMicroTime(objects.Now)
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
@@ -42,8 +42,10 @@ func TestRemade(t *testing.T) {
 		"a multi-node volume's node that does not use it has a replica":     {objects.NewVolume(multiNode), done, runs, apiv1.RoleReplica, 0},
 		"also where it is down":                                             {objects.NewVolume(multiNode), inUse, down, apiv1.RoleReplica, 0},
 		"law 3: a multi-node volume's node that uses it is a primary":       {objects.NewVolume(multiNode), inUse, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"law 3: also where it has not looked yet":                           {objects.NewVolume(multiNode), silent, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"law 3: also where there is no report":                              {objects.NewVolume(multiNode), nil, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"also where the plug-in has not scanned the mounts, or lost a scan": {objects.NewVolume(multiNode), objects.Staged(nil, "vol"), runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"one that the V1 driver may have published, without a report":       {objects.NewVolume(multiNode, adopted), nil, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"law 3: nothing is made of a multi-node volume before a scan":       {objects.NewVolume(multiNode), silent, runs, "", 0},
+		"law 3: nor where there is no report, which an unpublish leaves":    {objects.NewVolume(multiNode), nil, runs, "", 0},
 		"law 3: also of a multi-node volume that V1 may have published":     {objects.NewVolume(multiNode, adopted), done, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
 	} {
 		t.Run(name, func(t *testing.T) {
