@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -316,14 +317,13 @@ func why(a *apiv1.AzVolumeAttachment) string {
 
 // differences compares Azure with the objects.
 func (w *world) differences() string {
-	objects := map[string]bool{}
+	objects, found := map[string]bool{}, 0
 	for _, a := range w.attachments("") {
-		if w.liar != nil && a.Spec.NodeName == w.liar.name && a.Status.VMID == "" {
-			continue // which VM it is is not known, and nothing was asked of Azure
+		if w.waitsForBelief(a) {
+			continue
 		}
 		objects[vmOf(a.Spec.NodeName)+" "+diskOf(a.Spec.VolumeName)] = true
 	}
-	found := 0
 	for _, i := range w.azure.state().Instances {
 		for _, d := range i.DataDisks {
 			if !objects[i.ID+" "+d.DiskID] {
@@ -336,6 +336,20 @@ func (w *world) differences() string {
 		return fmt.Sprintf("leak: %d attachments, and Azure has %d", len(objects), found)
 	}
 	return ""
+}
+
+// waitsForBelief says that Azure does not have an attachment because the controller does not believe which VM the liar is. Nothing is attached to it until then (ADR 0013),
+// also where an attach that Azure has refused was asked for before the lie.
+func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
+	if w.liar == nil || a.Spec.NodeName != w.liar.name {
+		return false
+	}
+	if a.Status.VMID == "" {
+		return true // which VM it is is not known, and nothing was asked of Azure
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, attachment.ConditionAttached)
+	_, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName))
+	return !attached && a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == identity.ReasonNodeUnknown
 }
 
 func (w *world) replicasLeft() string {
