@@ -108,9 +108,10 @@ func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	return found && record.Epoch == 0
 }
 
-// unused says that nothing wants a volume or has it.
-func (w *world) unused(v *volumeModel) bool {
-	return v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0
+// unusedOn says that nothing wants a volume on a machine or has it there.
+func (w *world) unusedOn(v *volumeModel, m *machine) bool {
+	return v.want != m.name && !slices.Contains(v.wants, m.name) && !m.mounted(v.name) &&
+		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
 }
 
 // attachmentOfNoVolume: the AzVolume of a volume that no pod uses was removed by hand. A driver that follows the pods cannot tell of which disk the attachment is, and no
@@ -132,7 +133,7 @@ func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
 // diskAttachedUnrecorded: the AzVolume and the attachment were removed by hand, and Azure has the disk attached to a machine that does not use it. The V1 driver
 // may have attached it.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
-	if !v.edited || !w.unused(v) || m.mounted(v.name) || !ownership.NeverPublished(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
+	if !v.edited || !w.unusedOn(v, m) || !ownership.NeverPublished(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
 		return false
 	}
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))

@@ -17,24 +17,24 @@ import (
 //	the report proves that the node does not use the volume          replica; but not where the V1 driver may have published the volume
 //	the VM is down                                                   replica: nothing runs there that could use the volume
 //	a multi-node volume that the report names                        primary: no ownership says which nodes use it
-//	a multi-node volume that the V1 driver may have published        primary, likewise
 //	else                                                             neither: the disk stays attached until one of these is the case
 //
 // A multi-node volume has no owner, so that only its unpublish deletes a primary, and that has been answered by now where the volume is not in use: an attachment
-// restored as a primary could stay for ever. So a report that proves nothing is waited for. Law 2 holds without a primary. A node writes the volume into its report
-// before it reads its attachment, and the caller has found no attachment before it read the report. A node that the report does not name has therefore found its
-// attachment missing, or finds a replica; it uses the volume under neither. The next publish makes the replica a primary.
+// restored as a primary could stay for ever. So a report that proves nothing is waited for, and what the V1 driver may have published gets its attachment from its
+// unpublish. Law 2 holds without a primary. A node writes the volume into its report before it reads its attachment, and the caller has found no attachment before it
+// read the report. A node that the report does not name has therefore found its attachment missing, or finds a replica; it uses the volume under neither. The next
+// publish makes the replica a primary.
 func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool, now time.Time) (role apiv1.Role, epoch int64, why string) {
 	proof, why := UnstagedProof(report, volume.Name, 0, now)
-	multiNode, v1 := volume.Spec.Access == apiv1.AccessMultiNode, NeverPublished(volume)
+	multiNode := volume.Spec.Access == apiv1.AccessMultiNode
 	switch {
 	case !multiNode && OwnedBy(volume, node):
 		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
-	case proof != nil && !v1, down():
+	case proof != nil && !NeverPublished(volume), down():
 		return apiv1.RoleReplica, 0, ""
-	case multiNode && (v1 || reports(report, volume.Name)):
+	case multiNode && reports(report, volume.Name):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
-	case v1:
+	case NeverPublished(volume):
 		return "", 0, "the volume was adopted and not published since, so that whoever attached the disk may be using it"
 	default:
 		return "", 0, why

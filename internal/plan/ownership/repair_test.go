@@ -43,10 +43,11 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 		"also where it is down":                                             {objects.NewVolume(multiNode), inUse, down, apiv1.RoleReplica, 0},
 		"law 3: a multi-node volume's node that uses it is a primary":       {objects.NewVolume(multiNode), inUse, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
 		"also where the plug-in has not scanned the mounts, or lost a scan": {objects.NewVolume(multiNode), objects.Staged(nil, "vol"), runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"one that the V1 driver may have published, without a report":       {objects.NewVolume(multiNode, adopted), nil, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"also where the V1 driver may have published the volume":            {objects.NewVolume(multiNode, adopted), inUse, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
 		"law 3: nothing is made of a multi-node volume before a scan":       {objects.NewVolume(multiNode), silent, runs, "", 0},
 		"law 3: nor where there is no report, which an unpublish leaves":    {objects.NewVolume(multiNode), nil, runs, "", 0},
-		"law 3: also of a multi-node volume that V1 may have published":     {objects.NewVolume(multiNode, adopted), done, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"law 3: nor of one that V1 may have published, without a report":    {objects.NewVolume(multiNode, adopted), nil, runs, "", 0},
+		"law 3: nor with one, because its pod may come later":               {objects.NewVolume(multiNode, adopted), done, runs, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
