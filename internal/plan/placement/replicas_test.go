@@ -31,11 +31,14 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
+	twoShares := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
+	waiting := objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentPending)
 	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, attached)
 	replica := func(node string) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment(node, apiv1.RoleReplica, 0, attached)
 	}
 	three := []placement.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")}
+	doubtfulB := []placement.NodeView{three[0], newNode("b", "1", doubtful), three[2]}
 	selects := func(node string) []placement.PodView {
 		return []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"kubernetes.io/hostname": node}}}}}
 	}
@@ -61,6 +64,9 @@ func TestReplicas(t *testing.T) {
 		"one on a lost node is replaced":                            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", lost), three[2]}}, []string{"Create c: ReplicaPlaced"}},
 		"one on a node that is gone is replaced at once":            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("x")), Nodes: three}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
 		"one on a suspect node stays":                               {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]}}, nil},
+		"one that waits on a suspect node  is made elsewhere":       {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, waiting), Nodes: doubtfulB}, []string{"Create c: ReplicaPlaced"}},
+		"and gives up the share that it may have":                   {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: doubtfulB}, []string{"Delete b: ReplicaFailed"}},
+		"but stays where no other node can take one":                {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: doubtfulB[:2]}, nil},
 		"one that failed is made elsewhere":                         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)), Nodes: three}, []string{"Create c: ReplicaPlaced"}},
 		"and deleted when another is there":                         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed), replica("c")), Nodes: three}, []string{"Delete b: ReplicaFailed"}},
 		"nodes that the pod selects count":                          {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: three, Pods: selects("c")}, []string{"Create c: ReplicaPlaced"}},
