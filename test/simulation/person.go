@@ -51,6 +51,8 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "delete its AzVolumeAttachments as well"},
 	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachByHand,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
+	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
+		file: "guides/restore.md", section: "From a backup of etcd", words: "If the disk is shared, end all pods that use the volume first:"},
 	{when: (*world).diskLargerThanRecorded, do: (*cluster).expandToDisk,
 		file: "guides/restore.md", section: "From a backup of etcd", words: "Ask for the disk's present size through the claim."},
 }
@@ -146,6 +148,11 @@ func (c *cluster) detachByHand(v *volumeModel, m *machine) { c.w.detachByHand(m,
 func (w *world) diskLargerThanRecorded(v *volumeModel, _ *machine) bool {
 	o := w.volume(v.name)
 	return v.edited && o != nil && o.Status.SizeBytes > 0 && w.azure.sizeOf(diskOf(v.name)) > o.Status.SizeBytes
+}
+
+// sharedDiskLargerThanRecorded: a request for the present size is refused while a shared disk is attached, and no node stages the volume before it.
+func (w *world) sharedDiskLargerThanRecorded(v *volumeModel, m *machine) bool {
+	return v.shares > 1 && w.diskLargerThanRecorded(v, m)
 }
 
 func (c *cluster) expandToDisk(v *volumeModel, _ *machine) {
