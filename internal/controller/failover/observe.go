@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // observe reads a node and what there is on it from the cache.
@@ -114,11 +115,34 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolume
 		if err != nil {
 			return nil, err
 		}
-		if there && v.Spec.Access == apiv1.AccessMultiNode {
+		if !there && ownership.FenceDecided(a) {
+			if v, err = r.lostVolume(ctx, a); err != nil {
+				return nil, err
+			}
+		}
+		if v.Spec.Access == apiv1.AccessMultiNode {
 			found = append(found, v)
 		}
 	}
 	return found, nil
+}
+
+// lostVolume stands for the AzVolume of an attachment whose fence was decided before the AzVolume was lost, so that the decision is carried through: its
+// finalizer would keep the attachment for ever. The PersistentVolume says which disk it is.
+func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolume, error) {
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Spec.VolumeName}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
+	}
+	pvs, err := view.PersistentVolumes(ctx, r.Client, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, pv := range pvs {
+		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err == nil {
+			v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = handle.SubscriptionID, handle.ResourceGroup, handle.DiskName
+		}
+	}
+	return v, nil
 }
 
 // inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim with the annotation that opts out.
