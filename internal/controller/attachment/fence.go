@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
@@ -62,7 +62,7 @@ func (r *Reconciler) diskID(ctx context.Context, in attachment.Input) (string, e
 	if in.Volume != nil {
 		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
 	}
-	pvs, err := view.PersistentVolumes(ctx, r.Client, in.Attachment.Spec.VolumeName)
+	pvs, err := index.PersistentVolumes(ctx, r.Client, in.Attachment.Spec.VolumeName)
 	if err != nil {
 		return "", err
 	}

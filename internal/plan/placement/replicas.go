@@ -43,7 +43,7 @@ type standing struct {
 	target Target
 	// useful ones count.
 	useful, failed []*apiv1.AzVolumeAttachment
-	// leaving ones stand on nodes that are lost or are being drained, or wait on a doubtful node. They go when enough others are attached, or when another one needs their
+	// leaving ones stand on nodes that are lost or are being drained, or wait on a suspect node. They go when enough others are attached, or when another one needs their
 	// share; where no other node can take the replica they stay, because their node may come back first. Those on lost nodes come first.
 	leaving []Decision
 	// useless ones are to be deleted whatever comes in their place.
@@ -152,7 +152,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
 	case failed:
 		s.failed = append(s.failed, a)
-	case node.Health == Doubtful && a.Status.State == apiv1.AttachmentPending:
+	case node.Health == nodehealth.Suspect && a.Status.State == apiv1.AttachmentPending:
 		// Azure is not asked to attach the disk while it is not known which VM the node is. But the disk may be attached since an earlier try, and take a share.
 		s.in = sooner(s.in, recheckAfter)
 		s.leaving = append(s.leaving, because(ReasonReplicaFailed))

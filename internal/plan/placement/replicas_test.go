@@ -38,7 +38,7 @@ func TestReplicas(t *testing.T) {
 		return objects.NewAttachment(node, apiv1.RoleReplica, 0, attached)
 	}
 	three := []placement.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")}
-	doubtfulB := []placement.NodeView{three[0], newNode("b", "1", doubtful), three[2]}
+	suspectB := []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]}
 	selects := func(node string) []placement.PodView {
 		return []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"kubernetes.io/hostname": node}}}}}
 	}
@@ -64,9 +64,9 @@ func TestReplicas(t *testing.T) {
 		"one on a lost node is replaced":                            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", lost), three[2]}}, []string{"Create c: ReplicaPlaced"}},
 		"one on a node that is gone is replaced at once":            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("x")), Nodes: three}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
 		"one on a suspect node stays":                               {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]}}, nil},
-		"one that waits on a suspect node  is made elsewhere":       {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, waiting), Nodes: doubtfulB}, []string{"Create c: ReplicaPlaced"}},
-		"and gives up the share that it may have":                   {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: doubtfulB}, []string{"Delete b: ReplicaFailed"}},
-		"but stays where no other node can take one":                {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: doubtfulB[:2]}, nil},
+		"one that waits on a suspect node is made elsewhere":        {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, waiting), Nodes: suspectB}, []string{"Create c: ReplicaPlaced"}},
+		"and gives up the share that it may have":                   {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: suspectB}, []string{"Delete b: ReplicaFailed"}},
+		"but stays where no other node can take one":                {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: suspectB[:2]}, nil},
 		"one that failed is made elsewhere":                         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)), Nodes: three}, []string{"Create c: ReplicaPlaced"}},
 		"and deleted when another is there":                         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed), replica("c")), Nodes: three}, []string{"Delete b: ReplicaFailed"}},
 		"nodes that the pod selects count":                          {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: three, Pods: selects("c")}, []string{"Create c: ReplicaPlaced"}},
