@@ -112,7 +112,7 @@ func stageSteps(name string) step {
 	}
 	decide := func(w *world) step {
 		decision := ownership.MayStage(name, "vm", volume, w.attachment(name))
-		if decision.Verdict != ownership.StageAllowed {
+		if decision.Outcome != ownership.StageAllowed {
 			return withdraw
 		}
 		epoch = decision.Epoch
@@ -267,7 +267,7 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 func TestTheSimulationFindsTheRace(t *testing.T) {
 	wrongOrder := func(name string) step {
 		return func(w *world) step {
-			if ownership.MayStage(name, "vm", w.volume(), w.attachment(name)).Verdict != ownership.StageAllowed {
+			if ownership.MayStage(name, "vm", w.volume(), w.attachment(name)).Outcome != ownership.StageAllowed {
 				return nil
 			}
 			return func(w *world) step {

@@ -273,7 +273,7 @@ func (s *Server) confirmMount(ctx context.Context, record nodereport.Record) err
 		return err
 	}
 	decision := s.mayStage(volume, attachment)
-	if decision.Verdict == ownership.StageAllowed && decision.Epoch == record.Epoch && decision.LUN == record.LUN {
+	if decision.Outcome == ownership.StageAllowed && decision.Epoch == record.Epoch && decision.LUN == record.LUN {
 		return nil
 	}
 	if err := s.options.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {

@@ -97,7 +97,7 @@ func (s *Server) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeA
 	if err != nil {
 		return errors.Is(err, provisioner.NotFound) // the controller may still adopt the disk
 	}
-	return volume == nil || s.mayStage(volume, attachment).Verdict == ownership.StageRefused
+	return volume == nil || s.mayStage(volume, attachment).Outcome == ownership.StageRefused
 }
 
 // whyUnpublished says why the volume was not published during the wait: which node holds the ownership, and what the
@@ -146,20 +146,20 @@ func (s *Server) awaitGrant(ctx context.Context, disk volumehandle.Handle) (*api
 		if err != nil {
 			return false, err
 		}
-		first := decision.Verdict == ""
+		first := decision.Outcome == ""
 		volume, decision = current, s.mayStage(current, attachment)
 		switch {
-		case decision.Verdict == ownership.StageRefused:
+		case decision.Outcome == ownership.StageRefused:
 			return false, provisioner.Errorf(provisioner.FailedPrecondition, "%s", decision.Reason)
-		case decision.Verdict == ownership.StageMustWait && first:
+		case decision.Outcome == ownership.StageMustWait && first:
 			logr.FromContextOrDiscard(ctx).Info("waiting for the disk to be attached", "volumeName", name, "reason", decision.Reason)
 		}
-		return decision.Verdict == ownership.StageAllowed, nil
+		return decision.Outcome == ownership.StageAllowed, nil
 	})
 	switch {
 	case err == nil:
 		return volume, decision, nil
-	case decision.Verdict == ownership.StageMustWait && ctx.Err() != nil:
+	case decision.Outcome == ownership.StageMustWait && ctx.Err() != nil:
 		return nil, ownership.StageDecision{}, fmt.Errorf("wait for volume %s: %s: %w", name, decision.Reason, ctx.Err())
 	default:
 		return nil, ownership.StageDecision{}, err

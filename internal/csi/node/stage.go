@@ -68,7 +68,7 @@ func (s *Server) stage(ctx context.Context, use usage, path string, look lookup)
 	}
 	// Refuse early, to save a useless write of the report. The decision that counts is made after announce.
 	expected := s.mayStage(volume, attachment)
-	if expected.Verdict == ownership.StageRefused {
+	if expected.Outcome == ownership.StageRefused {
 		return refuse("%s", expected.Reason)
 	}
 	volume, grant, err := s.announce(ctx, use, path, expected.Epoch)

@@ -1,5 +1,5 @@
-// Package identity decides which VM a node is (docs/adr/0013-which-vm-a-node-is.md). A node's own word counts
-// only as far as its providerID agrees.
+// Package identity decides which VM a node is (docs/adr/0013-which-vm-a-node-is.md). What a node says about itself
+// counts only as far as its providerID agrees.
 package identity
 
 import (
@@ -15,16 +15,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Identity is which VM a node is, as far as the controller believes it (ADR 0013). A node plug-in writes spec.vmID of its AzDriverNode, so that a node
-// could name the VM of another one. Nothing else may read that field.
+// Identity is which VM a node is, as far as the controller believes it (ADR 0013). A node plug-in writes spec.vmID of
+// its AzDriverNode, so a node could name the VM of another node. No other code may read that field.
 type Identity struct {
 	// Name of the node.
 	Name string
-	// VMID is the VM; "" if it is not established. Nothing is attached to such a node, and Azure is asked nothing in its name.
+	// VMID is the VM; "" if it is not established. Then nothing is attached to the node, and Azure is not called for
+	// it.
 	VMID string
-	// VMSize is what the node says of itself: it decides how many disks are attached to this node, and nothing else.
+	// VMSize is what the node says of itself: it decides only how many disks are attached to this node.
 	VMSize string
-	// Location and Zone are those of the Node's labels. Where it has none, they are what the node says.
+	// Location and Zone are those of the Node's labels. If it has none, they are what the node says.
 	Location, Zone string
 	// Reason and Message say why VMID is "".
 	Reason, Message string
@@ -33,13 +34,15 @@ type Identity struct {
 	said string
 }
 
-// Another says that an attachment is to another VM than the one that the node is, or says to be. Neither may the node use the disk, nor does its report speak
-// for that VM, which may still run. A node whose word its Node contradicts speaks for no VM.
+// Another says whether an attachment is to another VM than the one that the node is, or says to be. If so, the node
+// may not use the disk, and its report says nothing about the other VM, which may still run. A node that its Node
+// contradicts speaks for no VM.
 func (i Identity) Another(a *apiv1.AzVolumeAttachment) bool {
 	return ownership.AttachedToAnotherVM(a, i.said)
 }
 
-// Node is a node that may be a VM: by its Node's providerID, or by its own word. Either object may be nil.
+// Node is a node that may be a VM: by its Node's providerID, or by what its AzDriverNode says. Either object may be
+// nil.
 type Node struct {
 	Node       *corev1.Node
 	DriverNode *apiv1.AzDriverNode
@@ -55,15 +58,15 @@ func (c Node) name() string {
 	return ""
 }
 
-// Identify decides which VM a node is. others are all nodes of which one of the two objects names the VM that the node's AzDriverNode names; the node itself may
-// be among them.
+// Identify decides which VM a node is. others are all nodes with a Node or an AzDriverNode that names the VM that the
+// node's AzDriverNode names; the node itself may be among them.
 //
 //	the Node's providerID names that VM, and no other Node's      believed
 //	… and another Node's too                                       neither is believed
 //	the providerID names another VM                                not believed
 //	what it names is not the resource ID of a VM                   not believed
-//	there is no providerID of Azure's, and nobody else names it    believed
-//	… and another node names it, by a providerID or by its word    the one with the providerID is believed; without one, neither is
+//	the providerID names no Azure VM, and no other node names it  believed
+//	… and another node names it, by either object                  the one with the providerID is believed; without one, neither is
 func Identify(node Node, others []Node) Identity {
 	id := Identity{Name: node.name()}
 	d := node.DriverNode
@@ -87,7 +90,7 @@ func Identify(node Node, others []Node) Identity {
 			"if the VM was replaced, delete the Node so that it registers again", id.Name, d.Spec.VMID, id.Name, provider))
 	}
 	if rival := rival(node, provider != "", others); rival != "" {
-		return id.refuse(ReasonVMContested, fmt.Sprintf("the nodes %s both name the VM %s, and no providerID says which of them it is",
+		return id.refuse(ReasonVMContested, fmt.Sprintf("the nodes %s both name the VM %s, and no providerID says which of them is the VM",
 			strings.Join(slices.Sorted(slices.Values([]string{id.Name, rival})), " and "), d.Spec.VMID))
 	}
 	id.VMID = d.Spec.VMID
@@ -99,8 +102,9 @@ func (i Identity) refuse(reason, message string) Identity {
 	return i
 }
 
-// rival returns the name of another node that may be the VM as well, "" if there is none. proven says that the node's own providerID names the VM: then
-// only another Node's providerID counts. A node that has no Node, or whose Node names another VM, is no rival.
+// rival returns the name of another node that may be the VM as well, "" if there is none. proven says that the node's
+// own providerID names the VM: then only another Node's providerID counts. A node that has no Node, or whose Node
+// names another VM, is no rival.
 func rival(node Node, proven bool, others []Node) string {
 	vm, found := node.DriverNode.Spec.VMID, ""
 	for _, o := range others {
@@ -116,14 +120,16 @@ func rival(node Node, proven bool, others []Node) string {
 	return found
 }
 
-// vmID matches the resource ID of a VM and of an instance of a scale set, in the one spelling that each has but for the case: two texts that differ otherwise are two
-// VMs, at Azure too. A closing slash, an escaped character or a dot segment would be a second name of one VM.
+// vmID matches the resource ID of a VM or of an instance of a scale set, in its only spelling except for the case:
+// two texts that differ otherwise are two VMs, at Azure too. A trailing slash, an escaped character or a dot segment
+// would be a second name of one VM.
 var vmID = regexp.MustCompile(`(?i)^/subscriptions/[\w-]+/resourceGroups/[\p{L}\p{N}_()-][\p{L}\p{N}_().-]*/providers/Microsoft\.Compute/(virtualMachineScaleSets/\w[\w.-]*/)?virtualMachines/\w[\w.-]*$`)
 
 // IsVM says whether a text is the resource ID of a VM or of an instance of a scale set.
 func IsVM(id string) bool { return vmID.MatchString(id) }
 
-// ProviderVM returns the VM that the providerID of a Node names, "" if it names none of Azure's. Kubernetes lets nobody change a providerID once it is set.
+// ProviderVM returns the VM that the providerID of a Node names, "" if it names no Azure VM. Kubernetes does not
+// allow a change of a providerID once it is set.
 func ProviderVM(node *corev1.Node) string {
 	id, isAzure := strings.CutPrefix(node.Spec.ProviderID, "azure://")
 	if !isAzure || !IsVM(id) {
@@ -132,15 +138,16 @@ func ProviderVM(node *corev1.Node) string {
 	return id
 }
 
-// SpecOf reads off a Node which VM it is, as the Azure cloud provider fills it in. ok is false if its providerID names no VM.
+// SpecOf reads from a Node which VM it is, as the Azure cloud provider fills it in. ok is false if its providerID
+// names no VM.
 func SpecOf(node *corev1.Node) (spec apiv1.AzDriverNodeSpec, ok bool) {
 	id := ProviderVM(node)
 	location, zone := placeOf(node)
 	return apiv1.AzDriverNodeSpec{VMID: id, VMSize: node.Labels[corev1.LabelInstanceTypeStable], Location: location, Zone: zone}, id != ""
 }
 
-// placeOf returns the region and the zone of the labels of a Node, "" for none. The zone label of a node that is in no zone holds its fault domain; only
-// `<region>-<zone>` is a zone.
+// placeOf returns the region and the zone of the labels of a Node, "" for none. The zone label of a node that is in
+// no zone has its fault domain; only `<region>-<zone>` is a zone.
 func placeOf(node *corev1.Node) (location, zone string) {
 	location = strings.ToLower(node.Labels[corev1.LabelTopologyRegion])
 	zone, isZone := strings.CutPrefix(strings.ToLower(node.Labels[corev1.LabelTopologyZone]), location+"-")

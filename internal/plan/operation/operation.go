@@ -1,5 +1,5 @@
-// Package operation describes work at Azure that runs beside the reconcilers: a Job with its phase, its resume
-// token and what was read after it ended, and the waits between two tries.
+// Package operation describes work at Azure that runs beside the reconcilers: a Job with its phase, its resume token
+// and what was read after it ended, and the waits between two tries.
 package operation
 
 import (
@@ -35,16 +35,16 @@ type Phase string
 const (
 	// PhaseIdle: this process runs no job for the object.
 	PhaseIdle Phase = ""
-	// PhaseBegun: the request is on its way to the platform.
+	// PhaseBegun: the request is being sent to the platform.
 	PhaseBegun Phase = "Begun"
 	// PhaseAccepted: the platform has accepted the operation.
 	PhaseAccepted Phase = "Accepted"
-	// PhaseEnded: the operation has ended and the truth has been read.
+	// PhaseEnded: the operation has ended and its result has been read.
 	PhaseEnded Phase = "Ended"
 )
 
-// Job is what this process knows of the work at the platform for one object. It
-// is lost with the process, and found again by the resume token or by asking anew.
+// Job is what this process knows of the work at the platform for one object. It is lost with the process, and found
+// again by the resume token or by a new read from the platform.
 type Job struct {
 	Work  Work
 	Phase Phase
@@ -60,24 +60,24 @@ type Job struct {
 	Truth Truth
 }
 
-// Truth is what the platform said when it was asked.
+// Truth is what the platform answered to a read.
 type Truth struct {
 	// VMID is the VM that an attach was asked for; set by that job only.
 	VMID string
 	// Attached says that the disk is attached to the VM, also while it is being detached.
 	Attached bool
-	// Detaching says that it is on its way out.
+	// Detaching says that the disk is being detached.
 	Detaching bool
 	LUN       int32
 	// VMGone says that there is no such VM; VMDown that it cannot run code.
 	VMGone, VMDown bool
 	// Disk is set by the jobs of volumes.
 	Disk *provisioner.Disk
-	// Filling says that the disk is there and that its source's content still arrives.
+	// Filling says that the disk exists and that the content of its source is still being copied.
 	Filling bool
-	// Update is set by the jobs that make, adopt or change a disk.
+	// Update is set by the jobs that create, adopt or change a disk.
 	Update *Updated
-	// Foreign says that the disk of that name was not made for the volume.
+	// Foreign says that the disk of that name was not created for the volume.
 	Foreign bool
 }
 
@@ -106,7 +106,7 @@ func Failure(err error, now time.Time) *apiv1.Error {
 
 const maxMessage = 1024
 
-// Shorten cuts the middle out of a text that is too long for a status.
+// Shorten removes the middle of a text that is too long for a status.
 func Shorten(s string) string {
 	if len(s) <= maxMessage {
 		return s
@@ -114,17 +114,17 @@ func Shorten(s string) string {
 	return s[:maxMessage*2/5] + " … " + s[len(s)-maxMessage*3/5+5:]
 }
 
-// Updated is what came of a job that changes a disk.
+// Updated is the result of a job that changes a disk.
 type Updated struct {
-	// Generation of the AzVolume whose spec was carried out.
+	// Generation of the AzVolume whose spec was applied.
 	Generation int64
-	// Applied are the settings that the disk has now; nil if they were left alone.
+	// Applied are the settings that the disk has now; nil if they were not changed.
 	Applied *apiv1.AppliedSettings
-	// RefusedCapacity and RefusedSettings are why Azure did not take that part, for good.
+	// RefusedCapacity and RefusedSettings are why Azure refused that part permanently.
 	RefusedCapacity, RefusedSettings error
 }
 
-// KeepStartTime returns the operation that is recorded if it is the same one, so that its start time stays.
+// KeepStartTime returns the recorded operation if it is the same one, so that its start time remains.
 func KeepStartTime(recorded, current *apiv1.Operation) *apiv1.Operation {
 	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
 		return recorded

@@ -12,8 +12,9 @@ func VolumesInUseName(driverName, volumeHandle string) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + volumeHandle)
 }
 
-// NoLongerUsed says whether a node is done with a volume for which it is still primary: its report, written after a scan, does not
-// name the volume, and no pod there is going to use it. pods are the pods that use the volume's claim, on any node.
+// NoLongerUsed says whether a node no longer uses a volume for which it is still primary: the node's report, written
+// after a scan, does not name the volume, and no pod on the node is going to use it. pods are the pods that use the
+// volume's PersistentVolumeClaim, on any node.
 func NoLongerUsed(volume, node string, report *apiv1.AzDriverNode, pods []*corev1.Pod) bool {
 	if proof, _ := UnstagedProof(report, volume, 0, report.CreationTimestamp.Time); proof == nil {
 		return false

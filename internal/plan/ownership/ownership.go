@@ -1,8 +1,7 @@
-// Package ownership holds the rules of the hand-over: which node may use a volume, and since when (laws 1 to
-// 3). The CSI controller acquires and releases the ownership of a volume with Acquire, StartRelease and
-// CompleteRelease; the node plug-in asks MayStage before it touches a device. Both halves of the protocol stand
-// here so that they are read together; docs/adr/0001-hand-over-protocol.md shows why they never let two nodes
-// write.
+// Package ownership has the rules of the hand-over: which node may use a volume, and since when (laws 1 to 3). The
+// CSI controller acquires and releases the ownership of a volume with Acquire, StartRelease and CompleteRelease; the
+// node plug-in asks MayStage before it uses a device. Both halves of the protocol are here so that they are read
+// together; docs/adr/0001-hand-over-protocol.md shows why they never let two nodes write.
 package ownership
 
 import (
@@ -21,32 +20,33 @@ import (
 // MultiNodeEpoch is the epoch of every attachment of a multi-node volume.
 const MultiNodeEpoch = 1
 
-// Acquire decides what a node's claim to be primary makes of the current claim. It returns the claim to write with
-// a compare-and-swap; changed is false if the node holds it already. A claim that
-// another node has not released is a FailedPrecondition (law 1). The epoch grows beyond that of the current claim, and beyond last; see LastEpoch.
+// Acquire decides what a node's request to be primary makes of the current ownership. It returns the ownership to
+// write with a compare-and-swap; changed is false if the node holds it already. If another node holds an ownership
+// that is not released, the error is a FailedPrecondition (law 1). The epoch grows beyond that of the current
+// ownership, and beyond last; see LastEpoch.
 func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (claim apiv1.Ownership, changed bool, err error) {
 	epoch := int64(0)
 	if current != nil {
 		epoch = current.Epoch
 		if current.State != apiv1.OwnershipReleased && current.NodeName != node {
 			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
-				"node %s is primary (epoch %d, %s) and has not let go of the volume", current.NodeName, current.Epoch, current.State)
+				"node %s is primary (epoch %d, %s) and has not released the volume", current.NodeName, current.Epoch, current.State)
 		}
 		switch {
 		case current.State == apiv1.OwnershipHeld:
 			return *current, false, nil
 		case current.State == apiv1.OwnershipReleasing && current.Cause == apiv1.CauseNodeLost:
-			// The disk is being cut off this very node; a new claim would not keep it.
+			// The disk is being detached from this node by force; a new epoch would not stop that.
 			return *current, false, provisioner.Errorf(provisioner.FailedPrecondition,
-				"node %s was lost and is being fenced (epoch %d); it can claim the volume again when that is done", node, current.Epoch)
+				"node %s was lost and is being fenced (epoch %d); it can acquire the volume again when the fence is complete", node, current.Epoch)
 		}
 	}
 	return apiv1.Ownership{NodeName: node, Epoch: max(epoch, last) + 1, State: apiv1.OwnershipHeld, Since: moment(now)}, true, nil
 }
 
-// StartRelease decides how a node's claim starts to be taken back. holder is false
-// if the node does not hold the claim, and there is nothing to take back; changed
-// is false if it is being taken back already. The cause NodeLost takes the place of Unpublished, and never the other way round.
+// StartRelease decides how the release of a node's ownership starts. holder is false if the node does not hold the
+// ownership, so that there is nothing to release; changed is false if the release has started already. The cause
+// NodeLost replaces Unpublished, and never the reverse.
 func StartRelease(current *apiv1.Ownership, node string, cause apiv1.ReleaseCause, now time.Time) (claim apiv1.Ownership, holder, changed bool) {
 	if current == nil || current.State == apiv1.OwnershipReleased || current.NodeName != node {
 		return apiv1.Ownership{}, false, false
@@ -61,14 +61,14 @@ func StartRelease(current *apiv1.Ownership, node string, cause apiv1.ReleaseCaus
 	return apiv1.Ownership{NodeName: node, Epoch: current.Epoch, State: apiv1.OwnershipReleasing, Cause: cause, Since: since}, true, true
 }
 
-// CompleteRelease returns the claim that follows one that was being released, after the proof.
+// CompleteRelease returns the ownership that follows one that was being released, after the proof.
 func CompleteRelease(current apiv1.Ownership, now time.Time) apiv1.Ownership {
 	return apiv1.Ownership{Epoch: current.Epoch, State: apiv1.OwnershipReleased, Since: moment(now)}
 }
 
-// UnstagedProof returns the proof that a node's report gives of having let go of a
-// volume (law 3a), or nil and why it gives none. The report must have been read from the API server after the
-// claim was written as Releasing; report is nil if the node has none.
+// UnstagedProof returns the proof that a node's report gives of having released a volume (law 3a), or nil and why it
+// gives none. The report must have been read from the API server after the ownership was written as Releasing; report
+// is nil if the node has none.
 func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now time.Time) (proof *apiv1.ReleaseProof, why string) {
 	switch {
 	case report == nil:
@@ -88,21 +88,24 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 	}, ""
 }
 
-// Releasable says that the attachment of the node that holds a claim can get the proof of the claim's release: it is the primary of the claim. One that is being
-// deleted, or that is of a later epoch, is not changed.
+// Releasable says whether the attachment of the node that holds an ownership can get the proof of its release: whether
+// it is the primary with the ownership's epoch. An attachment that is being deleted, or that has a later epoch, is not
+// changed.
 func Releasable(claim *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
 	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > claim.Epoch || a.Spec.Epoch == claim.Epoch && a.Spec.Role == apiv1.RolePrimary)
 }
 
-// ReportProvesAbsence says whether what a node's report does not name is not in use there: the node plug-in has compared the report with the node's
-// mounts, and nothing else has changed it since the node wrote it. Node plug-ins of earlier versions write no digest.
+// ReportProvesAbsence says whether a volume that a node's report does not name is not in use on that node: the node
+// plug-in has compared the report with the node's mounts, and nothing else has changed the report since the node
+// wrote it. Node plug-ins of earlier versions write no digest.
 func ReportProvesAbsence(report *apiv1.AzDriverNode) bool {
 	written := report.Status.ReportDigest
 	return report.Status.MountsScannedTime != nil && (written == "" || written == ReportDigest(report))
 }
 
-// ReportDigest is a digest of what a node's report proves: of which object it is the report, and which volumes it names. The node writes it with the
-// report. An edit of the entries, or an object that was made again with an older status, does not agree with it.
+// ReportDigest is a digest of what a node's report proves: which object it belongs to, and which volumes it names.
+// The node writes it with the report. It does not match after the entries were edited, or after the object was
+// re-created with an older status.
 func ReportDigest(report *apiv1.AzDriverNode) string {
 	names := make([]string, 0, len(report.Status.StagedVolumes))
 	for _, staged := range report.Status.StagedVolumes {
@@ -113,19 +116,21 @@ func ReportDigest(report *apiv1.AzDriverNode) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// AttachedToAnotherVM says that an attachment is to another VM than the one that a node is now, vmID. Neither may the node use the disk then, nor does its
-// report speak for that VM, which may still run. Azure's IDs are not case sensitive.
+// AttachedToAnotherVM says whether an attachment is to another VM than vmID, the VM that the node is now. If so, the
+// node may not use the disk, and its report says nothing about the other VM, which may still run. Azure's IDs are not
+// case sensitive.
 func AttachedToAnotherVM(attachment *apiv1.AzVolumeAttachment, vmID string) bool {
 	return attachment.Status.VMID != "" && !strings.EqualFold(attachment.Status.VMID, vmID)
 }
 
-// HasProof says that a proof of release covers an attachment's epoch.
+// HasProof says whether a proof of release covers an attachment's epoch.
 func HasProof(attachment *apiv1.AzVolumeAttachment) bool {
 	p := attachment.Status.Proof
 	return p != nil && p.Epoch >= attachment.Spec.Epoch
 }
 
-// FenceDecided says that the failover has decided to take a multi-node volume from the attachment's node, and that Kubernetes does not know all of it yet.
+// FenceDecided says whether the failover has decided to fence the attachment's node from a multi-node volume and has
+// not yet reported all of it to Kubernetes.
 func FenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
 	return slices.Contains(attachment.Finalizers, apiv1.FinalizerFenced)
 }
@@ -142,8 +147,8 @@ func ProvedReleased(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment
 	if volume == nil || volume.Status.Primary == nil || volume.Spec.Access == apiv1.AccessMultiNode {
 		return false
 	}
-	// A claim is released, and so passes on to another node, only after a proof for
-	// its epoch and all before it.
+	// An ownership is released, so that another node can acquire the volume, only after a proof for its epoch and all
+	// epochs before it.
 	if last := volume.Status.LastRelease; last != nil && last.Proof.Epoch >= epoch {
 		return true
 	}
@@ -181,7 +186,7 @@ func OwnedBy(volume *apiv1.AzVolume, node string) bool {
 	return claim.State != apiv1.OwnershipReleased && claim.NodeName == node
 }
 
-// HasPrimary says whether any node holds the claim or is letting go of it, or, for a multi-node volume, whether any
+// HasPrimary says whether any node holds the ownership or is releasing it, or, for a multi-node volume, whether any
 // attachment is a primary.
 func HasPrimary(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) bool {
 	if volume.Spec.Access == apiv1.AccessMultiNode {
@@ -193,20 +198,20 @@ func HasPrimary(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment)
 	return claim != nil && claim.State != apiv1.OwnershipReleased
 }
 
-// AfterRelease is what becomes of the attachment of a node that let go.
+// AfterRelease is what happens to the attachment of a node that has released the volume.
 type AfterRelease string
 
-// What can become of it.
+// The outcomes.
 const (
-	// Demote: it stays as a replica, ready for the next move.
+	// Demote: the attachment remains as a replica, ready for the next move.
 	Demote AfterRelease = "Demote"
 	// Remove: the disk is detached.
 	Remove AfterRelease = "Remove"
 )
 
-// Demotion decides what becomes of a released attachment. It stays as a replica if the node is
-// known to be well, because it gave the proof itself and was not being fenced meanwhile, and the number of replicas, of which the next primary
-// will be one, does not pass what is wanted plus one.
+// Demotion decides what happens to a released attachment. It remains as a replica if the node is known to be healthy,
+// because the node gave the proof itself and was not being fenced at that time, and if the number of replicas, with
+// the next primary, is at most the wanted number plus one.
 func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
 	wanted := volume.Spec.MaxMountReplicaCount
 	proof := released.Status.Proof
@@ -214,11 +219,11 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 		return Remove
 	}
 	if proof == nil || proof.Kind != apiv1.ProofUnstaged || released.Status.State == apiv1.AttachmentDetaching {
-		return Remove // also where the report came while a fence was cutting the disk off
+		return Remove // also if the report came while a fence was detaching the disk
 	}
 	if last := volume.Status.LastRelease; last != nil && last.Cause == apiv1.CauseNodeLost &&
 		last.NodeName == released.Spec.NodeName && last.Proof.Epoch >= released.Spec.Epoch {
-		return Remove // the node spoke after all, but the disk may have been cut off
+		return Remove // the node reported after all, but the disk may have been detached by force
 	}
 	others := int32(0)
 	for _, a := range all {
@@ -232,7 +237,7 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 	return Demote
 }
 
-// BeingFenced says whether the volume is being taken from the node because the node was lost.
+// BeingFenced says whether the node is being fenced from the volume because the node was lost.
 func BeingFenced(volume *apiv1.AzVolume, node string) bool {
 	return OwnedBy(volume, node) && volume.Status.Primary.State == apiv1.OwnershipReleasing && volume.Status.Primary.Cause == apiv1.CauseNodeLost
 }
@@ -242,13 +247,14 @@ func moment(t time.Time) *metav1.Time {
 	return &m
 }
 
-// NeverPublished says of a volume that a node does not hold by this driver's records, nil if there is no AzVolume, whether the node may use it all the same: the V1
-// driver may have published it, and this driver has published it to nobody since. An AzVolume alone says nothing against that: an expansion
-// makes one. A volume that this driver has made was never anybody else's.
+// NeverPublished says whether this driver has never published a volume that the V1 driver may have published, so that
+// a node may use it although this driver has no record of it. volume is nil if there is no AzVolume. An AzVolume
+// alone does not contradict that, because an expansion creates one. The V1 driver never published a volume that this
+// driver has created.
 func NeverPublished(volume *apiv1.AzVolume) bool {
 	if volume == nil {
 		return true
 	}
-	// A multi-node volume has no claim; each node's attachment is its record.
+	// A multi-node volume has no ownership; each node's attachment is its record.
 	return volume.Spec.Origin == apiv1.OriginAdopted && (volume.Spec.Access == apiv1.AccessMultiNode || volume.Status.Primary == nil)
 }

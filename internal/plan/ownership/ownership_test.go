@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-func TestClaim(t *testing.T) {
+func TestAcquire(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		current *apiv1.Ownership
@@ -20,13 +20,13 @@ func TestClaim(t *testing.T) {
 		changed bool
 		refused bool
 	}{
-		"the first claim has epoch 1":                                {nil, apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}, true, false},
-		"a released claim passes on with the next one":               {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
-		"the holder's claim stays as it is":                          {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, false, false},
-		"a node may take back its own release":                       {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
-		"law 1: a second primary is refused":                         {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{}, false, true},
-		"law 3: so is one while the proof is awaited":                {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{}, false, true},
-		"a node that is being fenced does not take its release back": {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}, apiv1.Ownership{}, false, true},
+		"the first ownership has epoch 1":                               {nil, apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}, true, false},
+		"a released volume is acquired with the next epoch":             {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"the holder's ownership stays as it is":                         {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, false, false},
+		"a node may acquire the volume that it is releasing":            {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"law 1: a second primary is refused":                            {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{}, false, true},
+		"law 3: a second primary is refused while the proof is awaited": {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{}, false, true},
+		"a node that is being fenced cannot acquire the volume":         {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}, apiv1.Ownership{}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +47,7 @@ func TestClaim(t *testing.T) {
 
 func TestReleasing(t *testing.T) {
 	t.Parallel()
-	claim := func(state apiv1.OwnershipState, cause apiv1.ReleaseCause) *apiv1.Ownership {
+	ownershipIn := func(state apiv1.OwnershipState, cause apiv1.ReleaseCause) *apiv1.Ownership {
 		return &apiv1.Ownership{NodeName: "a", Epoch: 4, State: state, Cause: cause}
 	}
 	for name, test := range map[string]struct {
@@ -56,11 +56,11 @@ func TestReleasing(t *testing.T) {
 		want            apiv1.ReleaseCause
 		holder, changed bool
 	}{
-		"a claim that is held is taken back":                       {claim(apiv1.OwnershipHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
-		"that the node was lost becomes the cause of a release":    {claim(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
-		"the decision to fence stays when Kubernetes asks as well": {claim(apiv1.OwnershipReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
-		"a release under way is not written again":                 {claim(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
-		"a released claim has no holder":                           {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.CauseNodeLost, "", false, false},
+		"the release of a held volume starts":                      {ownershipIn(apiv1.OwnershipHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
+		"the loss of the node becomes the cause of a release":      {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
+		"the decision to fence stays when Kubernetes asks as well": {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
+		"a release that has started is not written again":          {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
+		"a released volume has no holder":                          {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.CauseNodeLost, "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,7 +75,7 @@ func TestReleasing(t *testing.T) {
 	}
 }
 
-func TestADiskThatMayHaveBeenCutOffIsNoReplica(t *testing.T) {
+func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	t.Parallel()
 	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1, Access: apiv1.AccessSingleNode}}
 	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{NodeName: "a", Epoch: 4}}
@@ -104,11 +104,11 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 		"present without a scan":      {objects.Staged(nil, "vol"), false},
 		"another volume after a scan": {objects.Staged(&scanned, "other"), true},
 
-		"absent from the report as the node wrote it":    {written("other"), true},
-		"absent after an entry was taken out":            {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
-		"absent after an entry was renamed":              {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
-		"absent from a status that was given to another": {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},
-		"absent after the scan was taken out":            {edited("other", func(d *apiv1.AzDriverNode) { d.Status.MountsScannedTime = nil }), false},
+		"absent from the report as the node wrote it": {written("other"), true},
+		"absent after an entry was removed":           {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
+		"absent after an entry was renamed":           {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
+		"absent from a status of another object":      {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},
+		"absent after the scan was removed":           {edited("other", func(d *apiv1.AzDriverNode) { d.Status.MountsScannedTime = nil }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,7 +134,7 @@ func written(volumes ...string) *apiv1.AzDriverNode {
 	return d
 }
 
-// edited is a report that something else has changed after the node wrote it.
+// edited is a report that another writer changed after the node wrote it.
 func edited(volume string, edit func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode {
 	d := written(volume)
 	edit(d)
@@ -151,9 +151,9 @@ func TestTheDigestIsOfTheVolumesAndNotOfTheirOrder(t *testing.T) {
 	}
 }
 
-// TestOneWriter visits every state that claims, releases, stagings and kills of any party can lead to, in any
-// order, up to the fourth epoch, and checks that never two nodes use the volume (laws 1 to 3). Each
-// step is one access to the API server, as in the protocol, or a kill.
+// TestOneWriter visits every state that acquiring, releasing, staging and killing of any party can lead to, in any
+// order, up to the fourth epoch, and checks that two nodes never use the volume (laws 1 to 3). Each step is one
+// access to the API server, as in the protocol, or a kill.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
 	start := protocol{}
@@ -163,7 +163,7 @@ func TestOneWriter(t *testing.T) {
 			if next.nodes[0].using && next.nodes[1].using {
 				t.Fatalf("after %q both nodes use the volume: %+v, before %+v", name, next, queue[0])
 			}
-			if !seen[next] && next.claim.Epoch <= 4 {
+			if !seen[next] && next.primary.Epoch <= 4 {
 				seen[next] = true
 				queue = append(queue, next)
 			}
@@ -171,20 +171,20 @@ func TestOneWriter(t *testing.T) {
 	}
 	used := 0
 	for state := range seen {
-		if state.nodes[1].using && state.claim.Epoch == 4 {
+		if state.nodes[1].using && state.primary.Epoch == 4 {
 			used++
 		}
 	}
 	if used == 0 {
-		t.Fatal("no hand-over ever came to its end, so nothing was checked")
+		t.Fatal("got no completed hand-over, want at least one to check")
 	}
 	t.Logf("%d states", len(seen))
 }
 
-// protocol is a state of the world: what the API server holds, what the parties remember, and what is true.
+// protocol is a state of the model: what the API server has, what the parties remember, and what is true.
 type protocol struct {
-	claimed bool
-	claim   apiv1.Ownership
+	owned   bool
+	primary apiv1.Ownership
 	// proof is the epoch of the proof in the controller's memory; 0 for none.
 	proof int64
 	nodes [2]nodeState
@@ -194,7 +194,7 @@ type nodeState struct {
 	reported      int64 // API: the epoch in the report; 0 for no entry
 	scanned       bool  // API
 	announced     int64 // memory: the epoch that the running call announced
-	maySee, using bool  // memory: the claim was seen; truth: the volume is mounted
+	maySee, using bool  // memory: the ownership was seen; truth: the volume is mounted
 }
 
 var names = [2]string{"a", "b"}
@@ -202,16 +202,16 @@ var names = [2]string{"a", "b"}
 // steps returns every state that one step leads to.
 func (p protocol) steps() map[string]protocol {
 	next := map[string]protocol{}
-	if p.claimed {
-		if c, holder, changed := ownership.StartRelease(&p.claim, p.claim.NodeName, apiv1.CauseUnpublished, objects.Now); holder && changed {
-			next["start release"] = p.with(func(q *protocol) { q.claim = stripped(c) })
+	if p.owned {
+		if c, holder, changed := ownership.StartRelease(&p.primary, p.primary.NodeName, apiv1.CauseUnpublished, objects.Now); holder && changed {
+			next["start release"] = p.with(func(q *protocol) { q.primary = stripped(c) })
 		}
-		if p.claim.State == apiv1.OwnershipReleasing {
-			if proof, _ := ownership.UnstagedProof(p.report(), "vol", p.claim.Epoch, objects.Now); proof != nil {
+		if p.primary.State == apiv1.OwnershipReleasing {
+			if proof, _ := ownership.UnstagedProof(p.report(), "vol", p.primary.Epoch, objects.Now); proof != nil {
 				next["read report"] = p.with(func(q *protocol) { q.proof = proof.Epoch })
 			}
-			if p.proof == p.claim.Epoch {
-				next["write released"] = p.with(func(q *protocol) { q.claim, q.proof = stripped(ownership.CompleteRelease(p.claim, objects.Now)), 0 })
+			if p.proof == p.primary.Epoch {
+				next["write released"] = p.with(func(q *protocol) { q.primary, q.proof = stripped(ownership.CompleteRelease(p.primary, objects.Now)), 0 })
 			}
 		}
 	}
@@ -225,11 +225,11 @@ func (p protocol) steps() map[string]protocol {
 func (p protocol) nodeSteps(i int, next map[string]protocol) {
 	name, n := names[i], p.nodes[i]
 	var current *apiv1.Ownership
-	if p.claimed {
-		current = &p.claim
+	if p.owned {
+		current = &p.primary
 	}
 	if c, changed, err := ownership.Acquire(current, name, 0, objects.Now); err == nil && changed {
-		next["claim "+name] = p.with(func(q *protocol) { q.claimed, q.claim = true, stripped(c) })
+		next["acquire "+name] = p.with(func(q *protocol) { q.owned, q.primary = true, stripped(c) })
 	}
 	// A plug-in that starts finds its mounts, and reports them, before it says that it has scanned.
 	next["node dies "+name] = p.with(func(q *protocol) { q.nodes[i].announced, q.nodes[i].maySee, q.nodes[i].scanned = 0, false, false })
@@ -243,14 +243,14 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 		})
 		return
 	}
-	if p.claimed && !n.using {
+	if p.owned && !n.using {
 		next["node announces "+name] = p.with(func(q *protocol) {
-			q.nodes[i].reported, q.nodes[i].announced, q.nodes[i].maySee = p.claim.Epoch, p.claim.Epoch, false
+			q.nodes[i].reported, q.nodes[i].announced, q.nodes[i].maySee = p.primary.Epoch, p.primary.Epoch, false
 		})
 	}
 	if n.announced > 0 && !n.maySee && !n.using {
-		next["node reads claim "+name] = p.with(func(q *protocol) {
-			if p.claim.State == apiv1.OwnershipHeld && p.claim.NodeName == name && p.claim.Epoch == n.announced {
+		next["node reads the ownership "+name] = p.with(func(q *protocol) {
+			if p.primary.State == apiv1.OwnershipHeld && p.primary.NodeName == name && p.primary.Epoch == n.announced {
 				q.nodes[i].maySee = true
 				return
 			}
@@ -264,7 +264,7 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 		next["node unmounts "+name] = p.with(func(q *protocol) { q.nodes[i].using = false })
 	}
 	if !n.using && n.reported > 0 && n.announced == 0 {
-		next["node takes its entry away "+name] = p.with(func(q *protocol) { q.nodes[i].reported = 0 })
+		next["node removes its entry "+name] = p.with(func(q *protocol) { q.nodes[i].reported = 0 })
 	}
 }
 
@@ -273,10 +273,10 @@ func (p protocol) with(change func(*protocol)) protocol {
 	return p
 }
 
-// report is the report of the node that holds the claim.
+// report is the report of the node that holds the ownership.
 func (p protocol) report() *apiv1.AzDriverNode {
 	n := p.nodes[0]
-	if p.claim.NodeName == names[1] {
+	if p.primary.NodeName == names[1] {
 		n = p.nodes[1]
 	}
 	d := &apiv1.AzDriverNode{}
@@ -295,23 +295,23 @@ func stripped(c apiv1.Ownership) apiv1.Ownership {
 	return c
 }
 
-func TestAnEpochThatWasReleasedIsProvenAlsoForTheNodeThatClaimedAgain(t *testing.T) {
+func TestAReleasedEpochIsProvenAlsoForTheNodeThatAcquiresTheVolumeAgain(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld))
 	late := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)) // made after the proof, which it does not carry
 	if ownership.ProvedReleased(v, late) {
-		t.Error("law 3: a claim that was taken up again is taken for a release")
+		t.Error("law 3: an ownership that was acquired again counts as a release")
 	}
 	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2}}
 	if !ownership.ProvedReleased(v, late) {
-		t.Error("the object of a released epoch stays, and the publish of the next one waits for ever")
+		t.Error("the attachment of a released epoch remains, and the publish of the next epoch waits forever")
 	}
 	if ownership.ProvedReleased(v, objects.NewAttachment("a", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)) {
-		t.Error("law 3: the release of an epoch is taken for one of the next")
+		t.Error("law 3: the release of an epoch counts for the next epoch")
 	}
 }
 
-func TestUntaken(t *testing.T) {
+func TestNeverPublished(t *testing.T) {
 	t.Parallel()
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
 	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
@@ -319,14 +319,14 @@ func TestUntaken(t *testing.T) {
 		volume *apiv1.AzVolume
 		want   bool
 	}{
-		"one without an AzVolume":                     {nil, true},
-		"one that only an expansion has adopted":      {objects.NewVolume(adopted), true},
-		"one of several nodes that was adopted":       {objects.NewVolume(adopted, multiNode), true},
-		"one that was adopted and published":          {objects.NewVolume(adopted, objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
-		"one that was adopted, published and let go":  {objects.NewVolume(adopted, objects.Owned("", 1, apiv1.OwnershipReleased)), false},
-		"one that was made here and never used":       {objects.NewVolume(), false},
-		"one of several nodes that was made here":     {objects.NewVolume(multiNode), false},
-		"one that was made here and that others hold": {objects.NewVolume(objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
+		"a volume without an AzVolume":                             {nil, true},
+		"a volume that only an expansion has adopted":              {objects.NewVolume(adopted), true},
+		"a multi-node volume that was adopted":                     {objects.NewVolume(adopted, multiNode), true},
+		"a volume that was adopted and published":                  {objects.NewVolume(adopted, objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
+		"a volume that was adopted, published and released":        {objects.NewVolume(adopted, objects.Owned("", 1, apiv1.OwnershipReleased)), false},
+		"a volume that this driver created and never published":    {objects.NewVolume(), false},
+		"a multi-node volume that this driver created":             {objects.NewVolume(multiNode), false},
+		"a volume that this driver created and another node holds": {objects.NewVolume(objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,22 +6,22 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// PublishedTo returns the nodes to which a volume is published, sorted: those for which a publish has succeeded and that have not been taken back since, by
-// an unpublish that has succeeded. Replicas are none of them. attachments are those of the volume. back says of a node that was lost
-// whether it is there again.
+// PublishedTo returns the nodes to which a volume is published, sorted: those for which a publish has succeeded, and
+// no unpublish has succeeded since. Nodes with replicas are not among them. attachments are those of the volume. back
+// says whether a node that was lost is Ready again.
 //
-// Kubernetes compares the list with its VolumeAttachments and publishes anew where they differ, so the list follows Kubernetes' side of
-// a hand-over, and not the disk's:
+// Kubernetes compares the list with its VolumeAttachments and publishes again where they differ, so the list follows
+// Kubernetes' side of a hand-over, and not the disk's:
 //
-//	claim                             published
-//	Held, Azure has not accepted yet  to nobody: the publish has not succeeded
+//	ownership                         published
+//	Held, Azure has not accepted yet  to no node: the publish has not succeeded
 //	Held                              to its node
-//	Held, and the attach has failed   to nobody: a publish brings the error to those who wait
-//	Releasing                         to its node: the unpublish, or the fence, is not through
-//	Released after an unpublish       to nobody
-//	Released after a fence            to the lost node until it is back or another claims the volume: were it not, it would be published
-//	                                  to that node again while Kubernetes is about to take it from there. Once the node is back, whoever
-//	                                  still wants the volume there has to have it published
+//	Held, and the attach has failed   to no node: a publish returns the error to the pods that wait
+//	Releasing                         to its node: the unpublish, or the fence, is not complete
+//	Released after an unpublish       to no node
+//	Released after a fence            to the lost node until it is Ready again or another node acquires the volume: else
+//	                                  Kubernetes would publish it to that node again just before it unpublishes it there.
+//	                                  Once the node is Ready again, a pod there that needs the volume has it published
 func PublishedTo(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, back func(node string) bool) []string {
 	var nodes []string
 	if volume.Spec.Access == apiv1.AccessMultiNode {

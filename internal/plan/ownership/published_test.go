@@ -11,7 +11,7 @@ import (
 )
 
 func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
-	claim := func(state apiv1.OwnershipState, node string, cause apiv1.ReleaseCause) *apiv1.Ownership {
+	heldAs := func(state apiv1.OwnershipState, node string, cause apiv1.ReleaseCause) *apiv1.Ownership {
 		return &apiv1.Ownership{State: state, NodeName: node, Epoch: 3, Cause: cause}
 	}
 	attachment := func(node string, role apiv1.Role, state apiv1.AttachmentState, change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
@@ -43,48 +43,48 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	type all = []*apiv1.AzVolumeAttachment
 	tests := map[string]struct {
 		multiNode   bool
-		claim       *apiv1.Ownership
+		primary     *apiv1.Ownership
 		last        *apiv1.ReleaseRecord
 		attachments all
 		back        bool
 		want        []string
 	}{
-		"never claimed": {attachments: all{attachment("b", replica, attached)}},
+		"never published": {attachments: all{attachment("b", replica, attached)}},
 		"a primary and its replicas": {
-			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
 		"an attach that Azure has accepted": {
-			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
 		"an attach that Azure has not accepted yet": {
-			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
 		"an attach that failed": {
-			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentFailed)}},
-		"a claim whose attachment is not promoted yet": {
-			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", replica, attached)}},
-		"a claim whose attachment is of the epoch before": {
-			claim: claim(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
-		"a claim whose attachment is lost": {claim: claim(apiv1.OwnershipHeld, "a", "")},
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentFailed)}},
+		"an ownership whose attachment is not promoted yet": {
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", replica, attached)}},
+		"an ownership whose attachment has the previous epoch": {
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
+		"an ownership whose attachment is lost": {primary: heldAs(apiv1.OwnershipHeld, "a", "")},
 		"an unpublish that waits for the proof": {
-			claim: claim(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished), attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
+			primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished), attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
 		"a lost node that is being fenced": {
-			claim: claim(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost), attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
-		"an unpublish that is through, with the attachment demoted": {
-			claim: claim(apiv1.OwnershipReleased, "", ""), last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
-		"a lost node that was fenced, and Kubernetes has still to take the volume from it": {
-			claim: claim(apiv1.OwnershipReleased, "", ""), last: lost, want: []string{"a"}},
-		"a node that was fenced and is back": {claim: claim(apiv1.OwnershipReleased, "", ""), last: lost, back: true},
+			primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost), attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
+		"an unpublish that is complete, with the attachment demoted": {
+			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
+		"a lost node that was fenced, and Kubernetes has not yet unpublished the volume there": {
+			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, want: []string{"a"}},
+		"a node that was fenced and is Ready again": {primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, back: true},
 		"the node that took over from a lost one": {
-			claim: claim(apiv1.OwnershipHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
+			primary: heldAs(apiv1.OwnershipHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
 		"a shared volume is published to all of its nodes": {
 			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a", "b"}},
 		"a shared volume whose attach to one node failed": {
 			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentFailed)}, want: []string{"b"}},
 		"a shared volume with proof from one node": {
 			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, attached, proven)}, want: []string{"b"}},
-		"a shared volume whose attachment somebody deleted": {
+		"a shared volume whose attachment a user deleted": {
 			multiNode: true, attachments: all{attachment("a", primary, attached, deleted)}, want: []string{"a"}},
-		"a shared volume of a node that was fenced, and Kubernetes does not know yet": {
+		"a shared volume of a node that was fenced, which Kubernetes does not know yet": {
 			multiNode: true, attachments: all{attachment("a", primary, apiv1.AttachmentDetaching, fenced)}, want: []string{"a"}},
-		"a shared volume of a node that was fenced and is back": {
+		"a shared volume of a node that was fenced and is Ready again": {
 			multiNode: true, attachments: all{attachment("a", primary, apiv1.AttachmentDetaching, fenced)}, back: true},
 	}
 	for name, test := range tests {
@@ -93,7 +93,7 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 			if test.multiNode {
 				v.Spec.Access = apiv1.AccessMultiNode
 			}
-			v.Status.Primary, v.Status.LastRelease = test.claim, test.last
+			v.Status.Primary, v.Status.LastRelease = test.primary, test.last
 			if got := PublishedTo(v, test.attachments, func(string) bool { return test.back }); !slices.Equal(got, test.want) {
 				t.Errorf("published to %v, want %v", got, test.want)
 			}

@@ -35,7 +35,7 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	case multiNode && reports(report, volume.Name):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
 	case NeverPublished(volume):
-		return "", 0, "the volume was adopted and not published since, so that whoever attached the disk may be using it"
+		return "", 0, "the volume was adopted and not published since, so the node to which the disk is attached may be using it"
 	default:
 		return "", 0, why
 	}
@@ -54,7 +54,7 @@ const repairAfter = 5 * time.Second
 type Repair struct {
 	// Demote and Remove are attachments whose role Primary has ended.
 	Demote, Remove []*apiv1.AzVolumeAttachment
-	// Primary is the node whose attachment is missing though it holds the claim.
+	// Primary is the node whose attachment is missing although the node holds the ownership.
 	Primary string
 	// In is when to look again.
 	In time.Duration
@@ -84,7 +84,7 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 			continue
 		}
 		if OwnedBy(volume, a.Spec.NodeName) {
-			continue // it carries the proof that the release of the claim rests on
+			continue // it carries the proof that the release of the ownership needs
 		}
 		switch {
 		case !due(ended(claim, a)):
@@ -100,8 +100,8 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 	return r
 }
 
-// ended is when the role of a former primary ended, or nil for long ago. The time of a claim that came after says nothing about it: claims that
-// are made and withdrawn again and again would put the repair off for ever.
+// ended is when the role of a former primary ended, or nil for long ago. The time of a later ownership does not
+// count: if the volume were acquired and released again and again, the repair would be delayed forever.
 func ended(claim *apiv1.Ownership, a *apiv1.AzVolumeAttachment) *metav1.Time {
 	switch p := a.Status.Proof; {
 	case a.Spec.Epoch >= claim.Epoch:

@@ -25,19 +25,19 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 		role   apiv1.Role
 		epoch  int64
 	}{
-		"the holder of the claim is its primary":                            {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RolePrimary, 3},
-		"also while it lets go, and without a report":                       {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, runs, apiv1.RolePrimary, 3},
+		"the holder of the ownership is its primary":                        {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RolePrimary, 3},
+		"also while it releases, and without a report":                      {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, runs, apiv1.RolePrimary, 3},
 		"also when it is down: the release needs the attachment":            {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, down, apiv1.RolePrimary, 3},
-		"a node that says that it does not use the volume has a replica":    {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), done, runs, apiv1.RoleReplica, 0},
+		"a node that reports that it does not use the volume has a replica": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), done, runs, apiv1.RoleReplica, 0},
 		"also after the release":                                            {objects.NewVolume(objects.Owned("", 3, apiv1.OwnershipReleased)), done, runs, apiv1.RoleReplica, 0},
 		"also of an adopted volume that was published since":                {objects.NewVolume(objects.Owned("b", 1, apiv1.OwnershipHeld), adopted), done, runs, apiv1.RoleReplica, 0},
 		"a volume that was never published":                                 {objects.NewVolume(), done, runs, apiv1.RoleReplica, 0},
 		"a node that is down has a replica, whatever it reported":           {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, down, apiv1.RoleReplica, 0},
 		"also without a report":                                             {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, down, apiv1.RoleReplica, 0},
 		"also of a volume that V1 published and an expansion adopted":       {objects.NewVolume(adopted), nil, down, apiv1.RoleReplica, 0},
-		"law 3: nothing is made where the node says that it uses it":        {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, runs, "", 0},
-		"law 3: nor where it has not looked yet":                            {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, runs, "", 0},
-		"law 3: nor where there is no report":                               {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, runs, "", 0},
+		"law 3: nothing is re-created if the node reports that it uses it":  {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, runs, "", 0},
+		"law 3: nor if it has not scanned its mounts":                       {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, runs, "", 0},
+		"law 3: nor if there is no report":                                  {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, runs, "", 0},
 		"law 3: nor of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), done, runs, "", 0},
 		"a multi-node volume's node that does not use it has a replica":     {objects.NewVolume(multiNode), done, runs, apiv1.RoleReplica, 0},
 		"also where it is down":                                             {objects.NewVolume(multiNode), inUse, down, apiv1.RoleReplica, 0},
@@ -77,15 +77,15 @@ func TestRepairs(t *testing.T) {
 		t.Fatalf("repaired while the call may still be at work: %+v", r)
 	}
 	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofDetached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
-		t.Error("the object with the proof was taken away before the claim was released")
+		t.Error("the object with the proof was deleted before the ownership was released")
 	}
 	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Fatalf("law 3: %+v", r)
 	}
-	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached) // made by a call that came after its claim had been released
+	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached) // created by a call that came after its ownership had been released
 	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.OwnershipHeld))
 	renewed.Status.Primary.Since = objects.Ago(0)
 	if r := ownership.Repairs(renewed, objects.Attachments(late, objects.NewAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), objects.Now); len(r.Remove) != 1 {
-		t.Errorf("claims that are made again and again put off the repair of an older one: %+v", r)
+		t.Errorf("an ownership that is acquired again and again delays the repair of an older attachment: %+v", r)
 	}
 }

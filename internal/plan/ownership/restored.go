@@ -7,8 +7,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// An AzVolume that was lost and adopted anew, or restored from a backup without its status or with an old one, does not know the claims of before. What is left of
-// them are the attachments and the reports of the nodes. No claim is made past those (laws 1 and 3).
+// An AzVolume that was lost and adopted again, or restored from a backup without its status or with an old one, does
+// not know the earlier ownerships. The attachments and the node reports still do. No node acquires the volume against
+// what they say (laws 1 and 3).
 
 // LastEpoch returns the last epoch that the attachments of a volume know of.
 func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
@@ -22,8 +23,9 @@ func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
 	return last
 }
 
-// UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use, though its claim could be given to a node: whatever released them, the
-// AzVolume does not know of it. Each needs a proof before the claim is made.
+// UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use, although the AzVolume
+// would let a node acquire it: the AzVolume does not know of their release. Each needs a proof before the ownership
+// is written.
 func UnprovenElsewhere(volume *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return slices.DeleteFunc(slices.Clone(attachments), func(a *apiv1.AzVolumeAttachment) bool {
 		return a.Spec.NodeName == node || ProvedReleased(volume, a)
@@ -37,8 +39,9 @@ func DeletedWithoutProof(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bo
 		(volume == nil || volume.Spec.Access != apiv1.AccessMultiNode)
 }
 
-// ReportedUse says why a node may be using a volume of which its AzVolume does not know, by its report alone; "" if it does not. d is nil for a node without a report. It is
-// believed only of a node to whose VM the disk is attached: else any node could keep a volume from being claimed.
+// ReportedUse says why a node may be using a volume although its AzVolume does not know it, by the node's report
+// alone; "" if it does not. d is nil for a node without a report. The report is believed only of a node to whose VM
+// the disk is attached: else any node could prevent others from acquiring a volume.
 func ReportedUse(volume *apiv1.AzVolume, d *apiv1.AzDriverNode) string {
 	claim := volume.Status.Primary
 	if d != nil {

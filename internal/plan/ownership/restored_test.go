@@ -10,7 +10,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-func TestAClaimIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
+func TestANewEpochIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 	t.Parallel()
 	withProof := objects.Proved(objects.NewAttachment("b", apiv1.RoleReplica, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
 	withProof.Status.Proof.Epoch = 7
@@ -20,19 +20,19 @@ func TestAClaimIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 		attachments []*apiv1.AzVolumeAttachment
 		want        int64
 	}{
-		"a new volume":                          {nil, nil, 1},
-		"an attachment of a claim that is lost": {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), 3},
-		"a proof of a later epoch":              {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), withProof), 8},
-		"a claim that is later than all":        {released, objects.Attachments(withProof), 10},
+		"a new volume": {nil, nil, 1},
+		"an attachment of an ownership that is lost": {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), 3},
+		"a proof of a later epoch":                   {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), withProof), 8},
+		"an ownership that is later than all":        {released, objects.Attachments(withProof), 10},
 	} {
-		claim, changed, err := ownership.Acquire(test.current, "a", ownership.LastEpoch(test.attachments), objects.Now)
-		if err != nil || !changed || claim.Epoch != test.want {
-			t.Errorf("%s: got epoch %d, changed %t, %v; want epoch %d", name, claim.Epoch, changed, err, test.want)
+		acquired, changed, err := ownership.Acquire(test.current, "a", ownership.LastEpoch(test.attachments), objects.Now)
+		if err != nil || !changed || acquired.Epoch != test.want {
+			t.Errorf("%s: got epoch %d, changed %t, %v; want epoch %d", name, acquired.Epoch, changed, err, test.want)
 		}
 	}
 }
 
-func TestWhichAttachmentsNeedAProofBeforeAClaim(t *testing.T) {
+func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 	t.Parallel()
 	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
@@ -53,7 +53,7 @@ func TestWhichAttachmentsNeedAProofBeforeAClaim(t *testing.T) {
 		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.NewAttachment("a", primary, 2, ""), false, false},
 	} {
 		if got := len(ownership.UnprovenElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
-			t.Errorf("%s: got forgotten = %t, want %t", name, got, test.want)
+			t.Errorf("%s: got unproven = %t, want %t", name, got, test.want)
 		}
 		gone := objects.Deleted(test.a)
 		if got := ownership.DeletedWithoutProof(test.volume, gone); got != test.deleted {
@@ -61,12 +61,13 @@ func TestWhichAttachmentsNeedAProofBeforeAClaim(t *testing.T) {
 		}
 	}
 	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.DeletedWithoutProof(objects.NewVolume(multi), a) {
-		t.Error("got an attachment of a multi-node volume as unclaimed: its proof comes from the unpublish")
+		t.Error("got an attachment of a multi-node volume as deleted without proof, want not: its proof comes from the unpublish")
 	}
 }
 
-// The deletion of an attachment without a claim is what Releasing is for a claim: the node's report counts after it, and the disk is detached.
-func TestAnAttachmentWithoutAClaimGoesByItsNodesReport(t *testing.T) {
+// The deletion of an attachment that no ownership covers has the effect of Releasing: the node's report counts after
+// it, and then the disk is detached.
+func TestAnAttachmentWithoutOwnershipIsReleasedByItsNodesReport(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))
 	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.NeverOwned), HasFinalizer: true}
@@ -99,14 +100,14 @@ func TestWhyANodeMayBeUsingAVolumeByItsReport(t *testing.T) {
 		report *apiv1.AzDriverNode
 		want   bool
 	}{
-		"no claim is known, and it is staged":                        {objects.NewVolume(objects.NeverOwned), staged(0), true},
-		"no claim is known, and another volume is staged":            {objects.NewVolume(objects.NeverOwned), objects.Report("a", "other"), false},
-		"no claim is known, and the mounts have not been looked at":  {objects.NewVolume(objects.NeverOwned), unscanned, true},
-		"no claim is known, and there is no report":                  {objects.NewVolume(objects.NeverOwned), nil, true},
-		"it is staged under a later epoch than the last claim's":     {released, staged(6), true},
-		"it is staged under the last claim's epoch":                  {released, staged(5), false},
-		"a claim is known, and the mounts have not been looked at":   {released, unscanned, false},
-		"a claim is known, and there is no report to speak for them": {released, nil, false},
+		"no ownership is known, and it is staged":                  {objects.NewVolume(objects.NeverOwned), staged(0), true},
+		"no ownership is known, and another volume is staged":      {objects.NewVolume(objects.NeverOwned), objects.Report("a", "other"), false},
+		"no ownership is known, and the mounts are not scanned":    {objects.NewVolume(objects.NeverOwned), unscanned, true},
+		"no ownership is known, and there is no report":            {objects.NewVolume(objects.NeverOwned), nil, true},
+		"it is staged under a later epoch than the last ownership": {released, staged(6), true},
+		"it is staged under the epoch of the last ownership":       {released, staged(5), false},
+		"an ownership is known, and the mounts are not scanned":    {released, unscanned, false},
+		"an ownership is known, and there is no report":            {released, nil, false},
 	} {
 		if got := ownership.ReportedUse(test.volume, test.report); (got != "") != test.want {
 			t.Errorf("%s: got %q, want a reason: %t", name, got, test.want)

@@ -6,50 +6,50 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Verdict is what a node may do with a volume.
-type StageVerdict string
+// StageOutcome is what a node may do with a volume.
+type StageOutcome string
 
-// The verdicts.
+// The outcomes.
 const (
-	// Stage: the node may use the device.
-	StageAllowed StageVerdict = "Stage"
-	// Wait: the node will be allowed to once the disk is attached.
-	StageMustWait StageVerdict = "Wait"
-	// Refuse: the node is not the one that may use the volume.
-	StageRefused StageVerdict = "Refuse"
+	// StageAllowed: the node may use the device.
+	StageAllowed StageOutcome = "Stage"
+	// StageMustWait: the node may use the device once the disk is attached.
+	StageMustWait StageOutcome = "Wait"
+	// StageRefused: the node is not the one that may use the volume.
+	StageRefused StageOutcome = "Refuse"
 )
 
-// StageDecision is a verdict with what follows from it.
+// StageDecision is an outcome with what follows from it.
 type StageDecision struct {
-	Verdict StageVerdict
-	// Epoch of the claim; set unless the verdict is Refuse.
+	Outcome StageOutcome
+	// Epoch of the ownership; set unless the outcome is Refuse.
 	Epoch int64
-	// LUN of the disk; set if the verdict is Stage.
+	// LUN of the disk; set if the outcome is Stage.
 	LUN int32
-	// ReadOnly says that the volume was published to the node for reading only; set if the verdict is Stage.
+	// ReadOnly says that the volume was published to the node for reading only; set if the outcome is Stage.
 	ReadOnly bool
-	// Reason for people, unless the verdict is Stage.
+	// Reason for the user, unless the outcome is Stage.
 	Reason string
 }
 
-// MayStage decides whether a node may use a volume: its claim is Held, its attachment is Primary of the
-// claim's epoch and to the VM that the node is, and the disk is attached (law 2). It holds only for objects that were
-// read at the API server after the node had announced in its report that it will use the volume. attachment
+// MayStage decides whether a node may use a volume: its ownership is Held, its attachment is Primary with the
+// ownership's epoch and is to the VM that the node is, and the disk is attached (law 2). It holds only for objects
+// that were read at the API server after the node had announced in its report that it will use the volume. attachment
 // is nil if there is none.
 func MayStage(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) StageDecision {
 	if reason := refusal(node, vmID, volume, attachment); reason != "" {
-		return StageDecision{Verdict: StageRefused, Reason: reason}
+		return StageDecision{Outcome: StageRefused, Reason: reason}
 	}
 	epoch := attachment.Spec.Epoch
 	switch state := attachment.Status.State; {
 	case state == apiv1.AttachmentDetaching || state == apiv1.AttachmentDetachFail:
-		return StageDecision{Verdict: StageRefused, Reason: "the disk is being detached from the node"}
+		return StageDecision{Outcome: StageRefused, Reason: "the disk is being detached from the node"}
 	case state == apiv1.AttachmentAttached && attachment.Status.LUN != nil:
-		return StageDecision{Verdict: StageAllowed, Epoch: epoch, LUN: *attachment.Status.LUN, ReadOnly: attachment.Spec.ReadOnly}
+		return StageDecision{Outcome: StageAllowed, Epoch: epoch, LUN: *attachment.Status.LUN, ReadOnly: attachment.Spec.ReadOnly}
 	case attachment.Status.Error != nil:
-		return StageDecision{Verdict: StageMustWait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %s: %s", state, attachment.Status.Error.Message)}
+		return StageDecision{Outcome: StageMustWait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %s: %s", state, attachment.Status.Error.Message)}
 	default:
-		return StageDecision{Verdict: StageMustWait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %q", state)}
+		return StageDecision{Outcome: StageMustWait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %q", state)}
 	}
 }
 
@@ -58,16 +58,16 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	case attachment == nil:
 		return fmt.Sprintf("volume %s is not published to node %s", volume.Name, node)
 	case attachment.Spec.VolumeName != volume.Name || attachment.Spec.NodeName != node:
-		return fmt.Sprintf("attachment %s is not of volume %s and node %s", attachment.Name, volume.Name, node)
+		return fmt.Sprintf("attachment %s does not belong to volume %s and node %s", attachment.Name, volume.Name, node)
 	case attachment.DeletionTimestamp != nil:
-		return fmt.Sprintf("volume %s is being taken from node %s", volume.Name, node)
+		return fmt.Sprintf("the attachment of volume %s to node %s is being deleted", volume.Name, node)
 	case attachment.Spec.Role != apiv1.RolePrimary:
 		return fmt.Sprintf("node %s holds a replica of volume %s and is not its primary", node, volume.Name)
 	case AttachedToAnotherVM(attachment, vmID):
 		return fmt.Sprintf("the disk of volume %s was attached to VM %s, and node %s is VM %s now", volume.Name, attachment.Status.VMID, node, vmID)
 	}
 	if proof := attachment.Status.Proof; HasProof(attachment) {
-		return fmt.Sprintf("node %s was proved to have let go of volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch, proof.Kind)
+		return fmt.Sprintf("node %s was proved to have released volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch, proof.Kind)
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode {
 		return ""
@@ -79,9 +79,9 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	case claim.NodeName != node:
 		return fmt.Sprintf("node %s is the primary of volume %s", claim.NodeName, volume.Name)
 	case claim.State != apiv1.OwnershipHeld:
-		return fmt.Sprintf("the claim of node %s to volume %s is %s", node, volume.Name, claim.State)
+		return fmt.Sprintf("node %s no longer holds volume %s: its ownership is %s", node, volume.Name, claim.State)
 	case attachment.Spec.Epoch != claim.Epoch:
-		return fmt.Sprintf("the attachment is of epoch %d and the claim to volume %s of epoch %d", attachment.Spec.Epoch, volume.Name, claim.Epoch)
+		return fmt.Sprintf("the attachment has epoch %d, and the ownership of volume %s has epoch %d", attachment.Spec.Epoch, volume.Name, claim.Epoch)
 	}
 	return ""
 }

@@ -25,39 +25,39 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 	}
 	tests := map[string]struct {
 		edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)
-		want ownership.StageVerdict
+		want ownership.StageOutcome
 	}{
 		"the primary of this epoch, attached": {func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, ownership.StageAllowed},
 		"still attaching": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
 		}, ownership.StageMustWait},
-		"not looked at yet":                    {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentStatus{} }, ownership.StageMustWait},
+		"no status yet":                        {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentStatus{} }, ownership.StageMustWait},
 		"attached, with the LUN not yet known": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, ownership.StageMustWait},
-		"a failed attach, which is tried again": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		"a failed attach, which is retried": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no slot"}}
 		}, ownership.StageMustWait},
-		"being detached":                                {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching }, ownership.StageRefused},
-		"a detach that failed":                          {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetachFail }, ownership.StageRefused},
-		"the attachment is being deleted":               {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ptr.To(metav1.Now()) }, ownership.StageRefused},
-		"a replica":                                     {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, ownership.StageRefused},
-		"an attachment of an older epoch":               {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 }, ownership.StageRefused},
-		"an attachment of a newer epoch than the claim": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 }, ownership.StageRefused},
-		"the claim of another node":                     {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, ownership.StageRefused},
-		"a claim that is being taken back": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		"being detached":                                    {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching }, ownership.StageRefused},
+		"a detach that failed":                              {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetachFail }, ownership.StageRefused},
+		"the attachment is being deleted":                   {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ptr.To(metav1.Now()) }, ownership.StageRefused},
+		"a replica":                                         {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, ownership.StageRefused},
+		"an attachment of an older epoch":                   {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 }, ownership.StageRefused},
+		"an attachment of a newer epoch than the ownership": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 }, ownership.StageRefused},
+		"another node holds the volume":                     {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, ownership.StageRefused},
+		"an ownership that is being released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary.State = apiv1.OwnershipReleasing
 		}, ownership.StageRefused},
-		"a claim that was released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		"an ownership that was released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary = &apiv1.Ownership{Epoch: 7, State: apiv1.OwnershipReleased}
 		}, ownership.StageRefused},
-		"no claim at all": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, ownership.StageRefused},
-		"a proof that the node let go of this epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		"no ownership": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, ownership.StageRefused},
+		"a proof that the node released this epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 7}
 		}, ownership.StageRefused},
 		"a proof of an earlier epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 6}
 		}, ownership.StageAllowed},
 		"an attachment of another node": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "a" }, ownership.StageRefused},
-		"a multi-node volume has no claim": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		"a multi-node volume has no ownership": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
 		}, ownership.StageAllowed},
 		"the VM that the disk is attached to, in another spelling": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
@@ -66,11 +66,11 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"another VM than the one that the disk is attached to": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status.VMID = "/subscriptions/s/resourceGroups/rg/vm-of-old"
 		}, ownership.StageRefused},
-		"a multi-node volume that the node was proved to have let go of": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		"a multi-node volume with a proof that the node released it": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1}
 		}, ownership.StageRefused},
-		"a multi-node volume whose attachment is leaving": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		"a multi-node volume whose attachment is being deleted": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode
 			a.DeletionTimestamp = ptr.To(metav1.Now())
 		}, ownership.StageRefused},
@@ -80,19 +80,19 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 			volume, attachment := held()
 			test.edit(volume, attachment)
 			got := ownership.MayStage("b", "/subscriptions/s/resourceGroups/RG/vm", volume, attachment)
-			if got.Verdict != test.want {
+			if got.Outcome != test.want {
 				t.Errorf("MayStage = %+v, want %s", got, test.want)
 			}
-			if got.Verdict == ownership.StageAllowed && (got.LUN != 3 || got.Epoch != attachment.Spec.Epoch) {
+			if got.Outcome == ownership.StageAllowed && (got.LUN != 3 || got.Epoch != attachment.Spec.Epoch) {
 				t.Errorf("MayStage = %+v, want LUN 3 and epoch %d", got, attachment.Spec.Epoch)
 			}
-			if got.Verdict != ownership.StageAllowed && got.Reason == "" {
+			if got.Outcome != ownership.StageAllowed && got.Reason == "" {
 				t.Error("no reason is given")
 			}
 		})
 	}
 	volume, _ := held()
-	if got := ownership.MayStage("b", "vm", volume, nil); got.Verdict != ownership.StageRefused {
+	if got := ownership.MayStage("b", "vm", volume, nil); got.Outcome != ownership.StageRefused {
 		t.Errorf("without an attachment: %+v", got)
 	}
 }

@@ -476,9 +476,9 @@ func (p *ControlPlane) Stage(disk, node string) error {
 	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
 	p.setEntry(node, volume, &entry)
 	decision := ownership.MayStage(node, d.Spec.VMID, p.Volume(disk), p.Attachment(disk, node))
-	if decision.Verdict != ownership.StageAllowed || decision.Epoch != entry.Epoch {
+	if decision.Outcome != ownership.StageAllowed || decision.Epoch != entry.Epoch {
 		p.setEntry(node, volume, before)
-		return fmt.Errorf("%s: %s", decision.Verdict, decision.Reason)
+		return fmt.Errorf("%s: %s", decision.Outcome, decision.Reason)
 	}
 	entry.Phase = apiv1.PhaseStaged
 	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + disk}
