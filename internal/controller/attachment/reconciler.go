@@ -125,7 +125,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		return in, err
 	}
 	if ownership.DeletedWithoutProof(volume, a) && !facts.Identity.Another(a) {
-		if in.LetGo, err = r.letGo(ctx, a, in.Now); err != nil {
+		if in.ReportProof, err = r.reportProof(ctx, a, in.Now); err != nil {
 			return in, err
 		}
 	}
@@ -149,8 +149,8 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	return in, err
 }
 
-// letGo returns what the node's report proves, which is read from the API server.
-func (r *Reconciler) letGo(ctx context.Context, a *apiv1.AzVolumeAttachment, now time.Time) (*apiv1.ReleaseProof, error) {
+// reportProof returns what the node's report proves, which is read from the API server.
+func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachment, now time.Time) (*apiv1.ReleaseProof, error) {
 	report := &apiv1.AzDriverNode{}
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName}, report)
 	if apierrors.IsNotFound(err) {

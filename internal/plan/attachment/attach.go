@@ -17,7 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Input is what the next step of an attachment follows from.
+// Input is what the next step of an attachment is decided from.
 type Input struct {
 	Now        time.Time
 	Attachment *apiv1.AzVolumeAttachment
@@ -26,17 +26,20 @@ type Input struct {
 	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says why.
 	VMID      string
 	VMUnknown string
-	// SharedWith is the attachment of another node that names the same VM and for which the disk stays attached there; see SharedVM. "" if there is none.
+	// SharedWith is the attachment of another node that names the same VM and for which the disk remains attached
+	// there; see SharedVM. "" if there is none.
 	SharedWith string
-	// NodeLost says that the node's report will not come: two independent signals, or the node is gone.
+	// NodeLost says that the node's report will not come: two independent signals say so, or the node does not exist.
 	NodeLost bool
-	// NotReadySince is since when the Node is not Ready; zero if it is Ready. See the function of that name.
+	// NotReadySince is since when the Node is not Ready; zero if it is Ready.
 	NotReadySince time.Time
-	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but not one that has ended. It matters only where MayBeDeserted.
+	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but not one that has
+	// ended. It matters only if MayBeDeserted.
 	UsedByPod bool
-	// LetGo is what the node's report proves, for an attachment that is Unclaimed; nil if it proves nothing.
-	LetGo *apiv1.ReleaseProof
-	// HasFinalizer says that our finalizer is on the attachment.
+	// ReportProof is what the node's report proves, for an attachment that is DeletedWithoutProof; nil if it proves
+	// nothing.
+	ReportProof *apiv1.ReleaseProof
+	// HasFinalizer says that the driver's finalizer is on the attachment.
 	HasFinalizer bool
 	// SlotDecision on the node and the disk; used only before an attach.
 	Room SlotDecision
@@ -44,23 +47,22 @@ type Input struct {
 	Job operation.Job
 }
 
-// Step is the next step of an attachment. At most one of AddFinalizer,
-// RemoveFinalizer, GiveWay and Start is set. Status is written, if it changed, before Start and
-// after everything else.
+// Step is the next step of an attachment. At most one of AddFinalizer, RemoveFinalizer, GiveWay and Start is set.
+// Status is written, if it changed, before Start and after everything else.
 type Step struct {
 	AddFinalizer    bool
 	RemoveFinalizer bool
-	// GiveWay is the name of the replica that is to be deleted to make room.
+	// GiveWay is the name of the replica to delete so that its slot becomes free.
 	GiveWay string
-	// Start is the work to start or, with a token in Resume, to go on with.
+	// Start is the work to start or, with a token in Resume, to continue.
 	Start  operation.Work
 	Resume string
-	// Deserted says that Start is a fence that rests on what Kubernetes says of the Node and its pods. The caller asks again with what the API server itself
-	// says of them before it acts.
+	// Deserted says that Start is a fence that relies on what Kubernetes says about the Node and its pods. Before it
+	// acts, the caller decides again with what the API server itself says about them.
 	Deserted bool
-	// Status that is to be.
+	// Status to write.
 	Status apiv1.AzVolumeAttachmentStatus
-	// RequeueAfter is when to look again though nothing happens; 0 for not.
+	// RequeueAfter is when to look again even if nothing happens; 0 for never.
 	RequeueAfter time.Duration
 	// Reason and Message of the condition that the step sets, for event and log.
 	Reason, Message string
@@ -82,7 +84,7 @@ func Next(in Input) Step {
 	case wantsFence(in):
 		s.fence(in)
 	case fenced(in):
-		// The disk stays off until the claim is released; then the object goes.
+		// The disk remains detached until the ownership is released; then the object is deleted.
 	default:
 		s.attach(in)
 	}
@@ -92,14 +94,14 @@ func Next(in Input) Step {
 	return s
 }
 
-// fenced says that the node was lost and the proof is there, and that the claim still waits for whoever releases it.
+// fenced says that the node was lost and the proof exists, and that the release of the ownership is not recorded yet.
 func fenced(in Input) bool {
 	a := in.Attachment
 	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) && ownership.ProvedReleased(in.Volume, a)
 }
 
-// wantsFence says that the claim is being taken from a node that will not answer, or from one that a fence was begun for and that may have come back since:
-// that decision is carried through.
+// wantsFence says that the ownership is being released for a node that will not answer, or for one whose fence has
+// begun and that may be Ready again since: that decision is carried out.
 func wantsFence(in Input) bool {
 	a := in.Attachment
 	if a.Spec.Role != apiv1.RolePrimary || !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
@@ -109,7 +111,7 @@ func wantsFence(in Input) bool {
 	return leaving && unanswered(in)
 }
 
-// unanswered says of a volume that is being taken from a node that the node's report is not waited for.
+// unanswered says of a volume that is being released whether the node's report is not waited for.
 func unanswered(in Input) bool {
 	is, _ := deserted(in)
 	return is || in.NodeLost || ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) || fenceBegun(in.Attachment)
@@ -126,8 +128,8 @@ func (s *Step) attach(in Input) {
 		return
 	}
 	if a.Status.State == apiv1.AttachmentAttached && a.Status.VMID == "" {
-		// The status was edited, or written after it had been lost. Without the VM nothing can compare the LUN with what Azure lists. To attach a disk that
-		// is attached changes nothing.
+		// The status was edited, or written after it had been lost. Without the VM nothing can compare the LUN with
+		// what Azure lists. Attaching a disk that is attached changes nothing.
 		s.Status.LUN = nil
 		s.pending(in, ReasonVMUnrecorded, "the status says Attached and names no VM; the disk is attached again to record the VM and the LUN")
 		return
@@ -137,7 +139,7 @@ func (s *Step) attach(in Input) {
 		return
 	}
 	if a.Status.State == apiv1.AttachmentAttaching && a.Status.VMID != "" && in.Volume != nil {
-		// Begun by a process that is gone, or just before this.
+		// Begun by a process that has ended, or just before this.
 		s.Start = operation.WorkAttach
 		if op := a.Status.Operation; op != nil && op.Kind == string(operation.WorkAttach) {
 			s.Resume = op.ResumeToken
@@ -156,8 +158,8 @@ func (s *Step) attach(in Input) {
 func (s *Step) begin(in Input) {
 	switch {
 	case in.Attachment.Spec.Role == apiv1.RolePrimary && ownership.ProvedReleased(in.Volume, in.Attachment):
-		// The claim is released, and whoever released it is about to remove the object or to make it a replica. Were the disk
-		// attached meanwhile, a node that was cut off could write to it again.
+		// The ownership is released, and the controller is about to delete the object or to make it a replica. If the
+		// disk were attached before that, a node that was fenced could write to it again.
 	case in.Volume == nil:
 		s.pending(in, ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
 	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
@@ -167,7 +169,7 @@ func (s *Step) begin(in Input) {
 		s.RequeueAfter = operation.LastRetry
 	case in.Room.GiveWay != "":
 		s.GiveWay = in.Room.GiveWay
-		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" gives way")
+		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
 	case in.Room.Wait:
 		s.pending(in, ReasonWaitingForSlot, in.Room.Message)
 	case in.Room.Full:
@@ -206,17 +208,17 @@ func (s *Step) attachRunning(in Input) {
 func (s *Step) attachEnded(in Input) {
 	truth := in.Job.Truth
 	if truth.Attached && !truth.Detaching {
-		s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost since the VM was recorded
+		s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost after the VM was recorded
 		s.attached(in, &truth.LUN)
 		return
 	}
 	err := in.Job.Err
 	if err == nil {
-		err = provisioner.Errorf(provisioner.Conflict, "Azure attached the disk, and yet it is not attached to the VM")
+		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the attach, but the disk is not attached to the VM")
 	}
 	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {
 		s.GiveWay = in.Room.GiveWay
-		s.pending(in, ReasonWaitingForSlot, "Azure has no room; a replica gives way")
+		s.pending(in, ReasonWaitingForSlot, "Azure has no free slot; a replica is deleted to free one")
 		return
 	}
 	s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, err)
@@ -229,7 +231,7 @@ func (s *Step) attached(in Input, lun *int32) {
 	s.Status.Operation = nil
 	s.Status.Error = nil
 	if p := s.Status.Proof; p != nil && p.Epoch < in.Attachment.Spec.Epoch {
-		s.Status.Proof = nil // of a former time as primary; people would take it for one of now
+		s.Status.Proof = nil // from an earlier time as primary; users would read it as a current one
 	}
 	s.condition(in, metav1.ConditionTrue, ReasonAttached, "")
 }
@@ -249,7 +251,7 @@ func (s *Step) failed(in Input, state apiv1.AttachmentState, reason string, err 
 	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.Time.Time, in.Now), operation.FirstRetry)
 }
 
-// decidedAt is the time that a status records: the same however often the status is worked out from one job.
+// decidedAt is the time that a status records: it is the same each time the status is derived from one job.
 func decidedAt(in Input) time.Time {
 	if in.Job.Phase == operation.PhaseEnded {
 		return in.Job.Ended
@@ -266,7 +268,7 @@ func (s *Step) condition(in Input, status metav1.ConditionStatus, reason, messag
 	})
 }
 
-// failingSince is when the attachment was last known not to fail.
+// failingSince is when the attachment was last known to be without failure.
 func failingSince(a *apiv1.AzVolumeAttachment) time.Time {
 	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
 		return c.LastTransitionTime.Time

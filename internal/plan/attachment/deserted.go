@@ -9,13 +9,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// DesertedGrace is how long a volume must have been on its way from a node, and the Node not Ready, before the driver fences a volume that no pod there uses.
-// It covers the kubelet's status period of 10 s, so that a kubelet that is back has said so, and the second or two in which a kubelet
-// that works, though its Node is not Ready, unmounts and the node plug-in reports.
+// DesertedGrace is how long the release of a volume must have lasted, and the Node must have been not Ready, before
+// the driver fences a volume that no pod on that node uses. It covers the kubelet's status period of 10 s, so that a
+// kubelet that is running again has reported, and the second or two in which a kubelet that works, although its Node
+// is not Ready, unmounts and the node plug-in reports.
 const DesertedGrace = 15 * time.Second
 
-// deserted says that the report of a node will not come although its node plug-in may live: the volume is being taken from the node, Kubernetes has lost the kubelet, which alone
-// has the plug-in unmount, and no pod there uses the volume. wait is how long until the grace ends, if time is all that is missing.
+// deserted says that the report of a node will not come although its node plug-in may run: the volume is being
+// released, Kubernetes has lost the kubelet, which alone calls the plug-in to unmount, and no pod there uses the
+// volume. wait is how long until the grace ends, if only time is missing.
 func deserted(in Input) (is bool, wait time.Duration) {
 	since, leaving := leavingSince(in)
 	if !leaving || in.NotReadySince.IsZero() || in.UsedByPod {
@@ -25,8 +27,8 @@ func deserted(in Input) (is bool, wait time.Duration) {
 	return wait == 0, wait
 }
 
-// leavingSince returns since when the volume is being taken from the attachment's node, as it is recorded. leaving is false if it is not, and if
-// there is a proof already.
+// leavingSince returns since when the release of the volume by the attachment's node has been recorded. leaving is
+// false if it is not being released, and if there is a proof already.
 func leavingSince(in Input) (since time.Time, leaving bool) {
 	a := in.Attachment
 	if ownership.ProvedReleased(in.Volume, a) {
@@ -48,23 +50,23 @@ func leavingSince(in Input) (since time.Time, leaving bool) {
 	return a.DeletionTimestamp.Time, true
 }
 
-// MayBeDeserted says that it matters whether a pod uses the volume on the attachment's node.
+// MayBeDeserted says whether it matters if a pod uses the volume on the attachment's node.
 func MayBeDeserted(in Input) bool {
 	_, leaving := leavingSince(in)
 	return leaving && !in.NotReadySince.IsZero() && !in.NodeLost && !fenceBegun(in.Attachment)
 }
 
-// fenceBegun says that the attachment records a fence without its proof: the forced detach may be under way, so that it is carried through even if the node is back. A plain detach, which
-// has the same state, begins only after the proof.
+// fenceBegun says that the attachment records a fence without its proof: the forced detach may be in flight, so it is
+// carried out even if the node is Ready again. A plain detach, which has the same state, begins only after the proof.
 func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.State == apiv1.AttachmentDetaching && !ownership.HasProof(a)
 }
 
-// fenceReason says why a fence is begun, for people.
+// fenceReason says why a fence begins, for the user.
 func fenceReason(in Input) string {
 	if is, _ := deserted(in); !is || in.NodeLost || ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) {
-		return "the node does not answer; asking Azure for proof"
+		return "the node does not answer; asking Azure for a proof that the node cannot write any more"
 	}
-	return fmt.Sprintf("node %s is not Ready since %s, and no pod there uses the volume; asking Azure for proof that the node cannot write any more",
+	return fmt.Sprintf("node %s is not Ready since %s, and no pod there uses the volume; asking Azure for a proof that the node cannot write any more",
 		in.Attachment.Spec.NodeName, in.NotReadySince.UTC().Format(time.RFC3339))
 }

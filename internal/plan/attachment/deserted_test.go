@@ -40,19 +40,19 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 		start      operation.Work
 		again      time.Duration
 	}{
-		"the grace is over": {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
-		"the claim has been released for too short a time": {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, 5*time.Second)), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
-		"the Node has not been Ready for too short a time": {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 2 * time.Second, false, operation.WorkNone, grace - 2*time.Second},
-		"the Node is Ready":                                     {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 0, false, operation.WorkNone, 0},
-		"a pod there uses it":                                   {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, true, operation.WorkNone, 0},
-		"law 3: the node holds its claim":                       {primary(), objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
-		"the node has reported":                                 {primary(hasReported), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, false, operation.WorkNone, 0},
-		"an attachment that is deleted while the claim leaves":  {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
-		"an attachment that is deleted while the claim is held": {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
-		"a node of a multi-node volume":                         {primary(deletedFor(grace)), objects.NewVolume(multiNode), grace, false, operation.WorkFence, 0},
-		"a node of a multi-node volume, within the grace":       {primary(deletedFor(5 * time.Second)), objects.NewVolume(multiNode), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
-		"a node of a multi-node volume, with a pod":             {primary(deletedFor(time.Hour)), objects.NewVolume(multiNode), time.Hour, true, operation.WorkNone, 0},
-		"a node of a multi-node volume that keeps it":           {primary(), objects.NewVolume(multiNode), time.Hour, false, operation.WorkNone, 0},
+		"the grace is over":                                                   {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
+		"the release has lasted for too short a time":                         {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, 5*time.Second)), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
+		"the Node has not been Ready for too short a time":                    {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 2 * time.Second, false, operation.WorkNone, grace - 2*time.Second},
+		"the Node is Ready":                                                   {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 0, false, operation.WorkNone, 0},
+		"a pod there uses it":                                                 {primary(), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, true, operation.WorkNone, 0},
+		"law 3: the node holds its ownership":                                 {primary(), objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+		"the node has reported":                                               {primary(hasReported), objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+		"an attachment that is deleted while the ownership is being released": {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
+		"an attachment that is deleted while the ownership is held":           {primary(deletedFor(time.Hour)), objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+		"a node of a multi-node volume":                                       {primary(deletedFor(grace)), objects.NewVolume(multiNode), grace, false, operation.WorkFence, 0},
+		"a node of a multi-node volume, within the grace":                     {primary(deletedFor(5 * time.Second)), objects.NewVolume(multiNode), time.Hour, false, operation.WorkNone, grace - 5*time.Second},
+		"a node of a multi-node volume, with a pod":                           {primary(deletedFor(time.Hour)), objects.NewVolume(multiNode), time.Hour, true, operation.WorkNone, 0},
+		"a node of a multi-node volume that keeps it":                         {primary(), objects.NewVolume(multiNode), time.Hour, false, operation.WorkNone, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +74,8 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 	}
 }
 
-// The kubelet came back while the disk was being cut off. Had the disk been attached again then, its user could have met either state.
+// The kubelet returned while the disk was being detached by force. If the disk were attached again at that time, a
+// process there could see either state.
 func TestAFenceThatBeganIsCarriedThroughAlthoughTheNodeIsReadyAgain(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*apiv1.AzVolumeAttachment{

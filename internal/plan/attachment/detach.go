@@ -22,7 +22,7 @@ func (s *Step) leave(in Input) {
 	switch {
 	case !in.HasFinalizer:
 	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
-		// There is neither a claim that could pass on nor anything to ask Azure about.
+		// There is neither an ownership that another node could acquire nor a disk to ask Azure about.
 		s.detach(in)
 	case !ownership.ProvedReleased(in.Volume, a) && in.LetGo != nil:
 		s.Status.Proof = in.LetGo
@@ -30,12 +30,12 @@ func (s *Step) leave(in Input) {
 	case !ownership.ProvedReleased(in.Volume, a) && (!held(in) || replicaOfAnotherVM(in)) && (unanswered(in) || ownership.FenceDecided(a)):
 		s.fence(in)
 	case in.Job.Work == operation.WorkAttach && in.Job.Running():
-		// The detach waits for the attach: the other way round, the attach would win.
+		// The detach waits for the attach: in the other order, the attach would win.
 		s.attachRunning(in)
 	case !ownership.ProvedReleased(in.Volume, a) && held(in):
-		s.condition(in, conditionNow(a), ReasonPrimaryHeld, "the node is primary; the attachment goes when the volume has been released")
+		s.condition(in, conditionNow(a), ReasonPrimaryHeld, "the node is primary; the attachment is deleted after the volume is released")
 	case !ownership.ProvedReleased(in.Volume, a):
-		s.condition(in, conditionNow(a), ReasonWaitingForProof, "no proof yet that the node let go of the volume")
+		s.condition(in, conditionNow(a), ReasonWaitingForProof, "no proof yet that the node released the volume")
 	default:
 		s.detach(in)
 	}
@@ -62,21 +62,22 @@ func (s *Step) detach(in Input) {
 	a := in.Attachment
 	switch {
 	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "" && in.Job.Phase == operation.PhaseIdle:
-		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object that was made for a disk that
-		// Azure has attached, or restored without its status, may have been Pending since.
+		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object
+		// that was created for a disk that Azure has attached, or restored without its status, may have been Pending
+		// since.
 		s.Start = operation.WorkDetach
 		s.Status.VMID = in.VMID
 		s.Status.State = apiv1.AttachmentDetaching
 		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
 	case a.Status.VMID == "":
-		// It is not known what Azure could be asked. If the disk is attached nevertheless, the next look at the VM finds it.
+		// There is nothing to ask Azure about. If the disk is attached nevertheless, the next look at the VM finds it.
 		s.RemoveFinalizer = true
 		s.Reason = ReasonDetached
 	case in.Job.EndedAs(operation.WorkDetach):
 		s.detachEnded(in)
 	case in.SharedWith != "" && !in.Job.Running():
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = ReasonDetached, sharedWith(in)+"; the disk stays attached there"
+		s.Reason, s.Message = ReasonDetached, sharedWith(in)+"; the disk remains attached there"
 	case in.Job.Work == operation.WorkDetach && in.Job.Running():
 		if op := in.Job.Operation(); op != nil {
 			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
@@ -106,14 +107,15 @@ func (s *Step) detachEnded(in Input) {
 	}
 	err := in.Job.Err
 	if err == nil {
-		err = provisioner.Errorf(provisioner.Conflict, "Azure detached the disk, and yet it is attached to the VM")
+		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the detach, but the disk is still attached to the VM")
 	}
 	s.failed(in, apiv1.AttachmentDetachFail, ReasonDetachFailed, err)
 }
 
-// fence brings about the proof that a node that does not answer can no longer
-// write: the job reads VM and disk from Azure, and cuts the disk off by force if the VM may run. An object that names no VM is no proof that there is none: it may
-// have been made anew after the one that did was lost. Then the job goes by the disk; see Suspects.
+// fence establishes the proof that a node that does not answer can no longer write: the job reads VM and disk from
+// Azure, and detaches the disk by force if the VM may run. An object that names no VM does not prove that there is no
+// VM: it may have been re-created after the one that named the VM was lost. Then the job uses what Azure lists for
+// the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
 	switch {
 	case in.Job.EndedAs(operation.WorkFence):
@@ -125,7 +127,7 @@ func (s *Step) fence(in Input) {
 	case fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now) > 0:
 		s.RequeueAfter = fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now)
 	case in.SharedWith != "" && in.Volume == nil:
-		// Without the disk's ID it cannot be found out where else the disk is attached.
+		// Without the disk's ID the driver cannot find where else the disk is attached.
 		s.condition(in, conditionNow(in.Attachment), ReasonWaitingForProof, sharedWith(in)+", and there is no AzVolume; waiting for either to change")
 	default:
 		s.Start = operation.WorkFence
@@ -138,15 +140,17 @@ func (s *Step) fence(in Input) {
 	}
 }
 
-// unsure records, before the disk may be cut off, that it is not known to be attached any more. A node that claims the volume anew before
-// anybody has released it must not be sent to a LUN where another disk may be by then.
+// unsure records, before the disk may be detached by force, that it is not known to be attached any more. A node that
+// acquires the volume again before its release is recorded must not be sent to a LUN where another disk may be by
+// then.
 func (s *Step) unsure() {
 	s.Status.State = apiv1.AttachmentDetaching
 	s.Status.LUN = nil
 }
 
 const (
-	// fenceRetry is the period of the tries of a fence that fails. A pod waits for the disk, so the period does not grow as that of other work does.
+	// fenceRetry is the period of the tries of a fence that fails. A pod waits for the disk, so the period does not
+	// grow like that of other work.
 	fenceRetry = 4 * time.Second
 	// fenceRetryLater is the period after fenceUrgentFor. Together with the monitors of nodes in two controllers it stays below
 	// the 12 reads of a VM that Azure allows in a minute, so that the quota is not used up when Azure answers again.
@@ -154,8 +158,9 @@ const (
 	fenceUrgentFor  = 2 * fenceRetry
 )
 
-// fenceAgainIn returns how long a fence that failed waits until its next try; 0 if the time has come. The tries of all fences fall on the same instants, the
-// multiples of the period: the fences of one VM then share the read of the VM and the forced detach.
+// fenceAgainIn returns how long a fence that failed waits until its next try; 0 if the time has come. The tries of
+// all fences are at the same instants, the multiples of the period, so the fences of one VM share the read of the VM
+// and the forced detach.
 func fenceAgainIn(a *apiv1.AzVolumeAttachment, failed *apiv1.Error, now time.Time) time.Duration {
 	if failed == nil || failed.Time.Sub(now) > operation.ClockSkew {
 		return 0
@@ -183,7 +188,7 @@ func (s *Step) fenceEnded(in Input) {
 		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofVMDown, "Azure has no VM "+in.Attachment.Status.VMID)
 	case truth.VMDown:
-		s.prove(in, apiv1.ProofVMDown, "Azure says that the VM is stopped or deallocated")
+		s.prove(in, apiv1.ProofVMDown, "Azure reports the VM as stopped or deallocated")
 	case !truth.Attached:
 		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofDetached, notAttached(in.Attachment))
@@ -201,18 +206,20 @@ func (s *Step) fenceFailed(in Input, err error) {
 
 func notAttached(a *apiv1.AzVolumeAttachment) string {
 	if a.Status.VMID == "" {
-		return "Azure says that the disk is attached to no VM that could be this node's"
+		return "Azure lists the disk at no VM that could be this node's"
 	}
-	return "Azure says that the disk is not attached to the VM"
+	return "Azure does not list the disk at the VM"
 }
 
 func sharedWith(in Input) string {
 	return fmt.Sprintf("attachment %s names the VM %s as well", in.SharedWith, cmp.Or(in.Attachment.Status.VMID, in.VMID))
 }
 
-// SharedVM returns the name of another attachment of the volume that names the VM of attachment a, and for which the disk has to stay attached to that VM whatever
-// becomes of a; "" if there is none. vmID is the VM of a's node, which counts where a names none yet. Two nodes are never one VM, so that one of the two attachments is wrong: one of a node whose VM has another name
-// now, or one from before the controller knew better. Of two that both may go, the first by name detaches the disk.
+// SharedVM returns the name of another attachment of the volume that names the VM of attachment a, and for which the
+// disk must remain attached to that VM if a is deleted; "" if there is none. vmID is the VM of a's node, which counts
+// if a does not name one yet. Two nodes are never one VM, so one of the two attachments is wrong: its node's VM has
+// another name now, or it is from before the controller knew the VM. If both may be deleted, the first by name
+// detaches the disk.
 func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, all []*apiv1.AzVolumeAttachment) string {
 	vmID = cmp.Or(a.Status.VMID, vmID)
 	for _, other := range all {
@@ -226,19 +233,21 @@ func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, 
 	return ""
 }
 
-// VMsToDetach returns the VMs from which a fence has to detach a disk by force, for a node whose attachment does not say for certain to which VM the disk was attached.
-// attachedTo are the VMs that Azure lists for the disk. attachments are those of the volume, and nodes the identities of all nodes by name, both read from the API
-// server after the disk: an attachment names its VM before Azure is asked.
+// VMsToDetach returns the VMs from which a fence must detach a disk by force, for a node whose attachment does not
+// say reliably to which VM the disk was attached. attachedTo are the VMs that Azure lists for the disk. attachments
+// are those of the volume, and nodes the identities of all nodes by name, both read from the API server after the
+// disk: an attachment names its VM before Azure is asked.
 //
-//	the VM that the node is                          cut
-//	… and an attachment of another node names it     contested: nothing is cut off for one of two that name a VM, and there is no proof either
+//	the VM that the node is                          detach
+//	… and an attachment of another node names it     contested: if two nodes name one VM, nothing is detached for either, and there is no proof
 //	one that an attachment of another node names     nothing to do with this node
-//	that of another node, without an attachment      contested by that node. Its own report decides as what that attachment is made again (see Remade),
-//	                                                 and then it is the case above
-//	any other                                        cut: it may be the node's, and no other trace of the node is left
+//	that of another node, without an attachment      contested by that node. Its own report decides how that attachment is re-created (see
+//	                                                 ownership.RecreateAs), and then it is the case above
+//	any other                                        detach: it may be the node's, and no other trace of the node is left
 //
-// The VM that the node is is also cut where Azure does not list it: an attach that was asked for before the attachment lost its status may still be under way, and
-// ends before the forced detach does. It is not where the node's attachment names another VM, or another node's attachment names this one.
+// The disk is also detached from the VM that the node is if Azure does not list it there: an attach that was
+// requested before the attachment lost its status may be in flight, and ends before the forced detach does. It is not
+// if the node's attachment names another VM, or another node's attachment names this VM.
 func VMsToDetach(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes map[string]identity.Identity) (cut []string, contested string) {
 	owners := map[string]string{}
 	for name, id := range nodes {

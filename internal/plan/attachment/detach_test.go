@@ -19,7 +19,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// The disk was held to be attached nowhere because an object that had been made anew did not say where.
+// An attachment that was re-created names no VM, and the disk may be attached nevertheless.
 func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
@@ -35,7 +35,7 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	}
 	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now}
 	if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
-		t.Errorf("proof %+v after Azure has said that nobody has the disk", p)
+		t.Errorf("got proof %+v after Azure listed the disk at no VM, want Detached with epoch 2", p)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 	}
 }
 
-func TestAnAttachmentOfWhichNothingIsKnownGoes(t *testing.T) {
+func TestAnAttachmentWithoutVMAndVolumeIsDeleted(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, "")), HasFinalizer: true, NodeLost: true}
 	if step := attachment.Next(in); !step.RemoveFinalizer || step.Start != operation.WorkNone {
@@ -145,8 +145,8 @@ func TestSuspects(t *testing.T) {
 		cut         []string
 		contested   string
 	}{
-		"a disk that nobody has":                               {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, ""},
-		"a VM that nobody knows":                               {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", "/vm/b"), []string{"/vm/x"}, ""},
+		"a disk that is attached to no VM":                     {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, ""},
+		"a VM that belongs to no known node":                   {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", "/vm/b"), []string{"/vm/x"}, ""},
 		"a VM of nodes whose VM is not established":            {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", ""), []string{"/vm/x"}, ""},
 		"the VM that the node is now":                          {[]string{"/VM/A"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/VM/A"}, ""},
 		"that VM, which another node's attachment names too":   {[]string{"/vm/a"}, objects.Attachments(to("a", ""), to("b", "/vm/a")), is("a", "/vm/a"), nil, "b"},
@@ -162,7 +162,7 @@ func TestSuspects(t *testing.T) {
 		"the node's VM, after those that have the disk":                    {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/x", "/vm/a"}, ""},
 		"the node's VM without the disk, which another's attachment names": {nil, objects.Attachments(to("a", ""), to("b", "/VM/A")), is("a", "/vm/a"), nil, ""},
 		"the node's VM without the disk, which was attached to another VM": {nil, objects.Attachments(to("a", "/vm/x"), to("b", "/vm/x")), is("a", "/vm/a"), nil, ""},
-		"some of which are a node's without an attachment":                 {[]string{"/vm/x", "/vm/c"}, objects.Attachments(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
+		"two VMs, one of a node without an attachment":                     {[]string{"/vm/x", "/vm/c"}, objects.Attachments(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -174,7 +174,8 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// Two attachments of one volume that name one VM: one of them is wrong, and whichever goes, the disk stays for the other.
+// Two attachments of one volume name one VM: one of them is wrong, and if one is deleted, the disk remains attached
+// for the other.
 func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 	t.Parallel()
 	const victim = "/vm/victim"
@@ -198,7 +199,7 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 		"no VM":                                    {at("m", "", going), at("z", ""), ""},
 		"the other is a primary":                   {at("m", victim, going), at("z", "/VM/Victim", primary), "vol-z"},
 		"the other is a replica":                   {at("m", victim, going), at("z", victim), "vol-z"},
-		"the other goes and has no proof":          {at("m", victim, going), at("z", victim, primary, going), "vol-z"},
+		"the other is deleted and has no proof":    {at("m", victim, going), at("z", victim, primary, going), "vol-z"},
 		"both may go, and this is the first":       {at("m", victim, going), at("z", victim, going), ""},
 		"both may go, and the other is the first":  {at("m", victim, going), at("b", victim, going), "vol-b"},
 		"an attachment is no other than itself":    {at("m", victim, going), at("m", victim), ""},
@@ -219,7 +220,8 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 	}
 }
 
-// It was made anew for a disk that Azure has attached, or restored without its status. Were it to go without a detach, the disk would stay attached.
+// It was re-created for a disk that Azure has attached, or restored without its status. If it were deleted without a
+// detach, the disk would remain attached.
 func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -379,7 +381,7 @@ func TestContradicted(t *testing.T) {
 		"being deleted":    {objects.Deleted(attached()), nil, false},
 		"of another VM":    {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "/vm/old" }), nil, false},
 		"not attached yet": {attached(state(apiv1.AttachmentAttaching)), nil, false},
-		"being cut off":    {attached(state(apiv1.AttachmentDetaching)), nil, false},
+		"being detached":   {attached(state(apiv1.AttachmentDetaching)), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -395,23 +397,23 @@ func TestContradicted(t *testing.T) {
 			}
 			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: test.attachment, Volume: objects.NewVolume(), VMID: "/vm/a", HasFinalizer: true})
 			if step.Start != operation.WorkAttach {
-				t.Errorf("it is not attached anew: %+v", step)
+				t.Errorf("got step %+v, want the disk attached again", step)
 			}
 		})
 	}
 }
 
-func TestFencedAttachmentIsNotAttachedAgainBeforeItGoes(t *testing.T) {
+func TestFencedAttachmentIsNotAttachedAgainBeforeItIsDeleted(t *testing.T) {
 	t.Parallel()
-	for name, claim := range map[string]func(*apiv1.AzVolume){
-		"after the release":                 objects.Owned("", 3, apiv1.OwnershipReleased),
-		"after another node has claimed":    objects.Owned("m", 4, apiv1.OwnershipHeld),
-		"when the node claims it once more": objects.Owned("n", 4, apiv1.OwnershipHeld),
+	for name, owned := range map[string]func(*apiv1.AzVolume){
+		"after the release":                        objects.Owned("", 3, apiv1.OwnershipReleased),
+		"after another node acquired the volume":   objects.Owned("m", 4, apiv1.OwnershipHeld),
+		"after the node acquired the volume again": objects.Owned("n", 4, apiv1.OwnershipHeld),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := objects.Proved(objects.NewAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentPending), apiv1.ProofDetached)
-			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(claim), VMID: "/vm/n", HasFinalizer: true})
+			step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(owned), VMID: "/vm/n", HasFinalizer: true})
 			if step.Start != operation.WorkNone || step.Status.State != apiv1.AttachmentPending {
 				t.Fatalf("%s, %s", step.Start, step.Status.State)
 			}

@@ -13,16 +13,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ReasonDetachedOutside is the reason of an attachment whose disk somebody else detached from the VM.
+// ReasonDetachedOutside is the reason of an attachment whose disk was detached from the VM outside the driver.
 const ReasonDetachedOutside = "DetachedOutside"
 
-// believedAfter is how long an attachment must have been attached before Azure's word to the contrary counts: what Azure lists may be a little
-// behind what it has done.
+// believedAfter is how long an attachment must have been attached before a contradiction by Azure counts: what Azure
+// lists may lag behind what it has done.
 const believedAfter = 30 * time.Second
 
-// ContradictedByAzure says that an attachment is recorded as attached to the node's VM, and that Azure lists its disk there under another LUN, or not at all: it was detached
-// by hand, or the VM was made anew under its name. A pod that was sent to that LUN could find another volume's disk there. seen is the disk as Azure listed it at
-// the VM after the attachment was read, nil if it did not; the caller must see to it that the attachment has not changed since.
+// ContradictedByAzure says that an attachment is recorded as attached to the node's VM, and that Azure lists its disk
+// there under another LUN, or not at all: the disk was detached manually, or the VM was re-created under its name. A
+// pod that was sent to that LUN could find another volume's disk there. seen is the disk as Azure listed it at the VM
+// after the attachment was read, nil if it did not; the caller must ensure that the attachment has not changed since.
 func ContradictedByAzure(a *apiv1.AzVolumeAttachment, vmID string, seen *provisioner.Attachment, now time.Time) bool {
 	if a.DeletionTimestamp != nil || a.Status.State != apiv1.AttachmentAttached || a.Status.VMID == "" || ownership.AttachedToAnotherVM(a, vmID) {
 		return false
@@ -34,24 +35,26 @@ func ContradictedByAzure(a *apiv1.AzVolumeAttachment, vmID string, seen *provisi
 	switch {
 	case seen == nil:
 		return true
-	case seen.Detaching: // by the next look it is off, or is not
+	case seen.Detaching: // the next look shows whether it is detached
 		return false
 	default:
 		return a.Status.LUN == nil || *a.Status.LUN != seen.LUN
 	}
 }
 
-// MayReattach returns why the disk of an attachment that is Contradicted may not be attached again, or "" if it may. report is the node's, read at
-// the API server; nil if there is none.
+// MayReattach returns why the disk of an attachment that is ContradictedByAzure may not be attached again, or "" if
+// it may. report is the node's, read at the API server; nil if there is none.
 //
-// A disk whose volume is staged stays: a pod uses the right disk, or has lost it, and neither is repaired by another attachment beneath the pod. While
-// the volume is Staging the disk is attached again, because NodeStageVolume waits for it, with its entry in the report, as often as the kubelet calls.
-// This is safe. Attaching detaches nothing. No pod uses the volume before the entry says Staged, unless its device was found gone. And the node
-// reads the attachment again between finding a device and using it, and between mounting it and saying Staged: a device that was found under
-// the LUN of before is not used, and a mount of it is taken away.
+// If the volume is staged, the disk is not attached again: a pod uses the right disk, or has lost it, and another
+// attachment beneath the pod repairs neither. While the volume is Staging the disk is attached again, because
+// NodeStageVolume waits for it, with its entry in the report, as often as the kubelet calls. This is safe. Attaching
+// detaches nothing. No pod uses the volume before the entry says Staged, unless its device was found missing. And the
+// node reads the attachment again between finding a device and using it, and between mounting it and reporting
+// Staged: a device that was found under the previous LUN is not used, and a mount of it is removed.
 //
-// While the volume is Unstaging the disk is attached again as well: the node has to clear a format that was cut short before it lets go, or no node could use
-// the volume any more. What is still mounted then is of a device that is gone for good, and whose path another device may have by now.
+// While the volume is Unstaging the disk is attached again as well: the node must clear an interrupted format before
+// it releases the volume, or no node could use the volume any more. A mount that remains then is of a device that is
+// lost permanently, and whose path another device may have by now.
 func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
 	switch {
 	case report == nil:
@@ -67,9 +70,10 @@ func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
 	return ""
 }
 
-// StatusToAttachAgain is the status of an attachment that is Contradicted, with which it is attached like a new one. Only where MayReattach allows it.
+// StatusToAttachAgain is the status with which an attachment that is ContradictedByAzure is attached like a new one.
+// Only if MayReattach allows it.
 func StatusToAttachAgain(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachment, now time.Time) apiv1.AzVolumeAttachmentStatus {
-	message := "Azure does not list the disk at the VM, though nobody here has detached it; it is attached anew"
+	message := "Azure does not list the disk at the VM, although the driver has not detached it; attaching it again"
 	if seen != nil {
 		message = fmt.Sprintf("Azure lists the disk at the VM under LUN %d, which is not the one recorded; it is attached anew", seen.LUN)
 	}

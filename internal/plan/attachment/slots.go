@@ -11,46 +11,46 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// SlotInput is what the room for an attachment follows from.
+// SlotInput is what the slot of an attachment is decided from.
 type SlotInput struct {
 	Attachment *apiv1.AzVolumeAttachment
 	// MaxShares of the disk.
 	MaxShares int32
 	// MaxDataDisks of the VM; 0 if it is not known, and then Azure decides.
 	MaxDataDisks int32
-	// ReservedSlots of each VM are left to primaries.
+	// ReservedSlots of each VM are kept free for primaries.
 	ReservedSlots int32
 	// OfVolume and OnNode are the attachments of the volume and of the node, in any order; the attachment itself may be among them.
 	OfVolume, OnNode []*apiv1.AzVolumeAttachment
-	// AzureFull says that Azure answered that there is no room, whatever the attachments say.
+	// AzureFull says that Azure answered that it has no free slot, whatever the attachments say.
 	AzureFull bool
 	// HasPrimary says of a volume whether it has a primary now.
 	HasPrimary func(volume string) bool
 }
 
-// SlotDecision says whether there is room for an attachment. The zero value says that there is.
+// SlotDecision says whether there is a slot for an attachment. The zero value says that there is.
 type SlotDecision struct {
-	// GiveWay names the replica whose room is to be taken.
+	// GiveWay names the replica to delete so that its slot becomes free.
 	GiveWay string
-	// Wait says that room is being made.
+	// Wait says that a slot is being freed.
 	Wait bool
-	// Full says that there is none to be had.
+	// Full says that no slot can be freed.
 	Full    bool
 	Message string
 }
 
-// Slots decides whether there is a slot on the node and a share of the disk for an attachment. A primary takes them
-// from a replica if it must; a replica takes only what is free, and leaves the reserve (law 8).
+// Slots decides whether there is a slot on the node and a share of the disk for an attachment. If it must, a primary
+// takes them from a replica; a replica takes only what is free, and leaves the reserve (law 8).
 func Slots(in SlotInput) SlotDecision {
 	volume, node := in.Attachment.Spec.VolumeName, in.Attachment.Spec.NodeName
 	shares := occupants(in.OfVolume, in.Attachment.Name)
 	slots := occupants(in.OnNode, in.Attachment.Name)
 	if in.Attachment.Spec.Role == apiv1.RoleReplica {
-		// A primary that has no room yet is about to take some.
+		// A primary without a slot is about to take one.
 		shares, slots = append(shares, due(in.OfVolume)...), append(slots, due(in.OnNode)...)
 		switch {
 		case len(shares) >= int(in.MaxShares):
-			return SlotDecision{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume)}
+			return SlotDecision{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume)}
 		case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks-in.ReservedSlots):
 			return SlotDecision{Full: true, Message: fmt.Sprintf("node %s has %d of %d data disks, and %d are reserved for primaries", node, len(slots), in.MaxDataDisks, in.ReservedSlots)}
 		}
@@ -58,7 +58,7 @@ func Slots(in SlotInput) SlotDecision {
 	}
 	switch {
 	case len(shares) >= int(in.MaxShares):
-		return in.take(shares, in.OfVolume, fmt.Sprintf("all %d shares of disk %s are taken", in.MaxShares, volume))
+		return in.take(shares, in.OfVolume, fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume))
 	case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks):
 		return in.take(slots, in.OnNode, fmt.Sprintf("node %s has all of its %d data disks", node, in.MaxDataDisks))
 	case in.AzureFull:
@@ -67,7 +67,7 @@ func Slots(in SlotInput) SlotDecision {
 	return SlotDecision{}
 }
 
-// occupants are the attachments that take, or may take, room at Azure.
+// occupants are the attachments that use, or may use, a slot at Azure.
 func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolumeAttachment {
 	var found []*apiv1.AzVolumeAttachment
 	for _, a := range all {
@@ -82,7 +82,7 @@ func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolume
 	return found
 }
 
-// DueForSlot says that an attachment is a primary that will take room at Azure and has none yet.
+// DueForSlot says that an attachment is a primary that will use a slot at Azure and has none yet.
 func DueForSlot(a *apiv1.AzVolumeAttachment) bool {
 	return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
 		(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed)
@@ -98,8 +98,8 @@ func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return found
 }
 
-// WaitsForSlot says that an attachment is a primary that waits for a slot or a share, or found none: replicas that gave way must
-// not come back in front of it.
+// WaitsForSlot says that an attachment is a primary that waits for a slot or a share, or found none: replicas that
+// were deleted for it must not be created again before it has its slot.
 func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 	if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached {
 		return false
@@ -109,10 +109,11 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
 }
 
-// take picks the replica that gives way: the one that is missed least. A volume without a primary misses a
-// replica less than one with; one that is still being attached gives way last, because its attach is waited for first; and among equals the
-// order of names decides, so that every caller picks the same. What is on its way out already is left to the first of those who wait, by name: the
-// others take a replica of their own, so that all of them land at once and not one after the other.
+// take picks the replica that gives up its slot: the one that is missed least. A volume without a primary misses a
+// replica less than one with a primary; a replica that is still being attached is picked last, because its attach
+// must complete first; and among equals the order of names decides, so that every caller picks the same one. A
+// replica that is being detached already is left to the first primary that waits, by name: the others take another
+// replica each, so that all of them attach at once and not one after the other.
 func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) SlotDecision {
 	var replicas, leaving []*apiv1.AzVolumeAttachment
 	for _, a := range from {
@@ -124,7 +125,7 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 		}
 	}
 	if ahead := in.ahead(rivals); ahead < len(leaving) {
-		return SlotDecision{Wait: true, Message: full + "; " + leaving[ahead].Name + " is on its way out"}
+		return SlotDecision{Wait: true, Message: full + "; " + leaving[ahead].Name + " is being detached"}
 	}
 	if len(replicas) == 0 {
 		return SlotDecision{Full: true, Message: full}
@@ -137,7 +138,7 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	}).Name, Message: full}
 }
 
-// ahead counts the primaries that wait for room like this one and come before it.
+// ahead counts the primaries that wait for a slot like this one and precede it.
 func (in SlotInput) ahead(rivals []*apiv1.AzVolumeAttachment) int {
 	n := 0
 	for _, a := range due(rivals) {

@@ -27,20 +27,20 @@ func TestSlots(t *testing.T) {
 		want attachment.SlotDecision
 	}{
 		"there is room": {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 4, OnNode: full}, attachment.SlotDecision{}},
-		"law 8: a primary takes the slot of a replica":                 {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"of a volume without a primary, if there is one":               {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"it waits while one is on its way out":                         {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, attachment.SlotDecision{Wait: true}},
-		"the first of those who wait has what is on its way out":       {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attachment.SlotDecision{Wait: true}},
-		"and the second takes a replica of its own":                    {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one that failed for another reason does not stand in the way": {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{Wait: true}},
-		"primaries never give way":                                     {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, attachment.SlotDecision{Full: true}},
-		"a primary takes the share of a replica":                       {attachment.SlotInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, attachment.SlotDecision{GiveWay: "vol-a"}},
-		"law 8: a replica leaves the reserve":                          {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, attachment.SlotDecision{Full: true}},
-		"and takes what is beyond":                                     {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full}, attachment.SlotDecision{}},
-		"Azure's word counts more than our count":                      {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one that is still being attached gives way last":              {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching), full[2]}}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"law 8: a replica leaves room for a primary that waits for it": {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))}, attachment.SlotDecision{Full: true}},
-		"what is pending or failed takes no room":                      {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
+		"law 8: a primary takes the slot of a replica":                        {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, attachment.SlotDecision{GiveWay: "y-n"}},
+		"of a volume without a primary, if there is one":                      {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, attachment.SlotDecision{GiveWay: "z-n"}},
+		"it waits while one is on its way out":                                {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, attachment.SlotDecision{Wait: true}},
+		"the first primary that waits has the replica that is being detached": {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attachment.SlotDecision{Wait: true}},
+		"and the second takes a replica of its own":                           {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attachment.SlotDecision{GiveWay: "y-n"}},
+		"one that failed for another reason does not stand in the way":        {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{Wait: true}},
+		"primaries never give way":                                            {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, attachment.SlotDecision{Full: true}},
+		"a primary takes the share of a replica":                              {attachment.SlotInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, attachment.SlotDecision{GiveWay: "vol-a"}},
+		"law 8: a replica leaves the reserve":                                 {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, attachment.SlotDecision{Full: true}},
+		"and takes what is beyond":                                            {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full}, attachment.SlotDecision{}},
+		"Azure's answer counts more than the driver's count":                  {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, attachment.SlotDecision{GiveWay: "y-n"}},
+		"one that is still being attached gives way last":                     {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching), full[2]}}, attachment.SlotDecision{GiveWay: "z-n"}},
+		"law 8: a replica leaves room for a primary that waits for it":        {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))}, attachment.SlotDecision{Full: true}},
+		"what is pending or failed takes no room":                             {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,8 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 	})
 }
 
-// TestNewcomersOnAFullNodeTakeOneReplicaEach plays every order in which those who wait may look, again and again until nothing changes.
+// TestNewcomersOnAFullNodeTakeOneReplicaEach plays every order in which the waiting primaries may look, again and
+// again until nothing changes.
 func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

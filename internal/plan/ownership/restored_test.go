@@ -74,7 +74,7 @@ func TestAnAttachmentWithoutOwnershipIsReleasedByItsNodesReport(t *testing.T) {
 	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Proof != nil {
 		t.Fatalf("got %+v without a proof, want nothing done", step)
 	}
-	in.LetGo, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 2, objects.Now)
+	in.ReportProof, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 2, objects.Now)
 	step := attachment.Next(in)
 	if step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Kind != apiv1.ProofUnstaged {
 		t.Fatalf("got %+v, want the proof recorded before anything else", step)

@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// BenchmarkPlacement places one replica in a cluster of 1,000 nodes and 20,000 pods, of which every tenth keeps others off.
+// BenchmarkPlacement places one replica in a cluster of 1,000 nodes and 20,000 pods; every tenth pod keeps others away.
 func BenchmarkPlacement(b *testing.B) {
 	in := placement.Input{
 		Now: objects.Now, CleanUpDelay: time.Minute, DrainGrace: time.Minute, Volume: objects.NewVolume(objects.Owned("n-0", 2, apiv1.OwnershipHeld)),

@@ -220,7 +220,7 @@ func (o oracle) canArrive(n *corev1.Node, arrived []*corev1.Pod) bool {
 }
 
 func (o oracle) isNear(p *corev1.Pod, n *corev1.Node, arrived []*corev1.Pod) bool {
-	all, nobody := true, true
+	all, none := true, true
 	for _, t := range required(p) {
 		if _, ok := n.Labels[t.TopologyKey]; !ok {
 			return false
@@ -228,7 +228,7 @@ func (o oracle) isNear(p *corev1.Pod, n *corev1.Node, arrived []*corev1.Pod) boo
 		found := false
 		o.others(func(other *corev1.Pod, at *corev1.Node) {
 			if _, ok := at.Labels[t.TopologyKey]; ok && o.meansAll(p, other) {
-				nobody = false
+				none = false
 				found = found || near(t.TopologyKey, n, at)
 			}
 		})
@@ -237,7 +237,7 @@ func (o oracle) isNear(p *corev1.Pod, n *corev1.Node, arrived []*corev1.Pod) boo
 		}
 		all = all && found
 	}
-	return all || nobody && o.meansAll(p, p)
+	return all || none && o.meansAll(p, p)
 }
 
 // counted returns what a constraint counts in each domain.

@@ -27,7 +27,7 @@ type NodeView struct {
 	Health nodehealth.State
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
-	// Crowded says that an attachment there waits for room or found none, whatever the count says.
+	// Crowded says that an attachment there waits for a slot or found none, whatever the count says.
 	Crowded bool
 	// Capacity of the VM; nil if it is not known.
 	Capacity *apiv1.NodeCapacity
@@ -44,8 +44,8 @@ type PodView struct {
 	PersistentVolumes []*corev1.PersistentVolume
 }
 
-// belongs says whether a pod could ever run on a node: it looks at the selectors, of the pod and of its volumes, and not at taints
-// and other pods, which come and go.
+// belongs says whether a pod could ever run on a node: it uses the selectors of the pod and of its volumes, and not
+// taints and other pods, which change.
 func (p PodView) belongs(node *corev1.Node) bool {
 	if matches, err := nodeaffinity.GetRequiredNodeAffinity(p.Pod).Match(node); err != nil || !matches {
 		return false
@@ -60,7 +60,7 @@ func (p PodView) belongs(node *corev1.Node) bool {
 	return true
 }
 
-// untolerated returns the taints, of those that the filter passes, that keep a pod off a node.
+// untolerated returns the taints that keep a pod off a node, of those that the filter passes.
 func untolerated(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) bool) []corev1.Taint {
 	taints := node.Spec.Taints
 	unschedulable := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
@@ -88,18 +88,19 @@ func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
 	return len(untolerated(pod, node, hard)) == 0
 }
 
-// candidate is a node that may take a replica, with what speaks for it.
+// candidate is a node that may have a replica, with what favours it.
 type candidate struct {
 	*NodeView
 	// together counts the pods' other volumes that are attached there.
 	together int
-	// roomy says that there are slots for all of those that are not.
+	// roomy says that there are slots for all of the pods' volumes that are not attached there.
 	roomy bool
-	// preference of the pods, from all that they would rather have or rather not; see preferences.
+	// preference of the pods, the sum of all they prefer and avoid; see preferences.
 	preference int64
 }
 
-// candidates returns the nodes that may take a new replica, in the order of their names, and the others, by the reason why they may not.
+// candidates returns the nodes that may have a new replica, in the order of their names, and the others, by the
+// reason why they may not.
 func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 	around := look(in)
 	others := map[string]bool{}
@@ -135,7 +136,7 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 	return found, excluded
 }
 
-// why says why a node takes no new replica, or "".
+// why says why a node gets no new replica, or "".
 func why(in Input, around *surroundings, n *NodeView) string {
 	switch {
 	case n.Health != nodehealth.Healthy:
@@ -147,7 +148,7 @@ func why(in Input, around *surroundings, n *NodeView) string {
 	case n.FreeSlots >= 0 && n.FreeSlots <= in.ReservedSlots:
 		return "no free slot beyond the reserve"
 	case n.Crowded:
-		return "attachments wait for room there"
+		return "attachments wait for a slot there"
 	}
 	if len(in.Pods) == 0 {
 		if !tolerates(&corev1.Pod{}, n.Node) {
@@ -177,11 +178,10 @@ func reachable(in Input, n *NodeView) bool {
 
 func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
-// pick chooses n of the candidates: first those that hold most of the pods' other volumes, so
-// that all volumes of a pod are ready on the same nodes, and those that have slots for the rest; then, for a
-// zone-redundant disk, those in the zones that have the fewest attachments of the volume; then those that the pods
-// prefer; then those with more free slots.
-// Taking the best one by one gives the best set: each choice changes only what zones count.
+// pick chooses n of the candidates: first those that have most of the pods' other volumes, so that all volumes of a
+// pod are ready on the same nodes, and those that have slots for the rest; then, for a zone-redundant disk, those in
+// the zones that have the fewest attachments of the volume; then those that the pods prefer; then those with more
+// free slots. Choosing the best one by one gives the best set: each choice changes only the counts of the zones.
 func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
 	var chosen []candidate
 	from = slices.Clone(from)
@@ -218,7 +218,7 @@ func better(a, b candidate, zones map[string]int, spread bool) bool {
 	return a.Node.Name < b.Node.Name
 }
 
-// roomier compares numbers of free slots, where a negative one is not known and taken for plenty.
+// roomier compares numbers of free slots, where a negative number is unknown and counts as plenty.
 func roomier(a, b int32) bool {
 	if a < 0 || b < 0 {
 		return a < 0

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cluster is what the rules between pods look at.
+// Cluster is what the rules between pods are applied to.
 type Cluster struct {
-	// Pods that have a node and are not finished: those of the namespace of the volume's pods, and of the others
-	// those that have rules; all of them if LooksAbroad. Those that use the volume may be among them.
+	// Pods that have a node and have not ended: those of the namespace of the volume's pods, and those of other
+	// namespaces that have rules; all pods if SelectsOtherNamespaces. The pods that use the volume may be among them.
 	Pods []*corev1.Pod
 	// Nodes of the cluster, also those without the node plug-in.
 	Nodes []*corev1.Node
-	// Namespaces has the labels of the namespaces; it is looked at only if SelectsNamespaces.
+	// Namespaces has the labels of the namespaces; it is used only if SelectsNamespaces.
 	Namespaces map[string]labels.Set
 }
 
@@ -30,14 +30,14 @@ func SelectsNamespaces(pods []*corev1.Pod) bool {
 	})
 }
 
-// SelectsOtherNamespaces says whether a rule of one of the pods speaks of pods of other namespaces than its own.
+// SelectsOtherNamespaces says whether a rule of one of the pods names pods of other namespaces than its own.
 func SelectsOtherNamespaces(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
 	})
 }
 
-// HasRules says whether a pod has any rule about other pods, by which it may keep them off.
+// HasRules says whether a pod has any rule about other pods, by which it may keep them away.
 func HasRules(p *corev1.Pod) bool {
 	return anyTerm(p, func(*corev1.PodAffinityTerm) bool { return true })
 }
@@ -78,14 +78,15 @@ func termsOf(p *corev1.Pod) (affinity, anti []corev1.PodAffinityTerm, preferred,
 // domain is a part of the cluster: the nodes with this label.
 type domain struct{ key, value string }
 
-// term is a rule between pods, made ready for many questions.
+// term is a rule between pods, prepared for many lookups.
 type term struct {
 	selector, namespaceSelector labels.Selector
 	namespaces                  []string
 	key                         string
 }
 
-// compile makes a term of owner ready. matchLabelKeys and mismatchLabelKeys are in the selector already: the API server puts them there.
+// compile prepares a term of owner. matchLabelKeys and mismatchLabelKeys are in the selector already: the API server
+// adds them.
 func compile(owner *corev1.Pod, t *corev1.PodAffinityTerm) term {
 	c := term{selector: selectorOf(t.LabelSelector), namespaceSelector: selectorOf(t.NamespaceSelector), namespaces: t.Namespaces, key: t.TopologyKey}
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
@@ -141,14 +142,14 @@ type user struct {
 	spread []spread
 }
 
-// surroundings are the pods of the volume among those of the cluster, with one count for each domain. The work to make
-// them grows with the pods and with the nodes of the cluster, and not with their product.
+// surroundings are the pods of the volume among those of the cluster, with one count for each domain. The time to
+// count them grows with the number of pods and of nodes of the cluster, and not with their product.
 type surroundings struct {
 	users      []*user
 	namespaces map[string]labels.Set
 }
 
-// look makes the surroundings. All pods of the volume leave their nodes together, so that none of them is found there.
+// look counts the surroundings. All pods of the volume leave their nodes together, so that none of them counts there.
 func look(in Input) *surroundings {
 	s := &surroundings{namespaces: in.Cluster.Namespaces}
 	leaving := map[types.NamespacedName]bool{}
@@ -184,7 +185,7 @@ func nameOf(p *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// meet takes note of a pod on a node.
+// meet counts a pod on a node.
 func (s *surroundings) meet(other *corev1.Pod, node *corev1.Node) {
 	affinity, anti, preferred, preferredAnti := termsOf(other)
 	theirAffinity, theirAnti := compileAll(other, affinity), compileAll(other, anti)
@@ -206,7 +207,7 @@ func (s *surroundings) meet(other *corev1.Pod, node *corev1.Node) {
 				u.repelled[d] = true
 			}
 		}
-		for _, t := range theirAffinity { // as the scheduler has it: what they require counts as a preference of weight 1
+		for _, t := range theirAffinity { // as in the scheduler: what they require counts as a preference of weight 1
 			if d, ok := domainOf(node, t.key); ok && t.matches(u.pod, s.namespaces) {
 				u.liking[d]++
 			}
@@ -219,7 +220,7 @@ func (s *surroundings) meet(other *corev1.Pod, node *corev1.Node) {
 	}
 }
 
-// like adds to what is preferred in the domains of a node: the weights of owner's terms that match target.
+// like adds to the preference for the domains of a node: the weights of owner's terms that match target.
 func (s *surroundings) like(u *user, node *corev1.Node, terms []corev1.WeightedPodAffinityTerm, owner, target *corev1.Pod, sign int64) {
 	for i := range terms {
 		t := compile(owner, &terms[i].PodAffinityTerm)
@@ -239,7 +240,7 @@ func (s *surroundings) forbids(node *corev1.Node) string {
 	for _, u := range s.users {
 		for d := range u.repelled {
 			if node.Labels[d.key] == d.value && hasLabel(node, d.key) {
-				return "pod " + u.pod.Name + " and one that runs there keep apart"
+				return "pod " + u.pod.Name + " and a pod that runs there must not share a domain"
 			}
 		}
 		for i := range u.spread {
@@ -249,7 +250,7 @@ func (s *surroundings) forbids(node *corev1.Node) string {
 		}
 	}
 	if u := s.lonely(node); u != nil {
-		return "pod " + u.pod.Name + " wants to be near pods that are not there"
+		return "pod " + u.pod.Name + " must be near pods that do not run there"
 	}
 	return ""
 }
@@ -259,8 +260,8 @@ func hasLabel(node *corev1.Node, key string) bool {
 	return ok
 }
 
-// lonely returns a pod whose required affinity a node does not satisfy, or nil. The pods of the volume come one after
-// the other, in whatever order is possible, and each that has come counts for the next.
+// lonely returns a pod whose required affinity a node does not satisfy, or nil. The pods of the volume are placed one
+// after the other, in any possible order, and each pod that is placed counts for the next.
 func (s *surroundings) lonely(node *corev1.Node) *user {
 	var come, waiting []*user
 	waiting = append(waiting, s.users...)
@@ -298,6 +299,6 @@ func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user) boo
 			return true
 		}
 	}
-	// The first of a set of pods that want to be near each other may go anywhere.
+	// The first of a set of pods that must be near each other may run anywhere.
 	return len(u.attracted) == 0 && matchesAll(u.affinity, u.pod, s.namespaces)
 }

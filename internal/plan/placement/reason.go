@@ -15,5 +15,5 @@ const (
 	ReasonVolumeReleased    = "VolumeReleased"
 )
 
-// ConditionReplicasAttached is the condition type of AzVolume that speaks of its replicas.
+// ConditionReplicasAttached is the condition type of AzVolume about its replicas.
 const ConditionReplicasAttached = "ReplicasAttached"

@@ -16,29 +16,32 @@ import (
 )
 
 const (
-	// settleAfter is how long no replica is made after a release. A pod that moves claims the volume again within that time, and
-	// Azure attaches a shared disk to one VM after the other: the next primary must not stand behind a replica (law 8).
+	// settleAfter is how long no replica is created after a release. A pod that moves acquires the volume again
+	// within that time, and Azure attaches a shared disk to one VM after the other: the next primary must not wait
+	// for a replica (law 8).
 	settleAfter = 10 * time.Second
 	// mostFailed is how many replicas of a volume that cannot be attached are kept, so that their nodes are avoided.
 	mostFailed = 4
-	// firstDetour and lastDetour bound how long it takes until a further node is tried, after several could not attach the disk.
+	// firstDetour and lastDetour limit how long it takes until a further node is tried, after several could not
+	// attach the disk.
 	firstDetour, lastDetour = 5 * time.Second, 5 * time.Minute
-	// recheckAfter is when to look again at a node that is ill: that it has been so for too long is no event.
+	// recheckAfter is when to look again at a node that is unhealthy: no event says that it has been so for too long.
 	recheckAfter = 30 * time.Second
 )
 
 // Step is the next step towards the wanted replicas.
 type Step struct {
-	// Decisions in the order in which they are to be carried out.
+	// Decisions in the order in which to carry them out.
 	Decisions []Decision
-	// Short says that fewer replicas are there or on their way than there should be, and no place was found. Why says why each node takes none.
+	// Short says that fewer replicas exist or are being created than there should be, and no place was found. Why
+	// says why each node gets none.
 	Short bool
 	Why   string
-	// ChangesIn is when the step changes though nothing happens; 0 for never.
+	// ChangesIn is when the step changes even if nothing happens; 0 for never.
 	ChangesIn time.Duration
 }
 
-// standing is where a volume stands with its replicas.
+// standing is the state of a volume's replicas.
 type standing struct {
 	target Target
 	// useful ones count.
@@ -46,20 +49,20 @@ type standing struct {
 	// leaving ones stand on nodes that are lost or are being drained, or wait on a suspect node. They go when enough others are attached, or when another one needs their
 	// share; where no other node can take the replica they stay, because their node may come back first. Those on lost nodes come first.
 	leaving []Decision
-	// useless ones are to be deleted whatever comes in their place.
+	// useless replicas are to be deleted, whether or not another one replaces them.
 	useless []Decision
 	// in is when a grace ends.
 	in time.Duration
 }
 
-// MissesReplicas says whether Replicas would look for a place. It may be asked with the nodes of the attachments alone.
+// MissesReplicas says whether Next would look for a place. It may be called with the nodes of the attachments alone.
 func MissesReplicas(in Input) bool {
 	s := stand(in)
 	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
 }
 
-// Next decides which replicas of a volume are to be deleted and made. It never touches a primary, the node of the
-// claim, or an attachment that is being deleted.
+// Next decides which replicas of a volume to delete and to create. It never changes a primary, the node that holds
+// the ownership, or an attachment that is being deleted.
 func Next(in Input) Step {
 	s := stand(in)
 	step := Step{Decisions: s.useless, ChangesIn: sooner(s.target.ChangesIn, s.in)}
@@ -95,25 +98,25 @@ func Next(in Input) Step {
 	return step
 }
 
-// canTakeMore says whether the disk is there, and is not about to be detached from everywhere so that it can be changed.
+// canTakeMore says whether the disk exists, and is not about to be detached from all nodes so that it can be changed.
 func canTakeMore(in Input) bool {
 	return in.Volume.Status.DiskURI != "" && !disk.ChangesAlone(in.Volume)
 }
 
-// settled returns 0 if no attach or detach of a primary is to come or under way; else how long to wait, or less than 0
-// for something that will be seen. A replica must not stand in its way (law 8).
+// settled returns 0 if no attach or detach of a primary is due or in flight; else how long to wait, or less than 0 if
+// an event will follow. A replica must not delay it (law 8).
 func settled(in Input) time.Duration {
-	claim := in.Volume.Status.Primary
+	primary := in.Volume.Status.Primary
 	switch {
-	case claim == nil:
+	case primary == nil:
 		return 0
-	case claim.State == apiv1.OwnershipReleased:
+	case primary.State == apiv1.OwnershipReleased:
 		if last := in.Volume.Status.LastReleasedTime; last != nil {
 			return max(settleAfter-in.Now.Sub(last.Time), 0)
 		}
 		return 0
-	case claim.State == apiv1.OwnershipHeld && slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
-		return a.Spec.NodeName == claim.NodeName && a.Status.State == apiv1.AttachmentAttached
+	case primary.State == apiv1.OwnershipHeld && slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.NodeName == primary.NodeName && a.Status.State == apiv1.AttachmentAttached
 	}):
 		return 0
 	}
@@ -171,8 +174,9 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	}
 }
 
-// drained says whether a node has been kept from taking the volume's pods for so long that it is no planned move, which
-// cordons for seconds. wait is when that may be so; 0 for never. The time is that of the taint, which Kubernetes sets.
+// drained says whether a node has been closed to the volume's pods for so long that it is no planned move, which
+// cordons for seconds. wait is when that may be so; 0 for never. The time is that of the taint, which Kubernetes
+// sets.
 func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
 	pods := in.Pods
 	if len(pods) == 0 {
@@ -191,19 +195,20 @@ func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
 	return false, wait
 }
 
-// leavingTaint passes the taints that somebody put on a node so that its pods go elsewhere. What Kubernetes puts there by itself when
-// a node is ill speaks of the node's health, which is judged elsewhere; only a cordon is one of these.
+// leavingTaint passes the taints that a user or a controller sets on a node so that its pods move elsewhere. The
+// taints that Kubernetes sets by itself on an unhealthy node describe the node's health, which is judged elsewhere;
+// only a cordon is one of these.
 func leavingTaint(t *corev1.Taint) bool {
 	return hard(t) && (t.Key == corev1.TaintNodeUnschedulable || !strings.Contains(t.Key, "kubernetes.io/"))
 }
 
-// autoscaled says that an autoscaler is about to remove the node; there is no grace for what will not come back.
+// autoscaled says that an autoscaler is about to remove the node; there is no grace for a node that will not return.
 func autoscaled(t *corev1.Taint) bool {
 	return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted"
 }
 
-// cut deletes what is above the ceiling: first what is not attached yet, then what stands where pods cannot go now. While fewer
-// than wanted are attached nothing is cut: which of those that are on their way will arrive is not known.
+// cut deletes what is above the ceiling: first what is not attached yet, then what is on nodes where pods cannot run
+// now. While fewer than wanted are attached nothing is deleted: it is not known which of the others will be attached.
 func (s *standing) cut(in Input) []Decision {
 	surplus := len(s.useful) - s.target.Ceiling
 	if surplus <= 0 || attached(s.useful) < s.target.Ceiling {
@@ -256,14 +261,15 @@ func deleteAll(attachments []*apiv1.AzVolumeAttachment, reason string) []Decisio
 	return decisions
 }
 
-// detour returns how long it is until a further node is tried. After one failure another is tried at once; then the failure may
-// lie with the disk, and the wait doubles with each node. The objects of those that failed are the memory of it: they stay until enough others are
-// attached, are tried again by themselves, and their nodes are avoided meanwhile.
+// detour returns how long it is until a further node is tried. After one failure another node is tried at once; after
+// more the cause may be the disk, and the wait doubles with each node. The objects of those that failed are the
+// record of it: they remain until enough others are attached, are retried by themselves, and their nodes are avoided
+// until then.
 func detour(in Input, s standing) time.Duration {
 	if len(s.failed) < 2 {
 		return 0
 	}
-	// Each is tried again by itself, so it is from the making of the youngest that the time runs.
+	// Each is retried by itself, so the time runs from the creation of the youngest.
 	youngest := time.Time{}
 	for _, a := range s.failed {
 		if a.CreationTimestamp.After(youngest) {
@@ -277,8 +283,8 @@ func detour(in Input, s standing) time.Duration {
 	return max(min(wait-in.Now.Sub(youngest), wait), 0)
 }
 
-// place chooses nodes for what is missing and makes replicas there as far as shares allow. Where none is left, what is leaving
-// gives up its share, and the replica is made when that is gone.
+// place chooses nodes for the missing replicas and creates them there as far as there are shares. If there is none, a
+// leaving replica gives up its share, and the new replica is created when that one is deleted.
 func (s *standing) place(in Input, missing int) (decisions []Decision, made int, excluded exclusions) {
 	taken, shares, going := map[string]bool{}, int(in.Volume.Spec.Disk.MaxShares), 0
 	for _, a := range in.Attachments {
@@ -290,8 +296,8 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 			going++
 		}
 	}
-	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.OwnershipReleased && !taken[claim.NodeName] {
-		taken[claim.NodeName] = true // its attachment is about to come
+	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased && !taken[primary.NodeName] {
+		taken[primary.NodeName] = true // its attachment is about to be created
 		shares--
 	}
 	zones := map[string]int{}
@@ -311,7 +317,7 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 		decisions = append(decisions, Decision{Verb: Create, Node: c.Node.Name, Reason: ReasonReplicaPlaced})
 	}
 	if made > 0 && len(s.failed) >= mostFailed {
-		// The one that was avoided longest has had its time.
+		// The node that was avoided longest is tried again.
 		oldest := slices.MinFunc(s.failed, func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, ReasonReplicaFailed)...)
 	}
@@ -325,7 +331,8 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 	return decisions, made, excluded
 }
 
-// withoutRoom counts the replicas that failed for want of room. Each is tried again by itself, but cannot be attached before the disk has a free share.
+// withoutRoom counts the replicas that failed because no slot was free. Each is retried by itself, but cannot be
+// attached before the disk has a free share.
 func (s *standing) withoutRoom() int {
 	n := 0
 	for _, a := range s.failed {
@@ -349,7 +356,7 @@ func (s *standing) occupies(in Input, node string) bool {
 	return ownership.OwnedBy(in.Volume, node) || slices.ContainsFunc(s.useful, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
 }
 
-// sooner returns the shorter of two waits, of which those that are not above 0 are none.
+// sooner returns the shorter of two waits; a wait that is not above 0 does not count.
 func sooner(a, b time.Duration) time.Duration {
 	if a <= 0 || b <= 0 {
 		return max(a, b, 0)

@@ -78,7 +78,7 @@ func TestReplicaLife(t *testing.T) {
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"while that is being attached, the old one stays": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)), Nodes: withB(cordonedFor(time.Minute))}, want{}},
-		"and goes when it is attached": {
+		"the replaced replica is deleted when the new one is attached": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)), Nodes: withB(cordonedFor(time.Minute))},
 			want{decisions: []string{"Delete b: ReplicaDrained"}}},
 		"without a share to spare it makes room first": {
@@ -93,7 +93,7 @@ func TestReplicaLife(t *testing.T) {
 			want{short: true}},
 		"a replica on a lost node stays until another one is attached": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)), Nodes: withB(lost)}, want{}},
-		"a replica on a lost node goes when another one is attached": {
+		"a replica on a lost node is deleted when another one is attached": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)), Nodes: withB(lost)},
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}}},
 		"a replica on a lost node gives up the share that another one needs": {
@@ -108,10 +108,10 @@ func TestReplicaLife(t *testing.T) {
 		"a replica on a lost node does not go for one that failed for another reason": {
 			placement.Input{Volume: objects.NewVolume(held, tight), Attachments: objects.Attachments(primary, replica("b", attached), failedSince("c", time.Minute)), Nodes: withB(lost)},
 			want{short: true}},
-		"a replica on a lost node goes with all others when none is wanted any more": {
+		"a replica on a lost node is deleted like all others when none is wanted any more": {
 			placement.Input{Volume: objects.NewVolume(releasedFor(2 * time.Hour)), Attachments: objects.Attachments(replica("b", attached)), Nodes: withB(lost)},
 			want{decisions: []string{"Delete b: ReplicasExpired"}}},
-		"a replica that failed on a lost node goes": {
+		"a replica that failed on a lost node is deleted": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", apiv1.AttachmentFailed)), Nodes: withB(lost)[:2]},
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"of a lost node and a drained one, the replica on the lost node gives up its share": {
@@ -158,11 +158,11 @@ func TestReplicaLife(t *testing.T) {
 			placement.Input{Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }), Nodes: append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
 				Attachments: objects.Attachments(primary, failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute), failedSince("e", 6*time.Minute))},
 			want{decisions: []string{"Create f: ReplicaPlaced", "Delete b: ReplicaFailed"}}},
-		"law 8: no replica is made while the claim changes hands": {
+		"law 8: no replica is created during a hand-over": {
 			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), Attachments: objects.Attachments(primary), Nodes: three}, want{}},
 		"law 8: nor right after, for the next primary may stand behind it": {
 			placement.Input{Volume: objects.NewVolume(releasedFor(3 * time.Second)), Nodes: three}, want{in: 7 * time.Second}},
-		"law 8: it does not come back to where primaries wait for room": {
+		"law 8: no replica is created again where primaries wait for a slot": {
 			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: withB(func(n *placement.NodeView) { n.Crowded = true })[:2]}, want{short: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,8 @@ func TestReplicaLife(t *testing.T) {
 	}
 }
 
-// The last replica was detached from a lost node two seconds before the node came back, and no other node could have it.
+// The last replica was detached from a lost node two seconds before the node recovered, and no other node could have
+// it.
 func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -5,7 +5,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// The weights of what pods prefer. They are the scheduler's defaults, so that replicas are where it is likely to put the pod.
+// The weights of what pods prefer. They are the scheduler's defaults, so that replicas are where it is likely to
+// place the pod.
 const (
 	weightTaints       = 3
 	weightNodeAffinity = 2
@@ -83,7 +84,8 @@ func (u *user) likes(node *corev1.Node) int64 {
 	return sum
 }
 
-// evenness is the higher the fewer pods the preferred spread constraints count near a node. A node outside their topology is as bad as the fullest.
+// evenness is higher if the preferred spread constraints count fewer pods near a node. A node outside their topology
+// counts like the fullest.
 func (u *user) evenness(node *corev1.Node) int64 {
 	crowd := 0
 	for _, s := range u.spread {

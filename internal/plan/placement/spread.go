@@ -14,7 +14,8 @@ import (
 type spread struct {
 	key      string
 	required bool
-	// maxSkew less the pod itself, where the constraint counts it: what a domain may have more than the emptiest.
+	// maxSkew less the pod itself, if the constraint counts it: how many more pods a domain may have than the
+	// emptiest.
 	slack int
 	// least is the count of the emptiest domain, or 0 while there are too few domains.
 	least int
@@ -22,14 +23,15 @@ type spread struct {
 	counts map[string]int
 }
 
-// spreads makes the spread constraints of a pod ready. Only nodes count that have the keys of all constraints of the same severity.
+// spreads prepares the spread constraints of a pod. Only nodes count that have the keys of all constraints of the
+// same severity.
 func spreads(pod *corev1.Pod, others []*corev1.Pod, nodes []*corev1.Node) []spread {
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
 		return nil
 	}
 	here := map[string][]*corev1.Pod{}
 	for _, p := range others {
-		// A pod that is going has made room already, says the scheduler.
+		// As in the scheduler, a pod that is being deleted does not count.
 		if p.Namespace == pod.Namespace && p.DeletionTimestamp == nil {
 			here[p.Spec.NodeName] = append(here[p.Spec.NodeName], p)
 		}
@@ -68,7 +70,8 @@ func newSpread(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, nodes []*cor
 	return s
 }
 
-// spreadSelector adds the values that the pod has for the constraint's matchLabelKeys. New API servers have done so already; it does no harm twice.
+// spreadSelector adds the values that the pod has for the constraint's matchLabelKeys. New API servers have done so
+// already; adding them twice changes nothing.
 func spreadSelector(pod *corev1.Pod, c *corev1.TopologySpreadConstraint) labels.Selector {
 	if c.LabelSelector == nil || len(c.MatchLabelKeys) == 0 {
 		return selectorOf(c.LabelSelector)

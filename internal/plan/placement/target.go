@@ -9,7 +9,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 )
 
-// Input is what the placement of a volume's replicas follows from.
+// Input is what the placement of a volume's replicas is decided from.
 type Input struct {
 	Now    time.Time
 	Volume *apiv1.AzVolume
@@ -21,9 +21,9 @@ type Input struct {
 	Nodes []NodeView
 	// Pods that use the volume.
 	Pods []PodView
-	// Cluster is looked at only if MissesReplicas, and there are Pods.
+	// Cluster is used only if MissesReplicas, and there are Pods.
 	Cluster Cluster
-	// ReservedSlots of each node are left to primaries.
+	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
@@ -31,12 +31,12 @@ type Input struct {
 	DrainGrace time.Duration
 }
 
-// Verb is what is to be done with a replica.
+// Verb is what to do with a replica.
 type Verb string
 
 // The verbs.
 const (
-	// Create makes a replica on the node.
+	// Create creates a replica on the node.
 	Create Verb = "Create"
 	// Delete deletes the attachment of the node.
 	Delete Verb = "Delete"
@@ -53,30 +53,30 @@ type Decision struct {
 
 // Target is the number of replicas that a volume should have.
 type Target struct {
-	// Floor is made up when there are fewer, Ceiling is cut when there are more.
+	// If there are fewer than Floor, replicas are created; if there are more than Ceiling, replicas are deleted.
 	Floor, Ceiling int
 	// ChangesIn is when the target changes by itself; 0 for never.
 	ChangesIn time.Duration
 	Reason    string
 }
 
-// ReplicaTarget decides how many replicas a volume should have now. While it has a primary: as many as asked
-// for. After its release: one more may stay, because one of them will be the next primary, until the
-// clean-up is due or the PersistentVolume is released; then none.
+// ReplicaTarget decides how many replicas a volume should have now. While it has a primary: as many as requested.
+// After its release: one more may remain, because one of them will be the next primary, until the clean-up is due or
+// the PersistentVolume is released; then none.
 func ReplicaTarget(in Input) Target {
 	wanted := int(in.Volume.Spec.MaxMountReplicaCount)
-	claim := in.Volume.Status.Primary
+	primary := in.Volume.Status.Primary
 	switch {
 	case in.Volume.DeletionTimestamp != nil:
 		return Target{Reason: disk.ReasonDeleting}
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
 		return Target{Reason: ReasonReplicasNotWanted}
-	case claim != nil && claim.State != apiv1.OwnershipReleased:
+	case primary != nil && primary.State != apiv1.OwnershipReleased:
 		return Target{Floor: wanted, Ceiling: wanted, Reason: ReasonReplicasMissing}
 	case in.PersistentVolume != nil && in.PersistentVolume.Status.Phase == corev1.VolumeReleased:
 		return Target{Reason: ReasonVolumeReleased}
 	case in.Volume.Status.LastReleasedTime == nil:
-		// Never had a primary, so there is nothing to keep for.
+		// Never had a primary, so there is nothing to keep replicas for.
 		return Target{Reason: ReasonReplicasNotWanted}
 	}
 	left := in.Volume.Status.LastReleasedTime.Add(in.CleanUpDelay).Sub(in.Now)
