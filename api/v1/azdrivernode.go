@@ -73,7 +73,7 @@ const (
 	ReachableHeartbeatStale = "HeartbeatStale"
 	// ReachableNodeLost: False; two independent signals.
 	ReachableNodeLost = "NodeLost"
-	// ReachableVMDown: False; Azure says that the VM is stopped, deallocated or gone.
+	// ReachableVMDown: False; Azure says that the VM is stopped, deallocated or deleted.
 	ReachableVMDown = "VMDown"
 	// ReachableFencingHeldBack: Unknown; so many nodes look lost at once that the fault may be elsewhere.
 	ReachableFencingHeldBack = "FencingHeldBack"
@@ -87,7 +87,7 @@ const NodeConditionProbeable = "Probeable"
 const (
 	// ProbeableAnswered: True; the node has answered, and a silence means something.
 	ProbeableAnswered = "ProbeAnswered"
-	// ProbeableContradicted: False; heartbeats came while probes failed, so that a silence means nothing.
+	// ProbeableContradicted: False; heartbeats arrived while probes failed, so that a silence means nothing.
 	ProbeableContradicted = "ProbesContradicted"
 )
 
@@ -107,7 +107,7 @@ type AzDriverNodeStatus struct {
 	// DriverVersion of the node plug-in.
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
-	// BootID is the kernel's boot ID: a new one means that every mount of before is gone.
+	// BootID is the kernel's boot ID: after a change of it, no earlier mount exists.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 	// MountsScannedTime is when this node plug-in process compared StagedVolumes with
@@ -135,8 +135,8 @@ type AzDriverNodeStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodeCapacity is how many disks the VM can take. The driver has MaxDataDisks less ForeignDisks. Replicas
-// are not taken off: they give way (law 8).
+// NodeCapacity is how many disks the VM can have. The driver has MaxDataDisks less ForeignDisks. Replicas are not
+// subtracted: they are deleted when a primary needs their slot (law 8).
 type NodeCapacity struct {
 	// MaxDataDisks is the largest number of data disks for the VM's size; 0 for a size that Azure does not list, and then
 	// Azure decides on each attach.
@@ -151,8 +151,8 @@ type NodeCapacity struct {
 	// LacksPremium says that Azure does not attach Premium disks, v2 included, to VMs of the size.
 	// +optional
 	LacksPremium bool `json:"lacksPremium,omitempty"`
-	// LacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone. Where it does, the VM has
-	// to have them enabled besides, of which nothing is said here.
+	// LacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone. If it does, they
+	// must be enabled on the VM as well, which this field does not say.
 	// +optional
 	LacksUltra bool `json:"lacksUltra,omitempty"`
 }
@@ -170,7 +170,7 @@ func (c *NodeCapacity) Takes(skuName string) bool {
 	return true
 }
 
-// StagePhase is how far the staging of a volume has come on its node.
+// StagePhase is the progress of the staging of a volume on its node.
 // +kubebuilder:validation:Enum=Staging;Staged;Unstaging
 type StagePhase string
 
@@ -179,7 +179,7 @@ const (
 	PhaseStaging StagePhase = "Staging"
 	// PhaseStaged: the device is in use.
 	PhaseStaged StagePhase = "Staged"
-	// PhaseUnstaging: the node is letting go and may still be using the device.
+	// PhaseUnstaging: the node is releasing the volume and may still be using the device.
 	PhaseUnstaging StagePhase = "Unstaging"
 )
 

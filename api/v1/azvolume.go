@@ -27,7 +27,7 @@ import (
 // +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.time`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of an AzVolume is made of the disk's name and a hash of its resource ID, and is at most 63 characters long"
-// +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be taken back to no less than what the disk has: Azure cannot shrink a disk"
+// +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be reverted to no less than the size of the disk: Azure cannot shrink a disk"
 type AzVolume struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -55,9 +55,8 @@ type VolumeOrigin string
 const (
 	// OriginProvisioned is a disk that the driver creates.
 	OriginProvisioned VolumeOrigin = "Provisioned"
-	// OriginAdopted is a disk that existed before: of a PersistentVolume made by
-	// hand or by the V1 driver. It is never formatted unless it reads blank, and
-	// it is created by nobody.
+	// OriginAdopted is a disk that existed before: of a PersistentVolume that was created manually or by the V1
+	// driver. It is never formatted unless it reads blank, and the driver never creates it.
 	OriginAdopted VolumeOrigin = "Adopted"
 )
 
@@ -73,9 +72,9 @@ const (
 	AccessMultiNode AccessPattern = "MultiNode"
 )
 
-// AzVolumeSpec is what was asked for. All of it is immutable but for the
-// capacity, the number of replicas, deleteDisk, and what of the disk a VolumeAttributesClass can change: the DiskSettings.
-// What Azure refuses for good is taken back to what the status says of the disk.
+// AzVolumeSpec is what was requested. All of it is immutable except the capacity, the number of replicas, deleteDisk,
+// and what a VolumeAttributesClass can change of the disk: the DiskSettings. What Azure refuses permanently is
+// reverted to what the status says about the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
@@ -101,11 +100,13 @@ type AzVolumeSpec struct {
 	// Source is the disk or snapshot whose content the disk starts with.
 	// +optional
 	Source *VolumeSource `json:"source,omitempty"`
-	// PersistentVolumeClaim is the claim for which the volume was provisioned, as namespace/name, for people to read.
+	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, as namespace/name, for
+	// users to read.
 	// +optional
 	PersistentVolumeClaim string `json:"persistentVolumeClaim,omitempty"`
-	// DeleteDisk says that the disk goes with the AzVolume. CSI's DeleteVolume sets it before it deletes the AzVolume; it is cleared
-	// if the volume is used or to be retained after all. Without it a disk that was once created stays at Azure when its AzVolume is deleted.
+	// DeleteDisk says that the disk is deleted with the AzVolume. CSI's DeleteVolume sets it before it deletes the
+	// AzVolume; it is cleared if the volume is used or to be retained after all. Without it, a disk that was once
+	// created remains at Azure when its AzVolume is deleted.
 	// +optional
 	DeleteDisk bool `json:"deleteDisk,omitempty"`
 }
@@ -194,7 +195,7 @@ type DiskParameters struct {
 	// DiskEncryptionSetID is the resource ID of the disk encryption set.
 	// +optional
 	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
-	// DiskEncryptionType is the encryption type that goes with the disk encryption set.
+	// DiskEncryptionType is the encryption type that belongs to the disk encryption set.
 	// +optional
 	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
 	// EnableBursting turns on-demand bursting on.
@@ -234,8 +235,7 @@ type VolumeSource struct {
 // +kubebuilder:validation:Enum=Pending;Creating;CreationFailed;Created;Updating;UpdateFailed;Deleting;DeletionFailed
 type VolumeState string
 
-// The states of an AzVolume. A failed state is not final: the driver goes on
-// trying for as long as the object asks for it.
+// The states of an AzVolume. A failed state is not final: the driver retries as long as the object asks for it.
 //
 //	Pending ─▶ Creating ─▶ Created ─▶ Deleting ─▶ (gone)
 //	              │  ▲      │   ▲         │ ▲
@@ -280,15 +280,16 @@ type AzVolumeStatus struct {
 	// RefusedSettings is the last change of the settings that was refused, unless one has succeeded since.
 	// +optional
 	RefusedSettings *Refusal `json:"refusedSettings,omitempty"`
-	// Conversion of the disk to another SKU that goes on at Azure; unset when there is none.
+	// Conversion of the disk to another SKU that continues at Azure; unset if there is none.
 	// +optional
 	Conversion *Conversion `json:"conversion,omitempty"`
 	// Filesystem records the filesystem that was made on the disk. While it is set,
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
-	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is deleted and the disk is not to
-	// be deleted with it, the driver deletes the AzVolume as soon as no node uses the disk, and the disk stays at Azure.
+	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is
+	// deleted and the disk is not to be deleted with it, the driver deletes the AzVolume as soon as no node uses the
+	// disk, and the disk remains at Azure.
 	// +optional
 	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives the release.

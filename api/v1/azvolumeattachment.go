@@ -82,8 +82,7 @@ type AzVolumeAttachmentSpec struct {
 // +kubebuilder:validation:Enum=Pending;Attaching;Attached;AttachmentFailed;Detaching;DetachmentFailed
 type AttachmentState string
 
-// The states of an AzVolumeAttachment; failed states are retried. An attachment
-// that is detached is gone.
+// The states of an AzVolumeAttachment; failed states are retried. An attachment that is detached is deleted.
 const (
 	AttachmentPending    AttachmentState = "Pending"
 	AttachmentAttaching  AttachmentState = "Attaching"
@@ -104,11 +103,11 @@ type AzVolumeAttachmentStatus struct {
 	// LUN of the disk at the VM; set once State is Attached.
 	// +optional
 	LUN *int32 `json:"lun,omitempty"`
-	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so that
-	// it is known also when the AzDriverNode is gone.
+	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so that it is known even
+	// if the AzDriverNode is deleted.
 	// +optional
 	VMID string `json:"vmID,omitempty"`
-	// Proof that the node let go of the volume, and of which epoch (law 3).
+	// Proof that the node released the volume, and the epoch for which it did (law 3).
 	// +optional
 	Proof *ReleaseProof `json:"proof,omitempty"`
 	// Operation is the Azure operation in flight, if any.
@@ -136,13 +135,13 @@ const (
 	ProofUnstaged ProofKind = "Unstaged"
 	// ProofDetached: Azure says that the disk is not attached to the VM (law 3b).
 	ProofDetached ProofKind = "Detached"
-	// ProofVMDown: Azure says that the VM is deallocated, stopped or gone (law 3c).
+	// ProofVMDown: Azure says that the VM is deallocated, stopped or deleted (law 3c).
 	ProofVMDown ProofKind = "VMDown"
 	// ProofPreempted: a SCSI-3 persistent reservation was pre-empted (law 3d). Not used yet.
 	ProofPreempted ProofKind = "Preempted"
 )
 
-// ReleaseProof is the recorded proof that a node let go of a volume.
+// ReleaseProof is the recorded proof that a node released a volume.
 type ReleaseProof struct {
 	// Kind of the proof.
 	Kind ProofKind `json:"kind"`
@@ -150,7 +149,7 @@ type ReleaseProof struct {
 	Epoch int64 `json:"epoch"`
 	// Time at which the proof was established.
 	Time metav1.Time `json:"time"`
-	// Message names the observation, for people to read.
+	// Message names the observation, for users to read.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -114,9 +114,9 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	}
 }
 
-func TestCapacityIsTakenBackToWhatTheDiskHasAndNoFurther(t *testing.T) {
+func TestCapacityIsRevertedToWhatTheDiskHasAndNoFurther(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
-	v := newVolume(namespace, "taken-back")
+	v := newVolume(namespace, "reverted")
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ type DiskSettings struct {
 	// DiskAccessID is the resource ID of the disk access resource.
 	// +optional
 	DiskAccessID string `json:"diskAccessID,omitempty"`
-	// Tags are those that the driver or somebody who asked it has put on the disk. The disk may carry more.
+	// Tags are those that the driver, or a user through the driver, has set on the disk. The disk may have more.
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
 }
@@ -50,8 +50,8 @@ type AppliedSettings struct {
 	DiskSettings `json:",inline"`
 }
 
-// Refusal is a change of the disk that Azure, or a rule of Azure's that the driver knows, refused for good. The spec that asked
-// for it is taken back to what is applied, so that it stands in the way of no other change.
+// Refusal is a change of the disk that Azure, or a rule of Azure that the driver knows, refused permanently. The spec
+// that requested it is reverted to what is applied, so that it blocks no other change.
 type Refusal struct {
 	// Generation of the AzVolume whose spec was refused.
 	Generation int64 `json:"generation"`
@@ -59,7 +59,7 @@ type Refusal struct {
 	Error `json:",inline"`
 }
 
-// Conversion is a change of a disk's kind that goes on in the background at Azure, while the disk is in use.
+// Conversion is a change of a disk's SKU that continues in the background at Azure, while the disk is in use.
 type Conversion struct {
 	// Percent that is done.
 	// +kubebuilder:validation:Minimum=0

@@ -21,7 +21,7 @@ func TestAVolumeIsNamedForItsDiskAndItsResourceID(t *testing.T) {
 	for name, test := range map[string]struct{ subscription, group, disk, want string }{
 		"a disk of the driver":                       {"s", "rg", "pvc-1", "pvc-1-"},
 		"the same disk in capitals":                  {"S", "RG", "PVC-1", "pvc-1-"},
-		"a name that Kubernetes cannot hold":         {"s", "rg", "By_Hand.1", "by-hand-1-"},
+		"a name that Kubernetes cannot hold":         {"s", "rg", "By_User.1", "by-user-1-"},
 		"a name that is longer than a label's value": {"s", "rg", strings.Repeat("a", 80), strings.Repeat("a", 52) + "-"},
 	} {
 		if got := apiv1.VolumeName(test.subscription, test.group, test.disk); len(got) != len(test.want)+10 || !strings.HasPrefix(got, test.want) {

@@ -17,7 +17,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// readTruth reads at the API server what the fence of a deserted volume rests on. The cache may be behind, and a pod that it does not show yet would lose its disk.
+// readTruth reads at the API server what the fence of a deserted volume depends on. The cache may be behind, and a
+// pod that it does not show yet would lose its disk.
 func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
 	a, node := in.Attachment, &corev1.Node{}
 	err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node)
@@ -32,7 +33,8 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 	return err
 }
 
-// tellDeserted writes the events about a deserted volume whose fence has begun: on the volume, its claim and the Node.
+// tellDeserted writes the events about a deserted volume whose fence has begun: on the volume, its
+// PersistentVolumeClaim and the Node.
 func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, message string) {
 	a := in.Attachment
 	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince", in.NotReadySince, "reason", failover.ReasonFailoverStarted)
@@ -43,7 +45,7 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, mess
 	}
 	claim, err := r.claim(ctx, in.Volume)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "no event on the claim of a deserted volume", "volume", a.Spec.VolumeName)
+		ctrl.LoggerFrom(ctx).Error(err, "no event on the PersistentVolumeClaim of a deserted volume", "volume", a.Spec.VolumeName)
 	}
 	if err != nil || claim == nil {
 		return
@@ -69,7 +71,7 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("get claim of volume %s: %w", volume.Name, err)
+		return nil, fmt.Errorf("get the PersistentVolumeClaim of volume %s: %w", volume.Name, err)
 	}
 	return claim, nil
 }

@@ -148,17 +148,17 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 		ready  bool // the API server shows the Node as Ready
 		fenced bool
 	}{
-		"no pod is there":                            {fenced: true},
-		"a pod uses it":                              {pod: podOn(desertedNode), cached: true},
-		"a pod uses it, and the cache is behind":     {pod: podOn(desertedNode)},
-		"a pod that is being deleted uses it":        {pod: podOn(desertedNode, ending)},
-		"a pod uses the disk without a claim":        {pod: podOn(desertedNode, readOnDisk)},
-		"a pod that failed does not use it":          {pod: podOn(desertedNode, of(corev1.PodFailed)), fenced: true},
-		"a pod that succeeded does not use it":       {pod: podOn(desertedNode, of(corev1.PodSucceeded)), fenced: true},
-		"a pod with another claim does not":          {pod: podOn(desertedNode, anotherClaim), fenced: true},
-		"nor with a claim of another namespace":      {pod: podOn(desertedNode, anotherNamespace), fenced: true},
-		"nor a pod on another node":                  {pod: podOn("b"), fenced: true},
-		"the Node is Ready, and the cache is behind": {ready: true},
+		"no pod is there":                                                  {fenced: true},
+		"a pod uses it":                                                    {pod: podOn(desertedNode), cached: true},
+		"a pod uses it, and the cache is behind":                           {pod: podOn(desertedNode)},
+		"a pod that is being deleted uses it":                              {pod: podOn(desertedNode, ending)},
+		"a pod uses the disk without a PersistentVolumeClaim":              {pod: podOn(desertedNode, readOnDisk)},
+		"a pod that failed does not use it":                                {pod: podOn(desertedNode, of(corev1.PodFailed)), fenced: true},
+		"a pod that succeeded does not use it":                             {pod: podOn(desertedNode, of(corev1.PodSucceeded)), fenced: true},
+		"a pod with another PersistentVolumeClaim does not":                {pod: podOn(desertedNode, anotherClaim), fenced: true},
+		"a pod with a PersistentVolumeClaim of another namespace does not": {pod: podOn(desertedNode, anotherNamespace), fenced: true},
+		"nor a pod on another node":                                        {pod: podOn("b"), fenced: true},
+		"the Node is Ready, and the cache is behind":                       {ready: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,14 +182,14 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 	}
 }
 
-func TestTheClaimOfADesertedVolumeIsToldOnceWhyItIsFenced(t *testing.T) {
+func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		optOut      bool
 	}{
-		"a claim":                {nil, false},
-		"a claim that opted out": {map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}, true},
+		"a PersistentVolumeClaim":                {nil, false},
+		"a PersistentVolumeClaim that opted out": {map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,12 +206,12 @@ func TestTheClaimOfADesertedVolumeIsToldOnceWhyItIsFenced(t *testing.T) {
 					started = append(started, e)
 				}
 			}
-			if len(started) != 3 { // Node, AzVolume and claim
-				t.Fatalf("got %d events %q, want one each about Node, volume and claim", len(started), started)
+			if len(started) != 3 { // Node, AzVolume and PersistentVolumeClaim
+				t.Fatalf("got %d events %q, want one each about Node, volume and PersistentVolumeClaim", len(started), started)
 			}
 			last := started[2]
 			if !strings.Contains(last, "node a is not Ready since") || strings.Contains(last, failover.OptOutEnds) != test.optOut {
-				t.Errorf("got event on the claim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t", last, test.optOut)
+				t.Errorf("got event on the PersistentVolumeClaim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t", last, test.optOut)
 			}
 		})
 	}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// joined joins reads of one VM: those who ask while a read is under way
-// share the next one, which began after they asked. When forty disks have been attached by
-// one operation, or are to be cut off a lost node, that makes two reads and not forty.
+// joined joins reads of one VM: callers that arrive during a read share the next one, which begins after their call.
+// When forty disks have been attached by one operation, or must be detached from a lost node, that makes two reads
+// and not forty.
 type joined[T any] struct {
 	read func(ctx context.Context, vmID string) (T, error)
 
@@ -44,7 +44,7 @@ func (l *joined[T]) Read(ctx context.Context, vmID string) (T, error) {
 	mine := vm.next
 	if !vm.running {
 		vm.running = true
-		// The read serves others too, and so does not end with the caller's context.
+		// The read serves other callers too, so it does not end with the caller's context.
 		go l.run(context.WithoutCancel(ctx), vmID, vm)
 	}
 	l.mu.Unlock()

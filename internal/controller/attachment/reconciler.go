@@ -1,8 +1,7 @@
-// Package attachment reconciles AzVolumeAttachments: it makes Azure's attachments be
-// what the objects say, and establishes Azure's proofs that a lost node let go.
+// Package attachment reconciles AzVolumeAttachments: it brings Azure's attachments to what the objects say, and
+// establishes Azure's proofs that a lost node can no longer write.
 //
-// What to do is decided by attachment.Next. Azure is called in jobs beside the
-// reconciler, never by it.
+// What to do is decided by attachment.Next. Azure is called in jobs beside the reconciler, never by it.
 package attachment
 
 import (
@@ -40,7 +39,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// silenceRetry is how often a node is looked at from which a proof is awaited: its silence is no event.
+	// silenceRetry is how often a node is checked whose proof is awaited: its silence causes no event.
 	silenceRetry = 5 * time.Second
 )
 
@@ -54,7 +53,7 @@ type Options struct {
 	Nodes  *nodefacts.Nodes
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
-	// ReservedSlots of each node are left to primaries.
+	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
 	// Workers is how many attachments are reconciled at once.
 	Workers int
@@ -238,12 +237,12 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 	return reconcile.Result{RequeueAfter: requeue(in, step)}, nil
 }
 
-// requeue adds to the step's own time the watch over a node from which a proof is awaited.
+// requeue adds to the step's own time the checks of a node whose proof is awaited.
 func requeue(in attachment.Input, step attachment.Step) time.Duration {
 	a := in.Attachment
 	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !ownership.ProvedReleased(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
 		(a.DeletionTimestamp != nil || (ownership.OwnedBy(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipReleasing))
-	// A job that has ended is forgotten by now, and no event comes of that.
+	// The Runner has dropped a job that has ended, and that causes no event.
 	quiet := in.Job.Phase == operation.PhaseIdle || in.Job.Phase == operation.PhaseEnded
 	if (step.RequeueAfter == 0 || step.RequeueAfter > silenceRetry) && awaited && quiet {
 		return silenceRetry
@@ -265,20 +264,20 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 	return nil
 }
 
-// giveWay deletes a replica whose room a primary takes (law 8); not if it has become something else meanwhile.
+// giveWay deletes a replica whose slot a primary takes (law 8), unless the replica has changed since.
 func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, name string) error {
 	victim := &apiv1.AzVolumeAttachment{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: to.Namespace, Name: name}, victim); err != nil {
-		return fmt.Errorf("get replica that gives way: %w", err)
+		return fmt.Errorf("get the replica to delete for a primary: %w", err)
 	}
 	if victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil {
 		return nil
 	}
 	if err := r.Client.Delete(ctx, victim, client.Preconditions{UID: &victim.UID, ResourceVersion: &victim.ResourceVersion}); err != nil {
-		return fmt.Errorf("delete replica that gives way: %w", err)
+		return fmt.Errorf("delete a replica to free its slot: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("replica gives way", "replica", name, "reason", attachment.ReasonReplicaGaveWay)
-	r.event(victim, corev1.EventTypeNormal, attachment.ReasonReplicaGaveWay, "its room is needed by "+to.Name)
+	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", attachment.ReasonReplicaGaveWay)
+	r.event(victim, corev1.EventTypeNormal, attachment.ReasonReplicaGaveWay, "its slot is needed by "+to.Name)
 	return nil
 }
 
@@ -311,9 +310,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step 
 	return true, nil
 }
 
-// start starts the job of a step. If the status did not have to be written, which would have
-// noticed it, the object is read again first: a step worked out from an old
-// copy must not reach Azure.
+// start starts the job of a step. If the status did not have to be written, which would have shown a change, the
+// object is read again first: a step derived from an old copy must not reach Azure.
 func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attachment.Step, written bool) error {
 	a := in.Attachment
 	if !written {
@@ -351,8 +349,9 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	return nil
 }
 
-// stillShared returns a conflict if the API server knows of another attachment that names the VM, and the cache does not: an attachment names its VM before
-// Azure is asked to attach the disk, so that no disk is detached that another attachment has.
+// stillShared returns a conflict if the API server knows another attachment that names the VM, and the cache does
+// not: an attachment names its VM before Azure is asked to attach the disk, so no disk is detached that another
+// attachment has.
 func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error {
 	a := in.Attachment
 	all, err := r.attachmentsNow(ctx, a)

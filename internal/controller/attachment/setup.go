@@ -40,7 +40,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// enqueue asks for the attachments that an object's name leads to.
+// enqueue requests the attachments that an object's name leads to.
 func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		all, err := r.list(ctx, namespace, field, o.GetName())
@@ -56,19 +56,20 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	})
 }
 
-// roomMade asks for those attachments that may wait for room, where the room or those who wait for it have changed: one is gone or on its way
-// out, or one more waits, which may come first and so have what another one has waited for. Each of them takes the room of a replica of its
-// own (attachment.Slots), but only if it is asked.
+// roomMade requests the attachments that may wait for a slot, when the slots or the waiting attachments have changed:
+// one is deleted or being deleted, or one more waits, which may be first in order and so get the slot that another
+// one has waited for. Each of them takes the slot of a replica of its own (attachment.Slots), but only if it is
+// reconciled.
 type roomMade struct{ r *Reconciler }
 
-// Create looks whether one more waits.
+// Create checks whether one more waits.
 func (h roomMade) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	if due(e.Object) {
 		h.wake(ctx, e.Object, queue)
 	}
 }
 
-// Update looks whether the attachment has begun to go, or to wait, or waits no more.
+// Update checks whether the attachment is now being deleted, or waits, or no longer waits.
 func (h roomMade) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	going := e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
 	if going || due(e.ObjectOld) != due(e.ObjectNew) {
@@ -80,7 +81,7 @@ func (h roomMade) Update(ctx context.Context, e event.UpdateEvent, queue workque
 func (roomMade) Generic(context.Context, event.GenericEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 }
 
-// Delete is about one that is gone.
+// Delete handles an attachment that is deleted.
 func (h roomMade) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	h.wake(ctx, e.Object, queue)
 }
@@ -90,7 +91,7 @@ func due(o client.Object) bool {
 	return ok && attachment.DueForSlot(a)
 }
 
-// wake asks for the attachments of the same node and of the same volume that are not attached.
+// wake requests the attachments of the same node and of the same volume that are not attached.
 func (h roomMade) wake(ctx context.Context, o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	gone, ok := o.(*apiv1.AzVolumeAttachment)
 	if !ok {
@@ -110,7 +111,7 @@ func (h roomMade) wake(ctx context.Context, o client.Object, queue workqueue.Typ
 	}
 }
 
-// driverNodeChanged leaves out the heartbeats.
+// driverNodeChanged omits the heartbeats.
 func driverNodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
@@ -120,8 +121,8 @@ func driverNodeChanged() predicate.Predicate {
 	}}
 }
 
-// nodeChanged passes on deletions, and changes between Ready and not Ready, on which the end of a volume's stay on a node may wait; see attachment.DesertedGrace. A
-// providerID that becomes known may establish which VM the node is.
+// nodeChanged passes deletions, and changes between Ready and not Ready, for which the release of a volume may wait;
+// see attachment.DesertedGrace. A providerID that becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
 	changed := index.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
 	return predicate.Funcs{

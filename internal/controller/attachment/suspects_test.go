@@ -31,7 +31,7 @@ func TestAFenceThatKnowsNoVMGoesByTheDisk(t *testing.T) {
 		fails    provisioner.Kind
 	}{
 		"a VM that runs": {func(*fake.Cloud) {}, all, true, ""},
-		// It comes back, and nobody would know that it has the disk.
+		// The VM starts again, and no object would say that it has the disk.
 		"a VM that is stopped":        {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, all, true, ""},
 		"a VM that has lost the disk": {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, all, false, ""},
 		"a VM of another attachment":  {func(*fake.Cloud) {}, func(context.Context, []string) ([]string, error) { return nil, nil }, false, ""},
@@ -111,7 +111,7 @@ func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
 	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
 	r.Reader = api
 	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
-		t.Errorf("when its attachment was made anew: cut %q, %v", cut, err)
+		t.Errorf("after its attachment was re-created: got detach %q, %v", cut, err)
 	}
 }
 

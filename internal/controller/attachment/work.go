@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// diskWork makes the jobs of attachments. Each ends by reading the truth from the VM.
+// diskWork makes the jobs of attachments. Each ends by reading the result from the VM.
 type diskWork struct {
 	cloud provisioner.Cloud
 	list  *joined[[]provisioner.Attachment]
@@ -64,16 +64,17 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 		ended := op.Wait(ctx)
 		truth, err := d.look(ctx, vmID, diskID)
 		if err == nil && !truth.Attached {
-			// However the operation ended, the disk is off.
+			// Whatever the result of the operation, the disk is detached.
 			return truth, nil
 		}
 		return truth, first(ended, err, "detach disk")
 	}
 }
 
-// fence finds out whether a VM can write to the disk, and cuts the disk off if it may. A forced detach that an earlier process
-// began is gone on with by its token: another one would take its place and begin its time anew. If the VM does not list the disk, the disk is detached by
-// force nevertheless: a superseded attach may still be on its way to the platform, and the forced detach ends after it.
+// fence finds out whether a VM can write to the disk, and detaches the disk by force if it may. A forced detach that
+// an earlier process began is resumed by its token: another one would replace it and restart its time. If the VM does
+// not list the disk, the disk is detached by force nevertheless: a superseded attach may still be in flight to the
+// platform, and the forced detach ends after it.
 func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
@@ -109,15 +110,16 @@ func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accept
 	crashpoint.At("fence-after-end")
 	truth, err := d.look(ctx, vmID, diskID)
 	if err == nil && !truth.Attached {
-		// However the operation ended, the disk is off.
+		// Whatever the result of the operation, the disk is detached.
 		return truth, nil
 	}
 	return truth, first(ended, err, "detach disk by force")
 }
 
-// fenceByDisk is the fence of a node of which it is not recorded to which VM the disk was attached. suspects returns the VMs from which the disk has to be cut off,
-// given those that Azure lists. The disk is cut off from a VM that is down as well: no attachment would name that VM when it starts again. An earlier forced detach
-// is resumed only at a VM that has the disk: it may have been another VM's, and would say nothing of an attach that is under way.
+// fenceByDisk is the fence of a node if it is not recorded to which VM the disk was attached. suspects returns the
+// VMs from which to detach the disk, given those that Azure lists. The disk is also detached from a VM that is down:
+// no attachment would name that VM when it starts again. An earlier forced detach is resumed only at a VM that has
+// the disk: it may have been another VM's, and would say nothing about an attach that is in flight.
 func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.cloud.Disks().Get(ctx, diskID)
@@ -144,7 +146,8 @@ func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Co
 	}
 }
 
-// resumeOr resumes an operation, or begins it anew where the platform no longer knows the token; all are idempotent.
+// resumeOr resumes an operation, or begins it again if the platform no longer knows the token; all operations are
+// idempotent.
 func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation, error) {
 	if token == "" {
 		return begin()

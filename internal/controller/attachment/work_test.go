@@ -40,7 +40,7 @@ func withLostVM(t *testing.T, n int, test func(t *testing.T, cloud *fake.Cloud, 
 	})
 }
 
-func TestANewLeaderGoesOnWithTheForcedDetachOfTheOld(t *testing.T) {
+func TestTheNextLeaderResumesTheForcedDetachOfTheLast(t *testing.T) {
 	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
 		began := time.Now()
 		ctx, kill := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func TestANewLeaderGoesOnWithTheForcedDetachOfTheOld(t *testing.T) {
 		kill()
 		truth, err := newDiskWork(cloud.Reopen()).fence("pvc-0", disks[0], lostVM, token)(t.Context(), func(op provisioner.Operation) {
 			if op.Token() != token {
-				t.Errorf("it goes on with %q", op.Token())
+				t.Errorf("it continues with %q", op.Token())
 			}
 		})
 		if err != nil || truth.Attached {
@@ -77,7 +77,7 @@ func TestATokenThatThePlatformDoesNotKnowIsReplacedByAForcedDetach(t *testing.T)
 func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
 	const n = 40
 	withLostVM(t, n, func(t *testing.T, cloud *fake.Cloud, disks []string) {
-		// In virtual time everybody has asked before a read that takes any time at all is over.
+		// In virtual time all callers have called before a read that takes any time at all is over.
 		for _, read := range []fake.Method{fake.InstancesGet, fake.AttachmentsList} {
 			cloud.Inject(fake.Fault{Method: read, Delay: 50 * time.Millisecond})
 		}

@@ -26,14 +26,14 @@ import (
 const (
 	// lookEvery is how often Azure is asked for the disks of a VM: one read of 60 that it allows for a VM in that time.
 	lookEvery = 5 * time.Minute
-	// lookAgain is the least time between two looks when an attachment found no room, which
-	// says that what is known of the VM is not true any more.
+	// lookAgain is the least time between two looks when an attachment found no slot, which says that what is known
+	// about the VM is no longer true.
 	lookAgain = 30 * time.Second
 )
 
-// look compares the disks that are attached to the VM with the objects, if that is due. It makes attachments of ours
-// anew whose objects were lost or whose disks were, and returns the number of disks from outside the driver; nil if it is not due. next
-// is when to look again.
+// look compares the disks that are attached to the VM with the objects, if that is due. It re-creates attachments of
+// the driver whose objects were lost, attaches disks again that were detached outside the driver, and returns the
+// number of disks from outside the driver; nil if it is not due. next is when to look again.
 func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *int32, next time.Duration, err error) {
 	here, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 	seen := map[string]*provisioner.Attachment{}
 	for _, disk := range disks {
 		handle, err := volumehandle.Parse(disk.DiskID)
-		if err != nil { // a disk whose ID is not a disk's is nothing of ours
+		if err != nil { // a disk whose ID is not a disk's is not the driver's
 			*foreign++
 			continue
 		}
@@ -85,8 +85,9 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 	return foreign, lookEvery, nil
 }
 
-// wait is how long it is until the next look at a node's VM. pressed is when an attachment there last found no room. A node that has become another VM waits
-// as well: one that names a new VM with every write must not use up what Azure allows the driver.
+// wait is how long it is until the next look at a node's VM. pressed is when an attachment there last found no slot.
+// A node that has become another VM waits as well: one that names a new VM with every write must not use up the
+// driver's quota at Azure.
 func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duration {
 	r.mu.Lock()
 	last, seen := r.looked[d.Name]
@@ -102,7 +103,8 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 	return every - r.Clock.Since(last.at)
 }
 
-// attachments returns the attachments to the node by volume, which are the cache's own, and when one of them last found no room.
+// attachments returns the attachments to the node by volume, which belong to the cache, and when one of them last
+// found no slot.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment, pressed time.Time, err error) {
 	here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
@@ -118,7 +120,7 @@ func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (v
 	return volumes, pressed, nil
 }
 
-// noRoomAt is when the attachment last found no room; zero if that is not what keeps it.
+// noRoomAt is when the attachment last found no slot; zero if it is not attached for another reason.
 func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 	if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
 		return e.Time.Time
@@ -127,7 +129,7 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 }
 
 // owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a PersistentVolume
-// speaks of was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already.
+// names was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool, err error) {
 	v = &apiv1.AzVolume{}
 	err = r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()}, v)
@@ -152,8 +154,8 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, false, nil
 }
 
-// down returns a function that says whether Azure has the VM as stopped or deallocated at the time of its call. Once the answer was no, it does not ask again:
-// that no proves nothing, and many disks may need the answer.
+// down returns a function that says whether Azure reports the VM as stopped or deallocated at the time of its call.
+// After a no, it does not ask again: that no proves nothing, and many disks may need the answer.
 func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 	runs := false
 	return func() bool {
@@ -169,8 +171,9 @@ func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 	}
 }
 
-// rebuild makes an attachment again that Azure has and that has no object, in the role that ownership.RecreateAs decides. The caller has found none in the cache before
-// it asked Azure, and rebuild finds none at the API server after it, so the object was not just made or removed.
+// rebuild re-creates an attachment that Azure has and that has no object, in the role that ownership.RecreateAs
+// decides. The caller has found none in the cache before it asked Azure, and rebuild finds none at the API server
+// after it, so the object was not just created or deleted.
 func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
@@ -180,7 +183,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get attachment: %w", err)
 	}
-	// The claim and the report decide the role, so they are read where they are true, the report after the claim (ADR 0001).
+	// The ownership and the report decide the role, so they are read from the API server, the report after the ownership (ADR 0001).
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), v); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("get volume of a lost attachment: %w", err))
 	}
@@ -190,7 +193,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	}
 	role, epoch, why := ownership.RecreateAs(v, d.Name, report, down, r.Clock.Now())
 	if role == "" {
-		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and stays so", "volume", v.Name, "node", d.Name, "message", why)
+		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name, "message", why)
 		return nil
 	}
 	a := &apiv1.AzVolumeAttachment{
@@ -200,21 +203,21 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
 		return nil
 	} else if err != nil {
-		return fmt.Errorf("create attachment anew: %w", err)
+		return fmt.Errorf("re-create attachment: %w", err)
 	}
-	// An attachment that names no VM goes without a detach: Azure was never asked for it, as a rule.
+	// An attachment that names no VM is deleted without a detach: normally Azure was never asked for it.
 	before := a.DeepCopy()
 	a.Status.State, a.Status.VMID = apiv1.AttachmentPending, d.Spec.VMID
 	err = r.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its own reconciler was first, which records the VM as well
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its own reconciler was first, and records the VM as well
 		return fmt.Errorf("record the VM of an attachment: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", attachment.ReasonAttachmentLost)
 	return nil
 }
 
-// report reads the node's report from the API server. It returns nil if there is none, or if the node is another VM by now: then it does not speak for the one
-// that was looked at.
+// report reads the node's report from the API server. It returns nil if there is none, or if the node is another VM
+// by now: then the report does not speak for the VM whose disks were read.
 func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
 	report := &apiv1.AzDriverNode{}
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(d), report)
@@ -227,8 +230,9 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 	return report, nil
 }
 
-// correct has those attachments attached anew of which Azure says the contrary of what is recorded, but for volumes that the node has staged. Each write succeeds
-// only if nothing has changed since before Azure was asked, which was at now; the attachment's own reconciler, which writes the status otherwise, goes on from there.
+// correct attaches the disks again whose recorded attachment Azure contradicts, except those of volumes that the node
+// has staged. Each write succeeds only if nothing has changed since before Azure was asked, which was at now; the
+// attachment's own reconciler, which writes the status otherwise, continues from there.
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, volume := range slices.Sorted(maps.Keys(here)) {
 		a := here[volume]
@@ -242,15 +246,15 @@ func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here ma
 		why := attachment.MayReattach(report, volume)
 		log := ctrl.LoggerFrom(ctx).WithValues("volume", volume, "node", d.Name, "reason", attachment.ReasonDetachedOutside)
 		if why != "" {
-			log.Info("Azure does not have the disk where it is recorded, and it stays so", "message", why)
+			log.Info("Azure does not have the disk where it is recorded, and it remains so", "message", why)
 			continue
 		}
 		changed := a.DeepCopy()
 		changed.Status = attachment.StatusToAttachAgain(a, seen[volume], now)
 		if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("set an attachment back: %w", err)
+			return fmt.Errorf("reset the status of an attachment: %w", err)
 		}
-		log.Info("Azure does not have the disk where it is recorded; it is attached anew")
+		log.Info("Azure does not have the disk where it is recorded; attaching it again")
 	}
 	return nil
 }

@@ -147,8 +147,9 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 	return a
 }
 
-// A replica was believed to be attached for ever, and the pod that moved to it was sent to the LUN where another volume's disk was by then.
-func TestAnAttachmentThatAzureDoesNotHaveIsMadeAnew(t *testing.T) {
+// A replica was recorded as attached forever, and the pod that moved to it was sent to the LUN where another volume's
+// disk was by then.
+func TestAnAttachmentThatAzureDoesNotHaveIsAttachedAgain(t *testing.T) {
 	t.Parallel()
 	replica, primary := apiv1.AzVolumeAttachmentSpec{Role: apiv1.RoleReplica}, apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary, Epoch: 3}
 	for name, test := range map[string]struct {

@@ -18,8 +18,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
-// tellIdentity keeps the condition VMKnown, and writes an event on the Node when it turns False. A node that was always believed gets no condition, which saves a
-// write per node. Nothing is decided by the condition: the node can write it, too.
+// tellIdentity maintains the condition VMKnown, and writes an event on the Node when it turns False. A node that was
+// always believed gets no condition, which saves a write per node. The condition decides nothing: the node can write
+// it, too.
 func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, established identity.Identity) error {
 	before := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
 	c := metav1.Condition{
@@ -50,7 +51,7 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, es
 	return nil
 }
 
-// rivals asks for the other nodes that name the VM of an AzDriverNode: what is believed of them may have changed.
+// rivals requests the other nodes that name the VM of an AzDriverNode: what is believed about them may have changed.
 func (r *Reconciler) rivals(ctx context.Context, o client.Object) []reconcile.Request {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {

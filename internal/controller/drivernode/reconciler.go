@@ -1,7 +1,7 @@
-// Package drivernode reconciles AzDriverNodes: it fills in how many disks a VM can take and how many of its
-// slots are taken from outside the driver, deletes the object of a node that is gone, and finds attachments at
-// Azure whose objects were lost, and objects whose attachments were. What it knows of Azure it looks up anew every few minutes, and
-// sooner when an attachment finds no room.
+// Package drivernode reconciles AzDriverNodes: it fills in how many disks a VM can have and how many of its slots are
+// used from outside the driver, deletes the object of a node that does not exist, and finds attachments at Azure
+// whose objects were lost, and objects whose attachments were. It reads from Azure every few minutes, and sooner when
+// an attachment finds no slot.
 package drivernode
 
 import (
@@ -40,7 +40,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// cloudTimeout bounds the reads of the platform; they are single requests.
+// cloudTimeout limits the reads of the platform; they are single requests.
 const cloudTimeout = 30 * time.Second
 
 // Options of a Reconciler.
@@ -49,7 +49,7 @@ type Options struct {
 	Client client.Client
 	Reader client.Reader
 	Cloud  provisioner.Cloud
-	// Events are told of nodes whose VM is not known, about the Node; nil for nobody.
+	// Events records events about Nodes whose VM is not known; nil records none.
 	Events events.EventRecorder
 	// Clock paces the looks at Azure; nil for the real one.
 	Clock clock.PassiveClock
@@ -104,27 +104,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if identity.VMID == "" {
-		return reconcile.Result{RequeueAfter: lookAgain}, nil // whatever Azure says of that VM, it is not about this node
+		return reconcile.Result{RequeueAfter: lookAgain}, nil // what Azure says about that VM does not concern this node
 	}
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
 	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to register.
 	foreign, next, err := r.look(ctx, d)
 	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, foreign)); err != nil {
-		r.forget(d.Name) // a count that was not written is no count
+		r.forget(d.Name) // a count that was not written does not count
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// forget has the disks of a node's VM looked at the next time, whenever that was done last.
+// forget makes the next reconciliation read the disks of a node's VM, however recent the last read is.
 func (r *Reconciler) forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.looked, node)
 }
 
-// nodeOf returns the Node, nil if it is gone. It asks the API server itself, because a cache may not know a new Node yet.
+// nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache may not know a new
+// Node yet.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node)
@@ -140,8 +141,8 @@ func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, err
 	return node, nil
 }
 
-// remove deletes the AzDriverNode of a node that is gone, once nothing is attached there any more: until then it
-// says which VM to ask for the proof of release.
+// remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any more: until then
+// it says which VM to ask for the proof of release.
 func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	here, _, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil || len(here) > 0 {
@@ -152,11 +153,12 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}
 	r.forget(d.Name)
-	ctrl.LoggerFrom(ctx).Info("node is gone", "node", d.Name, "reason", identity.ReasonNodeGone)
+	ctrl.LoggerFrom(ctx).Info("node does not exist any more", "node", d.Name, "reason", identity.ReasonNodeGone)
 	return nil
 }
 
-// fillCapacity writes what is known of the VM's room, if it is news. foreign is nil where the disks were not counted.
+// fillCapacity writes what is known about the VM's slots, if it has changed. foreign is nil if the disks were not
+// counted.
 func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, foreign *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
@@ -169,8 +171,8 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	news := capacity.VMSize != d.Spec.VMSize
 	switch {
 	case err == nil || (news && errors.Is(err, provisioner.NotFound)):
-		// Where Azure does not list the size, the node takes its fallback, and Azure decides on each attach. Of a size that it does not list
-		// any more, what was known goes on.
+		// If Azure does not list the size, the node uses its fallback, and Azure decides on each attach. For a size
+		// that it does not list any more, the last known capacity remains.
 		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
 		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, identity.Zone)
 	case news:
@@ -191,7 +193,7 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	return nil
 }
 
-// lacks says which SKUs of disks a VM in a zone cannot have. Of a size that Azure does not list that is not known.
+// lacks says which SKUs of disks a VM in a zone cannot have. For a size that Azure does not list that is not known.
 func lacks(limits provisioner.VMLimits, zone string) (premium, ultra bool) {
 	if limits.MaxDataDisks == 0 {
 		return false, false
@@ -228,8 +230,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// goneOrWithoutRoom passes on attachments that are gone, and those that Azure, or the count, has just turned away. The VM of one that
-// somebody removed by force is looked at at once: its disk is still there.
+// goneOrWithoutRoom passes attachments that are deleted, and those that Azure, or the count, has just refused. If an
+// attachment was deleted by force, its VM is read at once: its disk is still attached.
 func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 	return predicate.Funcs{
 		DeleteFunc: func(e event.DeleteEvent) bool {
@@ -248,7 +250,7 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 	}
 }
 
-// goneOrKnown passes on Nodes that are gone, and those whose providerID has become known.
+// goneOrKnown passes Nodes that are deleted, and those whose providerID has become known.
 func goneOrKnown() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },

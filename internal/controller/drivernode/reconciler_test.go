@@ -142,7 +142,7 @@ func (w *world) vm() string { return provider + "virtualMachines/" + w.node }
 
 func disk(name string) string { return provider + "disks/" + name }
 
-// attach attaches a disk at Azure, as anybody may.
+// attach attaches a disk at Azure, outside the driver.
 func (w *world) attach(id string) {
 	w.t.Helper()
 	w.cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 1 << 30, MaxShares: 2})
@@ -239,8 +239,8 @@ func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
 			w.attach(disk("ours"))
 			w.attachment("ours", apiv1.AttachmentAttached)
 		}, 0},
-		"a disk of ours without an attachment is not, for the attachment is made anew": {func(w *world) { w.volume("ours"); w.attach(disk("ours")) }, 0},
-		"a replica is not, for it gives way":                                           {func(w *world) { w.volume("r"); w.attach(disk("r")); w.attachment("r", apiv1.AttachmentAttached) }, 0},
+		"a disk of ours without an attachment is not, because the attachment is re-created": {func(w *world) { w.volume("ours"); w.attach(disk("ours")) }, 0},
+		"a replica is not, because it is deleted for a primary":                             {func(w *world) { w.volume("r"); w.attach(disk("r")); w.attachment("r", apiv1.AttachmentAttached) }, 0},
 		"a disk of the same name in another resource group is one": {func(w *world) {
 			w.volume("twin")
 			w.attach("/subscriptions/s/resourceGroups/other/providers/Microsoft.Compute/disks/twin")
@@ -287,7 +287,7 @@ func persistentVolume(name, driver, handle string) *corev1.PersistentVolume {
 	}}
 }
 
-func TestTheCountIsKeptCurrentAndAzureIsLeftInPeaceMeanwhile(t *testing.T) {
+func TestTheCountIsKeptCurrentWithFewReadsFromAzure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	looks := func() int { return w.cloud.CallCount(fake.AttachmentsList) }

@@ -40,12 +40,12 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the forced detach has begun", func() string {
 		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
-			return fmt.Sprintf("claim %+v", *l.Volume("vol").Status.Primary)
+			return fmt.Sprintf("ownership %+v", *l.Volume("vol").Status.Primary)
 		}
 		return ""
 	})
 	if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing || c.Cause != apiv1.CauseNodeLost {
-		t.Fatalf("claim %+v", c)
+		t.Fatalf("got ownership %+v", c)
 	}
 	l.Eventually("new pods are kept away", func() string {
 		if !l.tainted(a, apiv1.TaintNodeLost) {
@@ -54,7 +54,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 		return ""
 	})
 	if !l.podThere("web-0") || len(l.node(a).Status.VolumesInUse) != 1 {
-		t.Fatal("law 3: Kubernetes was told before there was a proof")
+		t.Fatal("law 3: Kubernetes was informed before there was a proof")
 	}
 	expectCode(t, l.Publish(t.Context(), handle, b), codes.FailedPrecondition)
 	release()
@@ -207,11 +207,11 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the forced detach has begun", func() string {
 		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
-			return fmt.Sprintf("claim %+v", *l.Volume("vol").Status.Primary)
+			return fmt.Sprintf("ownership %+v", *l.Volume("vol").Status.Primary)
 		}
 		return ""
 	})
-	// Somebody else has already made a pod that wants the volume elsewhere: it waits for the proof.
+	// A pod on another node that needs the volume exists already: it waits for the proof.
 	l.pod("web-1", b, []string{"vol"})
 	if err := l.Stage("vol", b); err == nil || !l.podThere("web-0") {
 		t.Fatal("law 3: the volume was handed over, or the pod deleted, before there was a proof")
@@ -225,7 +225,7 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 		t.Errorf("last release %+v", r)
 	}
 	if c := l.Volume("vol").Status.Primary; c.NodeName != b || c.Epoch != 2 {
-		t.Errorf("claim %+v", c)
+		t.Errorf("got ownership %+v", c)
 	}
 	if err := l.Stage("vol", a); err == nil {
 		t.Error("law 2: the lost node staged the volume")

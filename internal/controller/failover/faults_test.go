@@ -64,7 +64,7 @@ func dieAtWrite(t *testing.T, n int) bool {
 	l.monitor.set(a, nodehealth.Down)
 	await("unblocked", func() string {
 		if l.podThere("web-0") || len(l.node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) || !l.tainted(a, apiv1.TaintNodeLost) {
-			return fmt.Sprintf("claim %+v, node %+v", *l.Volume("vol").Status.Primary, l.node(a).Spec.Taints)
+			return fmt.Sprintf("ownership %+v, node %+v", *l.Volume("vol").Status.Primary, l.node(a).Spec.Taints)
 		}
 		return ""
 	})
@@ -73,7 +73,7 @@ func dieAtWrite(t *testing.T, n int) bool {
 	l.must(l.Stage("vol", b))
 	l.back(a, await)
 	if got := l.Volume("vol").Status.Primary; got.NodeName != b || got.Epoch != 2 {
-		t.Fatalf("claim %+v", got)
+		t.Fatalf("got ownership %+v", got)
 	}
 	t.Logf("died before write %d: %v", died, l.written())
 	return died == 0
@@ -110,10 +110,10 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 	off := map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
 	l.claim("nfs", "")
 	for name, pod := range map[string]func(*corev1.Pod){
-		"bare":    func(p *corev1.Pod) { p.OwnerReferences = nil },
-		"daemon":  func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" },
-		"opted":   func(p *corev1.Pod) { p.Annotations = off },
-		"claimed": func(*corev1.Pod) {},
+		"bare":        func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"daemon":      func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" },
+		"opted":       func(p *corev1.Pod) { p.Annotations = off },
+		"claim-opted": func(*corev1.Pod) {},
 		"foreign": func(p *corev1.Pod) {
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "nfs", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"}}})
 		},
@@ -121,7 +121,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 	} {
 		handle := l.Create(name, map[string]string{"skuName": "Premium_LRS"})
 		l.claim(name, handle, func(c *corev1.PersistentVolumeClaim) {
-			if name == "claimed" {
+			if name == "claim-opted" {
 				c.Annotations = off
 			}
 		})
@@ -131,13 +131,13 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the one that may go is gone", func() string {
 		if l.podThere("free") {
-			return fmt.Sprintf("it is there; claim %+v", *l.Volume("free").Status.Primary)
+			return fmt.Sprintf("it is there; ownership %+v", *l.Volume("free").Status.Primary)
 		}
 		return ""
 	})
-	for _, name := range []string{"bare", "daemon", "opted", "claimed", "foreign"} {
+	for _, name := range []string{"bare", "daemon", "opted", "claim-opted", "foreign"} {
 		if c := l.Volume(name).Status.Primary; !l.podThere(name) || c.State != apiv1.OwnershipHeld {
-			t.Errorf("%s: pod there is %v, claim %+v", name, l.podThere(name), *c)
+			t.Errorf("%s: pod there is %v, ownership %+v", name, l.podThere(name), *c)
 		}
 	}
 	l.expectEvents("FailoverHeldBack Pod", "FailoverHeldBack PersistentVolumeClaim")
@@ -186,7 +186,7 @@ func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *te
 	l.monitor.set(a, nodehealth.Lost)
 	l.expectNote("FailoverHeldBack", "Pod", "delete it by force")
 	if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipHeld {
-		t.Fatalf("got claim %+v while the pod is there, want it held", *c)
+		t.Fatalf("got ownership %+v while the pod exists, want it held", *c)
 	}
 	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "web-0"}}, client.GracePeriodSeconds(0)))
 	l.expectNote("FailoverStarted", "PersistentVolumeClaim", failover.OptOutEnds)
@@ -275,7 +275,7 @@ func (l *lab) leftOnly(volume, lost, kept string) {
 	})
 }
 
-// The node is watched by nobody when the last write of a former leader comes in.
+// No monitor watches the node when the last write of a former leader arrives.
 func TestADecisionOfAFormerLeaderIsNoticedWhenItComes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
@@ -290,12 +290,12 @@ func TestADecisionOfAFormerLeaderIsNoticedWhenItComes(t *testing.T) {
 	l.leftOnly("vol", "fl-a", "fl-b")
 }
 
-func TestClaimWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
+func TestOwnershipWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	handle, a, b := world(l, "ca")
 	l.Stop()
-	// The process died in a publish between the claim and the promotion, and the object was lost besides.
+	// The process died in a publish between acquiring ownership and the promotion, and the object was lost besides.
 	lost := l.Attachment("vol", a)
 	lost.Finalizers = nil
 	l.must(l.Client.Update(t.Context(), lost))
@@ -307,9 +307,9 @@ func TestClaimWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
 	expectCode(t, l.Publish(t.Context(), handle, b), codes.OK)
 }
 
-// Two objects were lost one after the other: that of the attachment, and that of the node, which says which VM it is. The attachment was made anew without a VM, and that was
-// taken for the proof that there is none.
-func TestLaw3AVolumeLeavesANodeOfWhichNothingIsLeftOnlyWithItsDisk(t *testing.T) {
+// Two objects were lost one after the other: the attachment, and the AzDriverNode, which says which VM the node is.
+// The attachment was re-created without a VM, and that must not count as the proof that there is no VM.
+func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"whose VM runs on": true, "whose VM has lost the disk": false} {
 		t.Run(name, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestLaw3AVolumeLeavesANodeOfWhichNothingIsLeftOnlyWithItsDisk(t *testing.T)
 				l.must(op.Wait(t.Context()))
 			}
 			l.Start()
-			l.Eventually("the attachment is made anew, and nobody knows its VM", func() string {
+			l.Eventually("the attachment is re-created, and its VM is unknown", func() string {
 				if made := l.Attachment("vol", a); made == nil || made.Status.VMID != "" {
 					return fmt.Sprintf("%+v", made)
 				}
@@ -343,12 +343,12 @@ func TestLaw3AVolumeLeavesANodeOfWhichNothingIsLeftOnlyWithItsDisk(t *testing.T)
 			if attached {
 				l.Eventually("the forced detach has begun", func() string {
 					if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
-						return fmt.Sprintf("claim %+v, attachment %+v", *l.Volume("vol").Status.Primary, l.Attachment("vol", a))
+						return fmt.Sprintf("ownership %+v, attachment %+v", *l.Volume("vol").Status.Primary, l.Attachment("vol", a))
 					}
 					return ""
 				})
 				if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing {
-					t.Fatalf("law 3: the claim is %+v while the disk is attached", *c)
+					t.Fatalf("law 3: the ownership is %+v while the disk is attached", *c)
 				}
 			}
 			release()
@@ -380,7 +380,7 @@ func TestAnOutOfServiceTaintIsKnownThoughTheRecordOfItIsLost(t *testing.T) {
 	d := &apiv1.AzDriverNode{}
 	l.must(l.Client.Get(t.Context(), client.ObjectKey{Namespace: l.Namespace, Name: a}, d))
 	l.must(l.Client.Delete(t.Context(), d))
-	// The node plug-in makes it anew when the node is back.
+	// The node plug-in re-creates it when the node is Ready again.
 	l.must(l.Client.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: a}, Spec: d.Spec}))
 	l.back(a, l.Eventually)
 }

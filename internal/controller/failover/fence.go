@@ -16,14 +16,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// fence writes the decision to take a volume from the node. From then on the attachment reconciler brings about the proof.
+// fence writes the decision to fence the node from a volume. From then on the attachment reconciler establishes the
+// proof.
 func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) error {
 	written, err := false, error(nil)
 	crashpoint.At("failover-before-claim")
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		written, err = r.fenceMultiNode(ctx, v.Attachment)
 	} else {
-		written, err = r.fenceClaim(ctx, o, v)
+		written, err = r.fenceOwnership(ctx, o, v)
 	}
 	if err != nil || !written {
 		return err
@@ -33,9 +34,9 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 	return nil
 }
 
-// fenceClaim makes the node's claim Releasing because the node was lost, and says whether it did. The first try decides from the cache: its
-// write succeeds only if the cache is current.
-func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
+// fenceOwnership makes the node's ownership Releasing because the node was lost, and says whether it did. The first try
+// decides from the cache: its write succeeds only if the cache is current.
+func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
 	err = kubeapi.Retry(apierrors.IsConflict, func() error {
 		claim, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
@@ -43,7 +44,7 @@ func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volu
 			return nil
 		}
 		before := current.DeepCopy()
-		current.Status.Primary = &claim
+		current.Status.Primary = &primary
 		err := r.Client.Status().Patch(ctx, current, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) {
 			if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
@@ -54,16 +55,16 @@ func (r *Reconciler) fenceClaim(ctx context.Context, o observed, v failover.Volu
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("write claim of lost node %s: %w", o.NodeName, err)
+		return false, fmt.Errorf("start the release of the ownership of lost node %s: %w", o.NodeName, err)
 	}
 	return written, nil
 }
 
-// fenceMultiNode puts the finalizer on the node's attachment, which is the decision, and deletes it; repair does the second if that fails. The finalizer keeps it as
-// the record of the decision until Kubernetes knows.
+// fenceMultiNode adds the finalizer to the node's attachment, which is the decision, and deletes it; repair deletes
+// it if that fails. The finalizer keeps the attachment as the record of the decision until Kubernetes is informed.
 func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttachment) (bool, error) {
 	if a.DeletionTimestamp != nil {
-		return false, nil // on its way out, and fenced because the node is lost
+		return false, nil // being deleted, and fenced because the node is lost
 	}
 	fenced, err := r.setFinalizer(ctx, a, true)
 	if err != nil {
@@ -93,8 +94,8 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 	return changed, nil
 }
 
-// repair makes the node's attachment the primary of the claim that is being fenced, or deletes that of a multi-node volume, as the process that wrote the
-// decision would have done.
+// repair makes the node's attachment the primary of the ownership that is being fenced, or deletes that of a
+// multi-node volume, as the process that wrote the decision would have done.
 func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return r.deleteFenced(ctx, v.Attachment)
@@ -110,7 +111,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) 
 		changed := v.Attachment.DeepCopy()
 		changed.Spec.Role, changed.Spec.Epoch = apiv1.RolePrimary, v.Epoch()
 		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v.Attachment, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("make attachment the primary of its claim: %w", err)
+			return fmt.Errorf("make attachment the primary of its ownership: %w", err)
 		}
 		return nil
 	}
@@ -121,12 +122,12 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) 
 		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: v.Volume.Name, NodeName: o.NodeName, Role: apiv1.RolePrimary, Epoch: v.Epoch()},
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create attachment of a claim: %w", err)
+		return fmt.Errorf("create attachment of an ownership: %w", err)
 	}
 	return nil
 }
 
-// unblocked ends the failover of a volume: the rest is Kubernetes', which unpublishes it.
+// unblocked ends the failover of a volume: Kubernetes does the rest and unpublishes it.
 func (r *Reconciler) unblocked(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		if _, err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// journal says what the failover does: in the log, as events and as metrics. What it remembers makes times exact and keeps it from
-// saying a thing twice; nothing else depends on it.
+// journal reports what the failover does: in the log, as events and as metrics. Its memory makes times exact and
+// prevents duplicate reports; nothing else depends on it.
 type journal struct {
 	Options
 	metrics *metrics
@@ -27,7 +27,7 @@ type journal struct {
 	nodes map[string]*entry
 }
 
-// entry is what is remembered of a node.
+// entry is what is remembered about a node.
 type entry struct {
 	volumes map[hold]*mark
 	said    map[string]bool
@@ -69,7 +69,7 @@ func (j *journal) entry(node string) *entry {
 	return j.nodes[node]
 }
 
-// markOf returns the mark of a volume, made from what is recorded if another process took the decision.
+// markOf returns the mark of a volume, made from what is recorded if another process made the decision.
 func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {
@@ -104,7 +104,7 @@ func (j *journal) provenOnce(m *mark, kind apiv1.ProofKind) {
 	j.metrics.phases.WithLabelValues(phaseFence).Observe(max(m.proven.Sub(m.decided), 0).Seconds())
 }
 
-// look takes note of what was observed: proofs, pods that are left alone, and volumes that Kubernetes has unpublished.
+// look records what was observed: proofs, pods that are left alone, and volumes that Kubernetes has unpublished.
 func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -130,7 +130,7 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	}
 }
 
-// once says whether a thing is said of a node for the first time.
+// once says whether something is reported about a node for the first time.
 func (j *journal) once(o observed, what string) bool {
 	e := j.entry(o.NodeName)
 	if e.said[what] {
@@ -151,7 +151,7 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod)
 	j.event(p.Pod, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, message)
 	for _, volume := range p.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, fmt.Sprintf("stays with pod %s, which is %s", p.Pod.Name, message))
+			j.event(claim, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, fmt.Sprintf("remains with pod %s, which is %s", p.Pod.Name, message))
 		}
 	}
 }
@@ -191,7 +191,7 @@ func (j *journal) ended(m *mark, result string) {
 	j.metrics.phases.WithLabelValues(phaseTotal).Observe(max(now.Sub(begun), 0).Seconds())
 }
 
-// decided says that it was decided to take a volume from the node.
+// decided reports the decision to fence the node from a volume.
 func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -212,12 +212,12 @@ func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 	}
 }
 
-// podDeleted says that a pod was deleted.
+// podDeleted reports that a pod was deleted.
 func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDeletion) {
 	j.metrics.podsDeleted.Inc()
 	name := d.Pod.Namespace + "/" + d.Pod.Name
 	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason", failover.ReasonFailoverPodDeleted)
-	message := fmt.Sprintf("its volumes (%s) were taken from node %s, which was lost", strings.Join(d.Volumes, ", "), o.NodeName)
+	message := fmt.Sprintf("node %s was lost and is fenced from the pod's volumes (%s)", o.NodeName, strings.Join(d.Volumes, ", "))
 	j.event(d.Pod, corev1.EventTypeWarning, failover.ReasonFailoverPodDeleted, message)
 	for _, volume := range d.Volumes {
 		if claim := o.claims[volume]; claim != nil {
@@ -227,12 +227,12 @@ func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDele
 	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": "+message)
 }
 
-// pruned says that Kubernetes was told that the node no longer uses a volume.
+// pruned reports that Kubernetes was informed that the node no longer uses a volume.
 func (j *journal) pruned(ctx context.Context, o observed, v failover.Volume) {
-	j.say(ctx, o, v, failover.ReasonFailoverPruned, "taken out of the volumesInUse of lost node "+o.NodeName)
+	j.say(ctx, o, v, failover.ReasonFailoverPruned, "removed from the volumesInUse of lost node "+o.NodeName)
 }
 
-// unblocked says that nothing of the volume on the node is in Kubernetes' way any more.
+// unblocked reports that nothing on the node prevents the unpublish of the volume any more.
 func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -242,7 +242,7 @@ func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) 
 	}
 }
 
-// tainted says that the Node's taints were changed.
+// tainted reports that the Node's taints were changed.
 func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "outOfService", string(step.OutOfService))
 	if step.Quarantine == failover.TaintAdd {
@@ -252,11 +252,11 @@ func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
 	if step.Quarantine == failover.TaintRemove || step.OutOfService == failover.TaintRemove {
-		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is back; the taints of its failover were taken away")
+		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is Ready again; the taints of its failover were removed")
 	}
 }
 
-// say says something of a volume: in the log, and as event of volume, claim and Node.
+// say reports something about a volume: in the log, and as event of volume, PersistentVolumeClaim and Node.
 func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason, message string) {
 	ctrl.LoggerFrom(ctx).Info("failover", "volume", v.Volume.Name, "node", o.NodeName, "epoch", v.Epoch(), "reason", reason, "message", message)
 	j.event(v.Volume, corev1.EventTypeNormal, reason, message)
@@ -266,7 +266,7 @@ func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason
 	j.onNode(o, corev1.EventTypeNormal, reason, "volume "+v.Volume.Name+": "+message)
 }
 
-// onNode says something of the Node, under the name that the kubelet uses for its own events too.
+// onNode reports something about the Node, under the name that the kubelet uses for its own events too.
 func (j *journal) onNode(o observed, kind, reason, message string) {
 	node := o.Node
 	if node == nil {

@@ -39,7 +39,7 @@ const size = "Standard_D4s_v5"
 
 var replicated = map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}
 
-// monitor is told by the test which nodes are lost. It outlives the process, as the nodes do.
+// monitor reports the nodes as lost that the test names. It outlives the process, as the nodes do.
 type monitor struct {
 	namespace string
 	mu        sync.Mutex
@@ -76,7 +76,7 @@ func (m *monitor) judge(node string, v nodehealth.Judgement) {
 	m.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.namespace, Name: node}})
 }
 
-// back lets a node come back, and waits until it has no taint any more. Its heartbeats go on meanwhile.
+// back makes a node Ready again, and waits until it has no taint any more. Its heartbeats continue during that time.
 func (l *lab) back(node string, await func(what string, check func() string)) {
 	l.Helper()
 	l.monitor.set(node, nodehealth.Healthy)
@@ -103,7 +103,8 @@ type lab struct {
 	metrics *prometheus.Registry
 	// cached reads what the reconcilers read.
 	cached client.Reader
-	// dieAt stops the reconciler of failovers for good before its write of that number, if it is above 0; dead is closed then.
+	// dieAt stops the reconciler of failovers permanently before its write of that number, if it is above 0; dead is
+	// closed then.
 	dieAt int
 	dead  chan struct{}
 	mu    sync.Mutex
@@ -206,7 +207,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// claim makes the PersistentVolume and the claim of a volume.
+// claim creates the PersistentVolume and the PersistentVolumeClaim of a volume.
 func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolumeClaim)) {
 	l.Helper()
 	modes, capacity := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
@@ -222,8 +223,8 @@ func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolu
 	}
 	l.must(l.Client.Create(l.Context(), pv))
 	l.Cleanup(func() {
-		// PersistentVolumes belong to the whole API server, and nobody runs here who would take away what protects them: one that stayed
-		// would pass for that of the next test's volume of the same name.
+		// PersistentVolumes belong to the whole API server, and no controller here removes their protection: one that
+		// remained would count as that of the next test's volume of the same name.
 		free := pv.DeepCopy()
 		free.Finalizers = nil
 		_ = l.Client.Patch(context.Background(), free, client.MergeFrom(pv))
@@ -241,7 +242,7 @@ func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolu
 	l.seen(c)
 }
 
-// pod makes a pod on a node, of a StatefulSet if it is not changed, that uses claims.
+// pod creates a pod on a node, of a StatefulSet if it is not changed, that uses PersistentVolumeClaims.
 func (l *lab) pod(name, node string, claims []string, change ...func(*corev1.Pod)) *corev1.Pod {
 	l.Helper()
 	p := &corev1.Pod{

@@ -12,15 +12,15 @@ const (
 	phaseDetect = "detect"
 	// phaseFence is from the decision to the proof.
 	phaseFence = "fence"
-	// phaseUnblock is from the proof until Kubernetes knows.
+	// phaseUnblock is from the proof until Kubernetes is informed.
 	phaseUnblock = "unblock"
 	// phaseTotal is all of it.
 	phaseTotal = "total"
 )
 
-// How the failover of a volume can end.
+// The ends of the failover of a volume.
 const (
-	// resultUnblocked: the pods are gone, and the volume is not in use for Kubernetes any more.
+	// resultUnblocked: the pods are deleted, and Kubernetes no longer considers the volume in use.
 	resultUnblocked = "unblocked"
 	// resultReleased: Kubernetes unpublished it before that.
 	resultReleased = "released"

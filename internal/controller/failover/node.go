@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 )
 
-// taint puts the taints on the Node that a step asks for, and takes those away that it does not want any more.
+// taint adds the taints to the Node that a step wants, and removes those that it no longer wants.
 func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
 	if step.Quarantine == failover.TaintAsIs && step.OutOfService == failover.TaintAsIs {
 		return nil
@@ -83,7 +83,7 @@ func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status 
 	return nil
 }
 
-// prune takes volumes out of the Node's status.volumesInUse, upon which Kubernetes unpublishes them.
+// prune removes volumes from the Node's status.volumesInUse, after which Kubernetes unpublishes them.
 func (r *Reconciler) prune(ctx context.Context, o observed, volumes []failover.Volume) error {
 	if len(volumes) == 0 {
 		return nil

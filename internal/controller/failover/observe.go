@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// observe reads a node and what there is on it from the cache.
+// observe reads a node and what is on it from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
@@ -45,7 +45,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.pods(ctx, &o)
 }
 
-// concerned says whether the pods of the node matter: they do if it is lost, or if something is being taken from it.
+// concerned says whether the pods of the node matter: they do if it is lost, or if it is being fenced from a volume.
 func concerned(o observed) bool {
 	if o.Health.Fence() || o.Health.Guarded() {
 		return true
@@ -87,8 +87,8 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 	if err != nil {
 		return err
 	}
-	for i := range claimed.Items {
-		if v := &claimed.Items[i]; v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, o.NodeName) {
+	for i := range owned.Items {
+		if v := &owned.Items[i]; v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, o.NodeName) {
 			held = append(held, v)
 		}
 	}
@@ -186,7 +186,8 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	return nil
 }
 
-// podVolume finds out what a volume of a pod is. The cache holds only claims and what is shared with other nodes.
+// podVolume finds out what a volume of a pod is. The cache holds only PersistentVolumeClaims and objects that are not
+// of one node.
 func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (failover.PodVolume, error) {
 	if v.PersistentVolumeClaim == nil {
 		return failover.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
@@ -232,7 +233,8 @@ func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *
 	return ownership.NeverPublished(v), nil
 }
 
-// inlineReadOnly says whether a pod cannot write to a volume that it names without a claim. Where that cannot be told it can.
+// inlineReadOnly says whether a pod cannot write to a volume that it names without a PersistentVolumeClaim. If that
+// is unknown, the pod can.
 func inlineReadOnly(s corev1.VolumeSource) bool {
 	switch {
 	case s.NFS != nil:

@@ -16,7 +16,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// deletePod deletes a pod of the node. By force only after the API server itself has shown that the node can write to none of its volumes any more.
+// deletePod deletes a pod of the node. By force only after the API server itself has shown that the node can no
+// longer write to any of its volumes.
 func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDeletion, p *proofs) error {
 	options := []client.DeleteOption{client.Preconditions{UID: &d.Pod.UID}}
 	if d.Force {
@@ -30,7 +31,7 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDe
 	crashpoint.At("failover-before-pod-deletion")
 	err := r.Client.Delete(ctx, d.Pod, options...)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or another pod of the same name
+		return nil // deleted, or another pod of the same name
 	}
 	if err != nil {
 		return fmt.Errorf("delete pod %s/%s: %w", d.Pod.Namespace, d.Pod.Name, err)
@@ -40,7 +41,8 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDe
 	return nil
 }
 
-// proofs looks the proofs up that a node can no longer write to volumes, from the API server. Each volume is looked up once, however many pods use it.
+// proofs reads the proofs that a node can no longer write to volumes from the API server. Each volume is read once,
+// however many pods use it.
 type proofs struct {
 	r *Reconciler
 	o observed
@@ -49,7 +51,7 @@ type proofs struct {
 	known map[string]*lookup
 }
 
-// lookup is what a look at a volume finds. free and err are set when done is closed.
+// lookup is the result of reading a volume. free and err are set when done is closed.
 type lookup struct {
 	done chan struct{}
 	free bool
@@ -60,13 +62,13 @@ func newProofs(r *Reconciler, o observed) *proofs {
 	return &proofs{r: r, o: o, known: map[string]*lookup{}}
 }
 
-// free says that the node can no longer write to the volume. It does not hold the lock while it looks: an answer that is slow to come holds back no other
-// volume's pods.
+// free says that the node can no longer write to the volume. It does not hold the lock while it reads: a slow answer
+// delays no pods of other volumes.
 func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	p.mu.Lock()
 	found, begun := p.known[volume]
 	if !begun {
-		found = &lookup{done: make(chan struct{}), err: errors.New("the look at the volume was interrupted")}
+		found = &lookup{done: make(chan struct{}), err: errors.New("reading the volume was interrupted")}
 		p.known[volume] = found
 	}
 	p.mu.Unlock()
@@ -79,7 +81,7 @@ func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	case <-found.done:
 		return found.free, found.err
 	case <-ctx.Done():
-		return false, fmt.Errorf("wait for the look at volume %s: %w", volume, ctx.Err())
+		return false, fmt.Errorf("wait for the proof of volume %s: %w", volume, ctx.Err())
 	}
 }
 

@@ -1,9 +1,11 @@
-// Package failover takes volumes away from lost nodes and tells Kubernetes so: it decides to fence, waits for the proof that the attachment reconciler
-// gets from Azure, deletes the pods that used the volumes, and takes the volumes out of the Node's status.volumesInUse. Upon that
-// Kubernetes itself unpublishes them, and publishes them where the new pods are.
+// Package failover fences lost nodes from their volumes and informs Kubernetes: it decides to fence, waits for the
+// proof that the attachment reconciler gets from Azure, deletes the pods that used the volumes, and removes the
+// volumes from the Node's status.volumesInUse. Then Kubernetes itself unpublishes them, and publishes them where the
+// new pods are.
 //
-// What to do is decided by failover.Next. Every decision is written down before it has an effect, and what was decided is carried
-// through by any process, whatever becomes of the node meanwhile. What is kept in memory serves metrics, and saves repetition.
+// What to do is decided by failover.Next. Every decision is recorded before it has an effect, and any process carries
+// out what was decided, in any later state of the node. The memory of the process serves metrics, and prevents
+// repetition.
 package failover
 
 import (
@@ -43,15 +45,17 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// lookAgain is how often a node is looked at whose failover is not over. All that matters is an event as well, but for changes of claims.
+	// lookAgain is how often a node is reconciled whose failover is not over. Everything that matters causes an event
+	// as well, except changes of PersistentVolumeClaims.
 	lookAgain = 5 * time.Second
-	// listenAgain is how often a new process looks whether it has heard of a node that has taints to lose: heartbeats are no events here.
+	// listenAgain is how often a new process checks whether it has received a heartbeat of a node that has taints to
+	// remove: heartbeats cause no events here.
 	listenAgain = time.Second
 	// atOnce is how many volumes or pods of one node are written at once.
 	atOnce = 32
 )
 
-// Monitor knows which nodes are alive.
+// Monitor knows the health of the nodes.
 type Monitor interface {
 	// Verdict on a node at the moment. A node that it does not know is not Lost.
 	Health(node string) nodehealth.Judgement
@@ -77,13 +81,13 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Reconciler fails the volumes of lost nodes over.
+// Reconciler fails over the volumes of lost nodes.
 type Reconciler struct {
 	Options
 	journal *journal
 
 	mu sync.Mutex
-	// watched are the nodes of which the pods and volumes are looked at as they change.
+	// watched are the nodes whose pods and volumes are followed as they change.
 	watched map[string]bool
 	// first is the first heartbeat of each node that this process saw.
 	first map[string]time.Time
@@ -124,8 +128,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// act takes all of a step. The order of the fields is the order in which the parts follow from one another; a failure of one volume does not keep
-// the others from going on, but no pod is deleted before the node is closed to new ones.
+// act does all of a step. The order of the fields is the order in which the parts depend on each other; a failure of
+// one volume does not stop the others, but no pod is deleted before the node is closed to new ones.
 func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) error {
 	failures := []error{
 		each(ctx, step.Fence, func(v failover.Volume) error { return r.fence(ctx, o, v) }),
@@ -143,7 +147,7 @@ func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) er
 	return errors.Join(failures...)
 }
 
-// each does something for all of some things, several at once.
+// each calls a function for all items, several at once.
 func each[T any](ctx context.Context, things []T, do func(T) error) error {
 	failures := make([]error, len(things))
 	workqueue.ParallelizeUntil(ctx, atOnce, len(things), func(i int) { failures[i] = do(things[i]) })
@@ -153,7 +157,7 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 	return errors.Join(failures...)
 }
 
-// onlyConflicts says that an error is made of nothing but of writes to objects that had changed or gone.
+// onlyConflicts says whether an error consists only of writes to objects that had changed or were deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {
 		return false
@@ -185,7 +189,8 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
-// heard says whether the node's heartbeat changed since this process began to look. A node without one was never heard of.
+// heard says whether the node's heartbeat changed since this process began to look. For a node without one it is
+// false.
 func (r *Reconciler) heard(d *apiv1.AzDriverNode) bool {
 	if d == nil || d.Status.HeartbeatTime == nil {
 		return false
@@ -205,7 +210,7 @@ func (r *Reconciler) forget(node string) {
 	delete(r.first, node)
 }
 
-// observed is a node and what there is on it.
+// observed is a node and what is on it.
 type observed struct {
 	failover.Input
 	namespace string
@@ -213,7 +218,7 @@ type observed struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 }
 
-// marked says that there are taints on the node, or the record of one, that may have to be taken away.
+// marked says that there are taints on the node, or the record of one, that may have to be removed.
 func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true

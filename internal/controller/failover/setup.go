@@ -64,7 +64,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// nodeChanged lets through what decides on taints, and, of nodes that are watched, the volumes in use.
+// nodeChanged passes what decides on taints, and, of nodes that are watched, the volumes in use.
 func (r *Reconciler) nodeChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },

@@ -1,5 +1,5 @@
-// Package volume reconciles AzVolumes: it creates, grows and deletes their disks,
-// keeps as many replicas as there should be, finishes hand-overs that were cut short, and cleans up.
+// Package volume reconciles AzVolumes: it creates, grows and deletes their disks, keeps as many replicas as there
+// should be, completes interrupted hand-overs, and cleans up.
 //
 // What to do is decided in package plan. Azure is called in jobs beside the reconciler, never by it.
 package volume
@@ -39,7 +39,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// firstPlaceRetry and lastPlaceRetry bound how often a place is looked for while there is none.
+	// firstPlaceRetry and lastPlaceRetry limit how often a place is searched while there is none.
 	firstPlaceRetry, lastPlaceRetry = 15 * time.Second, 2 * time.Minute
 	// defaultDrainGrace is for Options that set none.
 	defaultDrainGrace = time.Minute
@@ -59,10 +59,10 @@ type Options struct {
 	DriverName string
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
-	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons
-	// for seconds and must cost nothing. 0 for a minute.
+	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons for
+	// seconds and must not replace any. 0 for a minute.
 	DrainGrace time.Duration
-	// ReservedSlots of each node are left to primaries.
+	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
 	// Workers is how many volumes are reconciled at once.
 	Workers int
@@ -181,14 +181,14 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	return sooner(step.RequeueAfter, after), err
 }
 
-// record takes over the filesystem that the primary's node reports.
+// record records the filesystem that the primary's node reports.
 func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) error {
-	claim := o.volume.Status.Primary
-	if claim == nil || claim.NodeName == "" || o.volume.Status.Filesystem != nil {
+	primary := o.volume.Status.Primary
+	if primary == nil || primary.NodeName == "" || o.volume.Status.Filesystem != nil {
 		return nil
 	}
 	report := &apiv1.AzDriverNode{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: o.volume.Namespace, Name: claim.NodeName}, report)
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName}, report)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 		return fmt.Errorf("set finalizer of volume: %w", err)
 	}
 	if step.RemoveFinalizer {
-		ctrl.LoggerFrom(ctx).Info("volume is gone", "volume", v.Name, "reason", step.Reason, "message", step.Message)
+		ctrl.LoggerFrom(ctx).Info("volume is deleted", "volume", v.Name, "reason", step.Reason, "message", step.Message)
 		if step.Reason == disk.ReasonDiskKept {
 			r.event(v, step.Warning, step.Reason, step.Message)
 		}
@@ -220,8 +220,9 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 	return nil
 }
 
-// forget deletes the object of a volume, and leaves the disk alone. It is a conflict if the volume is no longer what it was, or if the API server has
-// the PersistentVolume: the cache of PersistentVolumes can be behind that of AzVolumes, in which another leader has recorded it.
+// forget deletes the object of a volume, and does not touch the disk. It is a conflict if the volume has changed, or
+// if the API server has the PersistentVolume: the cache of PersistentVolumes can be behind that of AzVolumes, in
+// which another leader has recorded it.
 func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
 	pv := &corev1.PersistentVolume{}
 	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {
@@ -254,13 +255,13 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step
 	return true, nil
 }
 
-// turned says that the disk came to be, or ceased to be, as the spec has it, or for another reason.
+// turned says whether the disk came to match the spec, or ceased to, or does so for another reason.
 func turned(before, after *apiv1.AzVolumeStatus) bool {
 	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions, disk.ConditionUpdated)
 	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused && is.Message != was.Message)
 }
 
-// writeSpec takes back what was refused.
+// writeSpec reverts what was refused.
 func (r *Reconciler) writeSpec(ctx context.Context, v *apiv1.AzVolume, spec apiv1.AzVolumeSpec) error {
 	if equality.Semantic.DeepEqual(v.Spec, spec) {
 		return nil
@@ -268,9 +269,9 @@ func (r *Reconciler) writeSpec(ctx context.Context, v *apiv1.AzVolume, spec apiv
 	changed := v.DeepCopy()
 	changed.Spec = spec
 	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("take back what was refused: %w", err)
+		return fmt.Errorf("revert refused changes in the spec of the volume: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("volume's spec is taken back to what the disk is", "volume", v.Name)
+	ctrl.LoggerFrom(ctx).Info("refused changes in the volume's spec were reverted", "volume", v.Name)
 	return nil
 }
 
@@ -287,8 +288,8 @@ func (r *Reconciler) event(v *apiv1.AzVolume, warning bool, reason, message stri
 	}
 }
 
-// start starts the job of a step. If the status did not have to be written, which would have noticed it, the object
-// is read again first: a step worked out from an old copy must not reach Azure.
+// start starts the job of a step. If the status did not have to be written, which would have shown a change, the
+// object is read again first: a step derived from an old copy must not reach Azure.
 func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Step, written bool) error {
 	if !written {
 		if err := r.unchanged(ctx, v); err != nil {
@@ -313,8 +314,8 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Ste
 	return nil
 }
 
-// unchanged returns a conflict if the volume is no longer what it was when the cache had it. The attachments may be newer than the
-// volume there: one of them may be that of a claim that the volume does not show yet.
+// unchanged returns a conflict if the volume has changed since the cache read it. The attachments in the cache may be
+// newer than the volume: one of them may belong to an ownership that the cached volume does not show yet.
 func (r *Reconciler) unchanged(ctx context.Context, v *apiv1.AzVolume) error {
 	current := &apiv1.AzVolume{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {
@@ -326,7 +327,7 @@ func (r *Reconciler) unchanged(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// sooner returns the shorter of two waits, of which 0 is none.
+// sooner returns the shorter of two waits; 0 is no wait.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

@@ -20,7 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
-// replicaPlan is what is to be done about a volume's replicas.
+// replicaPlan is what to do about a volume's replicas.
 type replicaPlan struct {
 	placement.Step
 	repair   ownership.Repair
@@ -57,7 +57,7 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	if o.volume.Spec.MaxMountReplicaCount == 0 {
 		return
 	}
-	// For some seconds of each move there is one more than wanted. Two writes more for that would slow the move down.
+	// For some seconds of each move there is one replica more than wanted. Two more writes for that would delay the move.
 	status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
 	c := metav1.Condition{
 		Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: placement.ReasonReplicasAttached,
@@ -96,8 +96,8 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 	return after, nil
 }
 
-// placeRetry is when to look for a place again, after there was none: free slots are no events of a volume. The wait grows with the time
-// for which replicas have been missing; nodes that come or come back do not wait for it.
+// placeRetry is when to search a place again, after there was none: free slots cause no event of a volume. The wait
+// grows with the time for which replicas have been missing; nodes that are new or recover do not wait for it.
 func placeRetry(o observed) time.Duration {
 	missing := time.Duration(0)
 	if c := meta.FindStatusCondition(o.volume.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Status == metav1.ConditionFalse {
@@ -126,8 +126,8 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 	return nil
 }
 
-// allSeen returns a conflict if the volume has an attachment that the cache does not know yet. That may be the replica that the last step has made, and
-// another in its place would cost Azure an attach and a detach.
+// allSeen returns a conflict if the volume has an attachment that the cache does not know yet. That may be the
+// replica that the last step has created, and another one in its place would cost Azure an attach and a detach.
 func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 	var current apiv1.AzVolumeAttachmentList
 	if err := r.Reader.List(ctx, &current, client.InNamespace(o.volume.Namespace), client.MatchingFields{index.AttachmentVolume: o.volume.Name}); err != nil {
@@ -142,8 +142,8 @@ func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 	return nil
 }
 
-// stillWanted reads the volume from the API server before replicas are cleaned up, lest a claim
-// that the cache does not know yet finds them gone. The claim would be right all the same, only slower.
+// stillWanted reads the volume from the API server before replicas are cleaned up, because an ownership that the
+// cache does not know yet could need them. Without them the hand-over would be correct, but slower.
 func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string) error {
 	if reason != placement.ReasonReplicasExpired && reason != placement.ReasonVolumeReleased {
 		return nil
@@ -206,8 +206,8 @@ func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, node string,
 	return nil
 }
 
-// remove deletes an attachment unless it changed since it was read: the replica that
-// goes must not be the one that has just been promoted.
+// remove deletes an attachment unless it has changed since it was read: the replica to delete must not be the one
+// that has just been promoted.
 func (r *Reconciler) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
 	if err != nil {

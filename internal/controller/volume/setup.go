@@ -69,7 +69,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// onNode asks for the volumes that have an attachment on a node, and for those that miss replicas, which may find a place there.
+// onNode requests the volumes that have an attachment on a node, and those that lack replicas, which may find a place
+// there.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
@@ -96,8 +97,8 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	})
 }
 
-// driverNodeChanged passes on what the conditions and the capacity say anew. What is there at the start needs no event: each volume
-// is looked at then.
+// driverNodeChanged passes changes of the conditions and the capacity. What exists at the start needs no event: each
+// volume is reconciled then.
 func driverNodeChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -118,7 +119,7 @@ func statuses(conditions []metav1.Condition) map[string]metav1.ConditionStatus {
 	return found
 }
 
-// nodeChanged passes on what decides where pods, and so replicas, can be: readiness, cordon, taints and labels.
+// nodeChanged passes changes that decide where pods, and so replicas, can be: readiness, cordon, taints and labels.
 func nodeChanged() predicate.Predicate {
 	ready := func(n *corev1.Node) corev1.ConditionStatus {
 		for _, c := range n.Status.Conditions {

@@ -17,10 +17,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
-// namespacesTimeout bounds the first look at namespaces, which fills their cache.
+// namespacesTimeout limits the first read of namespaces, which fills their cache.
 const namespacesTimeout = 10 * time.Second
 
-// see adds the nodes and pods that the replicas follow from: those of the whole cluster only when a place is looked for.
+// see adds the nodes and pods that the replicas depend on: those of the whole cluster only when a place is searched.
 func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) error {
 	users, err := index.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 	}
 	for i := range users {
 		if users[i].DeletionTimestamp != nil {
-			continue // it will be another pod, with its own rules, that comes in its place
+			continue // another pod, with its own rules, will replace it
 		}
 		pod, err := r.pod(ctx, users[i], o.volume.Name)
 		if err != nil {
@@ -40,7 +40,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 		return err
 	}
 	if in.Nodes, err = r.Nodes.Views(ctx); err != nil {
-		return fmt.Errorf("look at the nodes: %w", err)
+		return fmt.Errorf("read the nodes of the volume's attachments: %w", err)
 	}
 	if err := r.tellCrowded(ctx, o.volume.Namespace, in.Nodes); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 	for _, a := range attachments {
 		node, err := r.Nodes.View(ctx, a.Spec.NodeName)
 		if err != nil {
-			return nil, fmt.Errorf("look at a node: %w", err)
+			return nil, fmt.Errorf("read a node of the cluster: %w", err)
 		}
 		if node != nil {
 			nodes = append(nodes, *node)
@@ -91,7 +91,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 	return nodes, nil
 }
 
-// tellCrowded adds where primaries wait for room.
+// tellCrowded adds where primaries wait for a slot.
 func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []placement.NodeView) error {
 	var all apiv1.AzVolumeAttachmentList
 	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -109,8 +109,8 @@ func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []
 	return nil
 }
 
-// cluster returns what the rules between pods look at: every node, and the pods but those that use the volume. What
-// it returns is the cache's own, and only to be read.
+// cluster returns what the rules between pods are applied to: every node, and all pods but those that use the volume.
+// What it returns belongs to the cache, and is only to be read.
 func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placement.Cluster, error) {
 	var c placement.Cluster
 	seen := make(map[types.UID]bool, len(users))
@@ -148,7 +148,8 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placemen
 	return c, err
 }
 
-// namespaces returns the labels of the namespaces. They are watched from the first time on that a pod's rule selects by them.
+// namespaces returns the labels of the namespaces. They are watched from the first time that a pod's rule selects by
+// them.
 func (r *Reconciler) namespaces(ctx context.Context) (map[string]labels.Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, namespacesTimeout)
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// update makes the job that brings the disk to what the spec wants. What that is it reads from the API server right before it asks
-// Azure, so that every change that was written until then goes in one call. A call that Azure refuses for good is
-// made again in its two parts, so that one that cannot be does not take the other with it.
+// update makes the job that brings the disk to the spec. It reads the spec from the API server right before it calls
+// Azure, so that every change that was written until then is sent in one call. If Azure refuses a call permanently,
+// the job sends its two parts one by one, so that a part that is impossible does not prevent the other.
 func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
-	unsettled := disk.UpdateUncertain(&v.Status)
+	uncertain := disk.UpdateUncertain(&v.Status)
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		truth := operation.Truth{Update: &operation.Updated{Generation: v.Generation}}
 		if token != "" {
@@ -40,9 +40,9 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 			return truth, fmt.Errorf("read volume: %w", err)
 		}
 		if current.UID != v.UID {
-			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and made again", v.Name)
+			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and re-created", v.Name)
 		}
-		change := disk.ChangeOf(current, &found, unsettled)
+		change := disk.ChangeOf(current, &found, uncertain)
 		truth.Update.Generation = current.Generation
 		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
 			return truth, err
@@ -59,7 +59,8 @@ func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
 	}
 }
 
-// finish waits for the change that an earlier process began. Whether it was refused does not count: what is missing is asked for again.
+// finish waits for the change that an earlier process began. Its outcome does not matter: what is still missing is
+// requested again.
 func (d diskWork) finish(ctx context.Context, token string, accepted func(provisioner.Operation)) error {
 	op, err := d.cloud.Disks().Resume(ctx, token)
 	if err == nil {
@@ -72,7 +73,7 @@ func (d diskWork) finish(ctx context.Context, token string, accepted func(provis
 	return fmt.Errorf("change disk: %w", err)
 }
 
-// change asks Azure for a change and waits. What is refused for good goes into u, other failures are returned.
+// change sends a change to Azure and waits. A permanent refusal is recorded in u, other failures are returned.
 func (d diskWork) change(ctx context.Context, id string, c disk.Change, u *operation.Updated, accepted func(provisioner.Operation)) error {
 	if c.SizeBytes == nil && c.Settings == nil {
 		u.Applied = c.Applied
@@ -115,7 +116,7 @@ func (d diskWork) ask(ctx context.Context, id string, change provisioner.DiskCha
 		err = op.Wait(ctx)
 	}
 	if errors.Is(err, provisioner.NotFound) {
-		// The disk has just been read, so that it is something else that the change names.
+		// The disk has just been read, so it is another resource of the change that does not exist.
 		return &provisioner.Error{Kind: provisioner.InvalidArgument, Message: "change disk: " + err.Error()}
 	}
 	if err != nil {
@@ -124,7 +125,7 @@ func (d diskWork) ask(ctx context.Context, id string, change provisioner.DiskCha
 	return nil
 }
 
-// look makes the job that reads how far a conversion has come.
+// look makes the job that reads the progress of a conversion.
 func (d diskWork) look(v *apiv1.AzVolume) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// tagVolumeUID on a disk is the UID of the AzVolume for which it was made. It
-	// keeps the driver from taking, and deleting, somebody else's disk of the same name.
+	// tagVolumeUID on a disk is the UID of the AzVolume for which it was created. It keeps the driver from adopting,
+	// and deleting, a disk of the same name that belongs to another user.
 	tagVolumeUID = "disk.csi.azure.com-volume-uid"
 	// tagVolumeName is the PersistentVolume's name, which the V1 driver records too.
 	tagVolumeName = "kubernetes.io-created-for-pv-name"
@@ -43,13 +43,13 @@ func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 		}
 		disk, err := d.get(ctx, spec.ID)
 		if err == nil && !ours(v, disk) {
-			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not made for this volume", spec.ID)
+			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not created for this volume", spec.ID)
 		}
 		return operation.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: made(v)}, err
 	}
 }
 
-// made is what the disk of a volume has from the beginning: what it was made with, or what adoption read of it.
+// made is what the disk of a volume had from the beginning: what it was created with, or what adoption read of it.
 func made(v *apiv1.AzVolume) *operation.Updated {
 	return &operation.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: v.Spec.Disk.Settings()}}
 }
@@ -58,7 +58,7 @@ func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.get(ctx, volumehandle.Of(v.Spec.Disk).String())
 		if v.Spec.Origin != apiv1.OriginAdopted {
-			return operation.Truth{Disk: disk}, err // it was restored, and the settings of the spec need not be the disk's
+			return operation.Truth{Disk: disk}, err // the volume was restored, and the settings of the spec may differ from the disk's
 		}
 		return operation.Truth{Disk: disk, Update: made(v)}, err
 	}
@@ -71,7 +71,7 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if !known {
-			// The creation did not come to its end, so it is not clear whose disk it is.
+			// The creation was not completed, so it is not clear whose disk it is.
 			disk, err := d.cloud.Disks().Get(ctx, id)
 			switch {
 			case errors.Is(err, provisioner.NotFound):
@@ -79,7 +79,7 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 			case err != nil:
 				return operation.Truth{}, fmt.Errorf("read disk: %w", err)
 			case disk.Tags[tagVolumeUID] != string(v.UID):
-				// Also where it has the name of the same PersistentVolume: the AzVolume may have been restored, and the disk full of data.
+				// Also if it has the name of the same PersistentVolume: the AzVolume may have been restored, and the disk may hold data.
 				return operation.Truth{Foreign: true}, nil
 			}
 		}
@@ -95,7 +95,8 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 	}
 }
 
-// resumeOr resumes an operation, or begins it anew where the platform no longer knows the token; all are idempotent.
+// resumeOr resumes an operation, or begins it again if the platform no longer knows the token; all operations are
+// idempotent.
 func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation, error) {
 	if token == "" {
 		return begin()
@@ -107,7 +108,7 @@ func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (prov
 	return op, err
 }
 
-// get reads a disk that is not just being changed. One that is not ready is still being filled from its source.
+// get reads a disk that is not being changed. A disk that is not ready is still being filled from its source.
 func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error) {
 	disk, err := d.cloud.Disks().Get(ctx, id)
 	if err != nil {
@@ -119,7 +120,8 @@ func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error)
 	return &disk, nil
 }
 
-// ours says whether a disk was made for the volume: by this AzVolume, or by one before it for the same PersistentVolume.
+// ours says whether a disk was created for the volume: by this AzVolume, or by an earlier one for the same
+// PersistentVolume.
 func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	if v.Spec.Origin == apiv1.OriginAdopted {
 		return false

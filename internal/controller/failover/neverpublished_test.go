@@ -12,7 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// v1Volume is a disk that V1 has attached to the node, with PersistentVolume and claim, and an AzVolume as an expansion makes it if it is adopted.
+// v1Volume is a disk that V1 has attached to the node, with PersistentVolume and PersistentVolumeClaim, and, if it is
+// adopted, an AzVolume as an expansion creates it.
 func (l *lab) v1Volume(name, node string, adopted bool) {
 	l.Helper()
 	id := l.DiskID(name)
