@@ -63,7 +63,7 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 		t.Fatalf("the volume was taken from a pod that uses it: %+v", c)
 	}
 
-	// The first pod goes, and its kubelet lets go: the move writes nothing to Azure.
+	// The first pod ends, and its kubelet unmounts the volume: the move writes nothing to Azure.
 	attaches, detaches := p.Cloud.CallCount(fake.AttachmentsAttach), p.Cloud.CallCount(fake.AttachmentsDetach)
 	must(t, p.Client.Delete(t.Context(), first, client.GracePeriodSeconds(0)))
 	p.Unstage(vol, "ad-a")
@@ -80,7 +80,7 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 	must(t, p.Client.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	p.Unstage(vol, "ad-b")
 	p.Start()
-	p.Eventually("taken back", func() string {
+	p.Eventually("unpublished", func() string {
 		if c := p.Volume(vol).Status.Primary; c.State != apiv1.OwnershipReleased {
 			return fmt.Sprintf("claim %+v", *c)
 		}
@@ -113,7 +113,7 @@ func TestAPublishThatIsRefusedIsToldToThePodAndTriedAgain(t *testing.T) {
 }
 
 // A node whose path to the API server is all that it lost answers the driver's probe, so that the failover leaves it alone, and so it does where
-// somebody opted out. Its kubelet has not heard that the pod is to end.
+// a user opted out. Its kubelet has not learned that the pod is being deleted.
 func TestAPodThatIsToEndOnALostNodeKeepsItsVolumeUntilItIsGone(t *testing.T) {
 	for name, gone := range map[string]func(*testing.T, *controlplane.ControlPlane, *corev1.Pod){
 		"deleted by force": func(t *testing.T, p *controlplane.ControlPlane, pod *corev1.Pod) {
@@ -179,7 +179,7 @@ func TestADiskThatAPodNamesItselfFollowsThePod(t *testing.T) {
 	eventuallyStaged(t, p, vol, "an-a")
 	eventually(t, p, "the pod is told", func() error { return told(t, p, pod, attachdetach.ReasonAttached, "an-a") })
 
-	// The node is started again. Before its kubelet mounts the volume anew, nothing is mounted there.
+	// The node is started again. Before its kubelet mounts the volume again, nothing is mounted there.
 	p.Unstage(vol, "an-a")
 	hasActed(t, p, "an-b")
 	if c := p.Volume(vol).Status.Primary; c.NodeName != "an-a" || c.Epoch != 1 || c.State != apiv1.OwnershipHeld {
@@ -193,7 +193,7 @@ func TestADiskThatAPodNamesItselfFollowsThePod(t *testing.T) {
 }
 
 // A report names what is staged. That it stands for what it does not name as well is the news here.
-func TestAVolumeIsTakenBackAsSoonAsItsNodeHasLookedAtItsMounts(t *testing.T) {
+func TestAVolumeIsUnpublishedAsSoonAsItsNodeHasScannedItsMounts(t *testing.T) {
 	p, cached := watched(t, controlplane.Options{PublishedByPods: true})
 	p.AddNode("as-a", "1", size)
 	p.AddNode("as-b", "1", size)
@@ -205,7 +205,7 @@ func TestAVolumeIsTakenBackAsSoonAsItsNodeHasLookedAtItsMounts(t *testing.T) {
 		}
 		return nil
 	})
-	// The object of the node was made anew, and its plug-in has not filled it in yet.
+	// The object of the node was re-created, and its plug-in has not filled it in yet.
 	p.Report("as-a", func(s *apiv1.AzDriverNodeStatus) { s.MountsScannedTime = nil })
 	eventually(t, p, "the controller knows", func() error {
 		d := &apiv1.AzDriverNode{}
@@ -220,10 +220,10 @@ func TestAVolumeIsTakenBackAsSoonAsItsNodeHasLookedAtItsMounts(t *testing.T) {
 	})
 	hasActed(t, p, "as-b")
 	if c := p.Volume(vol).Status.Primary; c.NodeName != "as-a" || c.State != apiv1.OwnershipHeld {
-		t.Fatalf("the volume was taken back although the node has not looked: %+v", c)
+		t.Fatalf("the volume was unpublished although the node has not scanned its mounts: %+v", c)
 	}
 	p.Report("as-a", func(s *apiv1.AzDriverNodeStatus) { now := metav1.NowMicro(); s.MountsScannedTime = &now })
-	eventually(t, p, "taken back", func() error {
+	eventually(t, p, "unpublished", func() error {
 		if c := p.Volume(vol).Status.Primary; c.State != apiv1.OwnershipReleased {
 			return fmt.Errorf("claim %+v", *c)
 		}
@@ -232,7 +232,7 @@ func TestAVolumeIsTakenBackAsSoonAsItsNodeHasLookedAtItsMounts(t *testing.T) {
 }
 
 // An unpublish was begun, and its process died. Meanwhile a pod wants the volume there again.
-func TestASharedVolumeThatIsLeavingANodeLeavesItBeforeItComesBack(t *testing.T) {
+func TestAnUnpublishOfASharedVolumeCompletesBeforeItIsPublishedAgain(t *testing.T) {
 	p := byPods(t)
 	p.AddNode("ac-a", "1", size)
 	p.AddNode("ac-b", "1", size)
@@ -259,13 +259,13 @@ func TestASharedVolumeThatIsLeavingANodeLeavesItBeforeItComesBack(t *testing.T) 
 	before := p.Attachment(vol, "ac-a")
 	must(t, p.Client.Delete(t.Context(), before))
 	p.Unstage(vol, "ac-a")
-	eventually(t, p, "published anew", attached("ac-a", before.UID))
+	eventually(t, p, "published again", attached("ac-a", before.UID))
 	if a := p.Attachment(vol, "ac-b"); a == nil || a.DeletionTimestamp != nil {
 		t.Errorf("the other node lost it: %+v", a)
 	}
 }
 
-// watched is a controller plug-in of which the test sees what is in its cache.
+// watched is a controller plug-in whose cache the test sees.
 func watched(t *testing.T, options controlplane.Options) (p *controlplane.ControlPlane, cached func() client.Client) {
 	var c client.Client
 	options.With = func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, _ string) error {

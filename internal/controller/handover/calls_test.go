@@ -103,7 +103,7 @@ func TestVolumeThatAzureRefusesIsNotLeftOver(t *testing.T) {
 	p.Create("vol", nil)
 }
 
-func TestSomebodyElsesDiskIsNeitherTakenNorDeleted(t *testing.T) {
+func TestAForeignDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID("vol"), Location: "eastus", Zone: "1", SKUName: "StandardSSD_LRS", SizeBytes: 10 << 30, MaxShares: 1, Ready: true})
 	_, err := p.CSI.CreateVolume(t.Context(), controlplane.CreateRequest("vol", nil))

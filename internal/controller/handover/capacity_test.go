@@ -45,7 +45,7 @@ func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
 		"outside of the zones":                            {topology: in(""), available: eib, largest: 32767 * gib, low: gib},
 		"no topology: the region":                         {available: eib, largest: 32767 * gib, low: gib},
 		"what the quota leaves":                           {parameters: sku("Premium_LRS"), topology: in(region + "-2"), available: 2 * 32767 * gib, largest: 32767 * gib, low: gib},
-		"much is told roughly, so that it seldom changes": {parameters: sku("StandardSSD_ZRS"), topology: in(region + "-1"), available: 64 << 40, largest: 32767 * gib, low: gib},
+		"much is rounded, so that the answer rarely changes": {parameters: sku("StandardSSD_ZRS"), topology: in(region + "-1"), available: 64 << 40, largest: 32767 * gib, low: gib},
 		"a quota of none":                                 {parameters: sku("Standard_LRS"), topology: in(region + "-2")},
 		"a quota of size":                                 {parameters: sku("UltraSSD_LRS"), topology: in(region + "-2"), available: 100 * gib, largest: 100 * gib, low: 4 * gib},
 		"a quota of size that is used up":                 {parameters: sku("PremiumV2_LRS"), topology: in(region + "-2")},
@@ -121,7 +121,7 @@ func TestAZoneWhoseVMsCannotHaveTheDiskHasNoCapacity(t *testing.T) {
 		})
 	}
 	if available("Premium_LRS", region+"-1") == 0 {
-		t.Error("a zone without nodes, of which nothing is known")
+		t.Error("got no capacity for a zone without nodes, about which nothing is known")
 	}
 	p.AddNode("ca-plain", "1", "Standard_A2_v2")
 	p.AddNode("ca-regional", "", size)

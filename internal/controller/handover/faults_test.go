@@ -105,7 +105,7 @@ func TestLostNodeIsFencedByAzure(t *testing.T) {
 	}
 	must(t, p.Publish(t.Context(), handle, "ln-b"))
 	p.Eventually("moved", attachedTo(p, "vol", "ln-b"))
-	// The old node comes back with its old epoch, and must not get the volume.
+	// The old node is Ready again with its old epoch, and must not get the volume.
 	if err := p.Stage("vol", "ln-a"); err == nil {
 		t.Fatal("law 2: the fenced node staged the volume")
 	}
@@ -334,7 +334,7 @@ func TestHeldPrimaryOutlivesTheDeletionOfItsObject(t *testing.T) {
 	p.Eventually("detached after the release", attachedTo(p, "vol"))
 }
 
-func TestLostObjectIsMadeAnewFromAzure(t *testing.T) {
+func TestLostObjectIsRecreatedFromAzure(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("lo-a", "1", size)
 	p.AddNode("lo-b", "1", size)

@@ -29,7 +29,7 @@ func newPersistentVolume(name, handle string, change ...func(*corev1.PersistentV
 	return pv
 }
 
-// removePersistentVolume deletes one, if it is there. Nobody runs here who would take away what protects it.
+// removePersistentVolume deletes one, if it exists. No controller here removes its protection.
 func removePersistentVolume(t *testing.T, p *controlplane.ControlPlane, pv *corev1.PersistentVolume) {
 	t.Helper()
 	before := pv.DeepCopy()

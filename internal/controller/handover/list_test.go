@@ -58,7 +58,7 @@ func TestListVolumesFollowsAVolumeThroughItsMoves(t *testing.T) {
 	awaitReplica(t, p, "vol", "li-b")
 	published(t, p, handle, "li-a") // and not where the replica is
 
-	// While the node has not let go, the volume is still published there.
+	// While the node has not released the volume, it is still published there.
 	_, err := p.CSI.ControllerUnpublishVolume(shortly(t, 1500e6), &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "li-a"})
 	expectCode(t, err, codes.Aborted)
 	published(t, p, handle, "li-a")
@@ -218,7 +218,7 @@ func TestControllerGetVolume(t *testing.T) {
 	if got, err = get(controlplane.DiskID("stray")); err != nil || got.GetVolume().GetCapacityBytes() != 20*gib || accessibleFrom(got.GetVolume())[0] != region+"-3" {
 		t.Errorf("a disk that is not adopted: %v, %v", got, err)
 	}
-	for id, code := range map[string]codes.Code{"": codes.InvalidArgument, "no-handle": codes.NotFound, controlplane.DiskID("nobody"): codes.NotFound} {
+	for id, code := range map[string]codes.Code{"": codes.InvalidArgument, "no-handle": codes.NotFound, controlplane.DiskID("missing"): codes.NotFound} {
 		_, err := get(id)
 		expectCode(t, err, code)
 	}
@@ -244,7 +244,7 @@ func TestTheHealthOfAVolumeWhoseDiskIsGone(t *testing.T) {
 	op, err := p.Cloud.Disks().Delete(t.Context(), controlplane.DiskID("robbed")) // behind the driver's back
 	must(t, err)
 	must(t, op.Wait(t.Context()))
-	p.Stop() // what it read of Azure goes with the process
+	p.Stop() // what it read from Azure is lost with the process
 	p.Start()
 	p.Eventually("the loss is told", func() string {
 		got := unwell()

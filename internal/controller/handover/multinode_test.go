@@ -84,16 +84,16 @@ func TestAPublishToANodeThatIsToLoseItsShareWaitsForTheOutcome(t *testing.T) {
 	})
 }
 
-func TestLaw3ANodeOfSeveralKeepsTheDiskUntilItHasLetGo(t *testing.T) {
+func TestLaw3ANodeOfSeveralKeepsTheDiskUntilItHasReleasedIt(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("mk-a", "1", size)
 	p.AddNode("mk-b", "1", size)
 	handle := sharedVolume(t, p, "mk-a", "mk-b")
 	must(t, p.Stage("vol", "mk-a"))
 	expectCode(t, p.Unpublish(shortly(t, time.Second), handle, "mk-a"), codes.Aborted)
-	// Whoever asks now comes too late: the report may be read at any moment.
+	// A publish now is too late: the report may be read at any moment.
 	if err := p.Stage("vol", "mk-a"); err == nil {
-		t.Fatal("law 2: a node staged a volume that is being taken from it")
+		t.Fatal("law 2: a node staged a volume that is being unpublished there")
 	}
 	expectCode(t, publishShared(t, p, handle, "mk-a", time.Second), codes.Aborted)
 	if got := attachedTo(p, "vol", "mk-a", "mk-b")(); got != "" {
@@ -101,7 +101,7 @@ func TestLaw3ANodeOfSeveralKeepsTheDiskUntilItHasLetGo(t *testing.T) {
 	}
 	p.Unstage("vol", "mk-a")
 	must(t, publishShared(t, p, handle, "mk-a", time.Minute))
-	p.Eventually("staged anew", func() string {
+	p.Eventually("staged again", func() string {
 		if err := p.Stage("vol", "mk-a"); err != nil {
 			return err.Error()
 		}
@@ -109,7 +109,7 @@ func TestLaw3ANodeOfSeveralKeepsTheDiskUntilItHasLetGo(t *testing.T) {
 	})
 }
 
-func TestAShareOfANodeThatIsGoneComesBack(t *testing.T) {
+func TestAShareOfADeletedNodeIsFreed(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{StaleAfter: time.Millisecond})
 	for _, n := range []string{"ms-a", "ms-b"} {
 		p.AddNode(n, "1", size)

@@ -52,7 +52,7 @@ func TestReplicaOfADrainedNodeIsReplacedAndNotByAPlannedMove(t *testing.T) {
 	}
 }
 
-// removeByForce removes an attachment as somebody does who takes the finalizer off, before a reconciler can put it back.
+// removeByForce removes an attachment as a user does who removes the finalizer, before a reconciler can put it back.
 func removeByForce(t *testing.T, p *controlplane.ControlPlane, volume, node string) {
 	t.Helper()
 	p.Eventually("removed by force", func() string {
@@ -68,7 +68,7 @@ func removeByForce(t *testing.T, p *controlplane.ControlPlane, volume, node stri
 	})
 }
 
-func TestObjectThatIsRemovedByForceIsMadeAnewWhileTheProcessRuns(t *testing.T) {
+func TestObjectThatIsRemovedByForceIsRecreatedWhileTheProcessRuns(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	for _, n := range []string{"fo-a", "fo-b"} {
 		p.AddNode(n, "1", size)
@@ -98,7 +98,7 @@ func TestObjectThatIsRemovedByForceIsMadeAnewWhileTheProcessRuns(t *testing.T) {
 	})
 }
 
-func TestReplicaThatGaveWayGoesElsewhereAndDoesNotComeBack(t *testing.T) {
+func TestReplicaThatGaveWayMovesElsewhereAndDoesNotReturn(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{ReservedSlots: 1})
 	p.AddNode("el-a", "1", size)
 	p.AddNode("el-b", "1", "Standard_D2s_v3") // four slots
@@ -113,7 +113,7 @@ func TestReplicaThatGaveWayGoesElsewhereAndDoesNotComeBack(t *testing.T) {
 	p.AddNode("el-c", "1", size)
 	awaitReplica(t, p, "first", "el-c")
 	if a := p.Attachment("first", "el-b"); a != nil {
-		t.Fatalf("it came back: %+v", a)
+		t.Fatalf("got the replica again: %+v", a)
 	}
 }
 

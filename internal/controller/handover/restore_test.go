@@ -14,7 +14,7 @@ import (
 )
 
 // restore does what a backup tool does that restores objects without their status: it takes the driver's records of a volume away, while no controller
-// runs, and makes those that keep names anew from their specs, in that order.
+// runs, and re-creates those that keep names from their specs, in that order.
 func restore(t *testing.T, p *controlplane.ControlPlane, volume string, keep ...string) {
 	t.Helper()
 	p.Stop()
@@ -43,7 +43,7 @@ func restore(t *testing.T, p *controlplane.ControlPlane, volume string, keep ...
 	}
 }
 
-// Whatever of the records of a volume is restored, nobody else gets it while the node reports it, and afterwards everybody can.
+// Whatever of the records of a volume is restored, no other node gets it while the node reports it, and afterwards any node can.
 func TestAVolumeOfARestoredClusterStaysWithTheNodeThatUsesIt(t *testing.T) {
 	for name, keep := range map[string][]string{
 		"the AzVolume and its attachments":         {"volume", "a", "b"},
@@ -89,8 +89,8 @@ func TestAVolumeOfARestoredClusterStaysWithTheNodeThatUsesIt(t *testing.T) {
 	}
 }
 
-// The node that uses the volume claims it again, past the epoch of its attachment: otherwise its attachment could never be made primary.
-func TestAnAzVolumeThatWasLostIsClaimedPastTheEpochOfItsAttachment(t *testing.T) {
+// The node that uses the volume acquires it again, past the epoch of its attachment: otherwise its attachment could never be made primary.
+func TestALostAzVolumeIsAcquiredPastTheEpochOfItsAttachment(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	a := freshName("rl-a")
 	p.AddNode(a, "1", size)

@@ -68,7 +68,7 @@ func TestARetainedDiskOutlivesItsPersistentVolume(t *testing.T) {
 		return ""
 	})
 
-	// An AzVolume that somebody deletes stays as long as it is used or belongs to a PersistentVolume, and takes nothing with it when it goes.
+	// An AzVolume that a user deletes remains as long as it is used or belongs to a PersistentVolume, and its disk remains after it.
 	must(t, p.Client.Delete(t.Context(), p.Volume("vol")))
 	p.Unstage("vol", "rt-a")
 	must(t, p.Unpublish(t.Context(), handle, "rt-a"))
@@ -98,13 +98,13 @@ func TestARetainedDiskOutlivesItsPersistentVolume(t *testing.T) {
 		}
 		return ""
 	})
-	// Without anybody's deletion of the AzVolume, too, it goes when its PersistentVolume has gone.
+	// Without a deletion by a user, too, the AzVolume is deleted after its PersistentVolume.
 	removePV()
 	awaitForgotten(t, p, "vol")
 	if !diskThere(t, p, handle) {
 		t.Fatal("the disk was deleted")
 	}
-	// Who asks CSI for its deletion gets it, though nobody knows the disk any more.
+	// DeleteVolume deletes the disk, although no object names it any more.
 	_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 	must(t, err)
 	if diskThere(t, p, handle) {
@@ -127,7 +127,7 @@ func TestADeletedRecordTakesNoDiskWithIt(t *testing.T) {
 	v.Spec.DeleteDisk = true
 	must(t, p.Client.Update(t.Context(), v))
 	must(t, p.Publish(t.Context(), handle, "rt-c"))
-	p.Eventually("the deletion is taken back", func() string {
+	p.Eventually("the deletion is cancelled", func() string {
 		if p.Volume("half").Spec.DeleteDisk {
 			return "not yet"
 		}

@@ -143,7 +143,7 @@ func (s *simulation) laws() {
 		s.epochs[name] = claim.Epoch
 		if user := s.users[name]; user != "" {
 			if claim.State == apiv1.OwnershipReleased || claim.NodeName != user {
-				s.fatal("law 3: %s is used by %s and claimed by %+v", name, user, *claim)
+				s.fatal("law 3: %s is used by %s and owned by %+v", name, user, *claim)
 			}
 			if !strings.Contains(fmt.Sprint(s.p.AttachedTo(name)), user) {
 				s.fatal("law 3: %s was detached from its user %s", name, user)
@@ -155,7 +155,7 @@ func (s *simulation) laws() {
 	}
 }
 
-// settle lets everybody let go and deletes everything.
+// settle has every node release its volumes and deletes everything.
 func (s *simulation) settle() {
 	for _, volume := range s.volumes {
 		for _, node := range s.nodes {

@@ -91,7 +91,7 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 			code: codes.ResourceExhausted, says: []string{"PremiumV2_LRS", region + "-1"}},
 		{name: "Premium v2 outside of the zones of a region that has zones", requisite: topologies{in("")}, parameters: map[string]string{"skuName": "PremiumV2_LRS"},
 			code: codes.ResourceExhausted, says: []string{"must be in a zone", "2, 3"}},
-		{name: "Premium v2 where nobody says which zone goes where nodes are", parameters: map[string]string{"skuName": "PremiumV2_LRS"},
+		{name: "Premium v2 without a requested zone is created where nodes are", parameters: map[string]string{"skuName": "PremiumV2_LRS"},
 			zone: "2", accessible: []string{region + "-2"}},
 		{name: "a SKU that the region does not have", requisite: topologies{in(region + "-1"), in(region + "-2")}, parameters: map[string]string{"skuName": "UltraSSD_LRS"},
 			code: codes.InvalidArgument, says: []string{"skuName", "UltraSSD_LRS", region}},

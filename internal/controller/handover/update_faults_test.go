@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-func TestRefusedModificationIsTakenBackAndBlocksNoGrowth(t *testing.T) {
+func TestRefusedModificationIsRevertedAndBlocksNoGrowth(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("rm-a", "1", size)
 	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "cachingMode": "None"})
@@ -31,7 +31,7 @@ func TestRefusedModificationIsTakenBackAndBlocksNoGrowth(t *testing.T) {
 	}
 	_, err = expand(t.Context(), p, handle, 20*gib)
 	must(t, err)
-	// Both at once: one goes, the other does not.
+	// Both at once: one is made, the other is refused.
 	var both sync.WaitGroup
 	both.Go(func() {
 		if _, err := expand(t.Context(), p, handle, 30*gib); err != nil {
@@ -53,7 +53,7 @@ func TestRefusedModificationIsTakenBackAndBlocksNoGrowth(t *testing.T) {
 	}
 }
 
-func TestRefusedGrowthIsTakenBackAndBlocksNoModification(t *testing.T) {
+func TestRefusedGrowthIsRevertedAndBlocksNoModification(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", single)
 	p.Cloud.FailNext(fake.DisksUpdate, 1, provisioner.Errorf(provisioner.InsufficientCapacity, "the quota is used up"))
@@ -63,7 +63,7 @@ func TestRefusedGrowthIsTakenBackAndBlocksNoModification(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	must(t, modify(t.Context(), p, handle, map[string]string{"tier": "P10"}))
-	// A smaller growth than the refused one is as good as any.
+	// A smaller growth than the refused one is allowed.
 	_, err = expand(t.Context(), p, handle, 15*gib)
 	must(t, err)
 	if d := diskAt(t, p, "vol"); d.SizeBytes != 15*gib || d.Tier != "P10" {
@@ -71,7 +71,7 @@ func TestRefusedGrowthIsTakenBackAndBlocksNoModification(t *testing.T) {
 	}
 }
 
-func TestLaw5KilledBetweenRefusalAndTakingBack(t *testing.T) {
+func TestLaw5KilledBetweenRefusalAndRevert(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", single)
 	p.Stop()
@@ -82,7 +82,7 @@ func TestLaw5KilledBetweenRefusalAndTakingBack(t *testing.T) {
 	v.Status.State = apiv1.VolumeCreated
 	must(t, p.Client.Status().Update(t.Context(), v))
 	p.Start()
-	p.Eventually("grown and taken back", func() string {
+	p.Eventually("grown and reverted", func() string {
 		if v := p.Volume("vol"); v.Status.SizeBytes != 20*gib || v.Spec.Disk.SKUName != "Premium_LRS" {
 			return fmt.Sprintf("%+v", v)
 		}

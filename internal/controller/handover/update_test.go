@@ -138,7 +138,7 @@ func TestModifyRefusesWhatCannotBe(t *testing.T) {
 // V1 called every failure to read the disk NotFound.
 func TestModifyIsNotFoundOnlyWhereTheDiskIsNotThere(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	handle := controlplane.DiskID("by-hand")
+	handle := controlplane.DiskID("manual")
 	p.Cloud.AddDisk(provisioner.Disk{ID: handle, Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 * gib, MaxShares: 1, Ready: true})
 	for kind, code := range map[provisioner.Kind]codes.Code{
 		provisioner.Unavailable: codes.Unavailable, provisioner.Unauthorized: codes.PermissionDenied, provisioner.RateLimited: codes.Unavailable,
@@ -150,7 +150,7 @@ func TestModifyIsNotFoundOnlyWhereTheDiskIsNotThere(t *testing.T) {
 		expectCode(t, err, code)
 	}
 	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=b"}))
-	if v := p.Volume("by-hand"); v.Spec.Origin != apiv1.OriginAdopted || diskAt(t, p, "by-hand").Tags["a"] != "b" {
+	if v := p.Volume("manual"); v.Spec.Origin != apiv1.OriginAdopted || diskAt(t, p, "manual").Tags["a"] != "b" {
 		t.Fatalf("%+v", v.Spec)
 	}
 	// One that goes while it is being changed is NotFound, and nothing is asked for any more.
@@ -158,7 +158,7 @@ func TestModifyIsNotFoundOnlyWhereTheDiskIsNotThere(t *testing.T) {
 	must(t, err)
 	must(t, op.Wait(t.Context()))
 	expectCode(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=c"}), codes.NotFound)
-	asIs(t, p, "by-hand")
+	asIs(t, p, "manual")
 }
 
 func TestResizeAndModificationAtOnceAreOneCall(t *testing.T) {
@@ -262,7 +262,7 @@ func TestConversionToPremiumV2(t *testing.T) {
 	if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), disk.ReasonConverting) {
 		t.Fatalf("%+v", v.Status)
 	}
-	// The disk is of use meanwhile, without host caching, which it had before.
+	// The disk can be used during the change, without host caching, which it had before.
 	stageOn(t, p, handle, "vol", "cv-a")
 }
 
