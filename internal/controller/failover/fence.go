@@ -39,8 +39,8 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
 	err = kubeapi.Retry(apierrors.IsConflict, func() error {
-		claim, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
-		if !holder || !changed || claim.Epoch != v.Epoch() || !r.Monitor.Health(o.NodeName).Fence() {
+		primary, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
+		if !holder || !changed || primary.Epoch != v.Epoch() || !r.Monitor.Health(o.NodeName).Fence() {
 			return nil
 		}
 		before := current.DeepCopy()

@@ -79,8 +79,8 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 	for i := range here {
 		attachments[here[i].Spec.VolumeName] = &here[i]
 	}
-	var claimed apiv1.AzVolumeList
-	if err := r.Client.List(ctx, &claimed, client.InNamespace(o.namespace), client.MatchingFields{index.VolumePrimary: o.NodeName}); err != nil {
+	var owned apiv1.AzVolumeList
+	if err := r.Client.List(ctx, &owned, client.InNamespace(o.namespace), client.MatchingFields{index.VolumePrimary: o.NodeName}); err != nil {
 		return fmt.Errorf("list volumes of node: %w", err)
 	}
 	held, err := r.multiNode(ctx, here)
@@ -133,7 +133,7 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Spec.VolumeName}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
 	}
-	pvs, err := view.PersistentVolumes(ctx, r.Client, v.Name)
+	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, err
 	}

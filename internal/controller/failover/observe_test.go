@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/view"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 )
 
 // The finalizer that records the fence kept the attachment for ever, because the failover saw no volume of several nodes without an AzVolume.
@@ -28,7 +28,7 @@ func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 	}}}
 	name := apiv1.VolumeName("s", "g", "shared")
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pv).
-		WithIndex(&corev1.PersistentVolume{}, view.PersistentVolumeVolume, view.PersistentVolumeKeys("disk.csi.azure.com")).Build()
+		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys("disk.csi.azure.com")).Build()
 	r := &Reconciler{Options: Options{Client: c, Reader: c, DriverName: "disk.csi.azure.com"}}
 	for finalizer, want := range map[string]int{apiv1.FinalizerFenced: 1, apiv1.Finalizer: 0} {
 		found, err := r.multiNode(t.Context(), []apiv1.AzVolumeAttachment{{

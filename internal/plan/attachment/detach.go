@@ -24,9 +24,9 @@ func (s *Step) leave(in Input) {
 	case in.Volume == nil && a.Status.VMID == "" && in.VMID == "":
 		// There is neither an ownership that another node could acquire nor a disk to ask Azure about.
 		s.detach(in)
-	case !ownership.ProvedReleased(in.Volume, a) && in.LetGo != nil:
-		s.Status.Proof = in.LetGo
-		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.LetGo.Message)
+	case !ownership.ProvedReleased(in.Volume, a) && in.ReportProof != nil:
+		s.Status.Proof = in.ReportProof
+		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.ReportProof.Message)
 	case !ownership.ProvedReleased(in.Volume, a) && (!held(in) || replicaOfAnotherVM(in)) && (unanswered(in) || ownership.FenceDecided(a)):
 		s.fence(in)
 	case in.Job.Work == operation.WorkAttach && in.Job.Running():
