@@ -211,12 +211,12 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	found.Volume = index.VolumeOf(pv, r.DriverName)
 	found.ReadOnly = found.ReadOnly || (pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly)
 	if found.Volume != "" {
-		found.Untaken, err = r.untaken(ctx, o, found.Volume, pv)
+		found.NeverPublished, err = r.neverPublished(ctx, o, found.Volume, pv)
 	}
 	return found, err
 }
 
-// untaken says whether the node may use a volume of the driver's that it does not hold; see ownership.NeverPublished. An AzVolume of that name that is another disk's says
+// neverPublished says whether the node may use a volume of the driver's that it does not hold; see ownership.NeverPublished. An AzVolume of that name that is another disk's says
 // nothing of this one.
 func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {

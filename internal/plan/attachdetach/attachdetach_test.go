@@ -61,22 +61,22 @@ func TestAttachDetach(t *testing.T) {
 		silent      []string
 		want        attachdetach.Step
 	}{
-		"nobody wants a volume that nobody has": {volume: objects.NewVolume()},
-		"a volume that is not adopted yet goes to the first pod's node": {
+		"no pod wants a volume that no node holds": {volume: objects.NewVolume()},
+		"a volume that is not adopted yet is published to the first pod's node": {
 			pods: pods{user("b", 0), user("a", time.Minute)}, want: attachdetach.Step{Publish: []string{"a"}}},
-		"a volume goes to the node of its pod, before the kubelet asks": {
+		"a volume is published to the node of its pod, before the kubelet asks": {
 			volume: objects.NewVolume(), pods: pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
 		"a pod that is not scheduled wants nothing": {volume: objects.NewVolume(), pods: pods{user("", 0)}},
 		"a pod that ends wants nothing new":         {volume: objects.NewVolume(), pods: pods{user("a", 0, ending)}},
-		"a volume that is being deleted goes nowhere": {
+		"a volume that is being deleted is not published": {
 			volume: objects.NewVolume(going), pods: pods{user("a", 0)}},
-		"nothing goes to a node that Kubernetes has lost": {
+		"nothing is published to a node that Kubernetes has lost": {
 			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
 			want: attachdetach.Step{Publish: []string{"b"}}},
 		"a volume that is where it is wanted stays": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
-		"a publish that was cut short after the claim is made again": {
+		"a publish that was interrupted after it acquired ownership is repeated": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", replica, 0)},
 			pods: pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
 		"a publish that Azure refused is made again": {
@@ -92,16 +92,16 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods: pods{user("a", time.Minute, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
-		"a pod that comes back to its node finds its volume there": {
+		"a pod that returns to its node finds its volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("a", time.Minute, ending), user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"pods of two nodes do not take the volume from each other": {
 			volume: objects.NewVolume(objects.Owned("b", 1, held)), attachments: all{attached("b", primary, 1)},
 			pods: pods{user("a", time.Hour), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("b", "vol")}},
-		"a volume that nobody wants any more is taken back": {
+		"a volume that no pod wants any more is unpublished": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Unpublish: []string{"a"}}},
-		"a node that is another VM now gets the volume anew": {
+		"a volume is published again to a node that is another VM now": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"a"}}},
@@ -116,7 +116,7 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
-		"a pod that is to end on a lost node keeps the volume there: its kubelet may not know, and the pod goes on writing": {
+		"a pod that is being deleted on a lost node keeps the volume there: its kubelet may not know, and the pod continues to write": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
@@ -124,18 +124,18 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:    pods{user("a", time.Hour, ending, optedOut), user("b", 0, optedOut)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
-		"once such a pod is gone the volume goes on": {
+		"once such a pod has ended the volume is unpublished": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:    pods{user("b", 0, optedOut)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a node that does not report keeps the volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)}},
-		"a lost node that had let go before is not waited for": {
+		"a lost node that had released the volume before is not waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
-		"nor is one from which the failover has taken the volume, whatever its pods are": {
+		"a node that was fenced is not waited for, whatever its pods are": {
 			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
@@ -149,43 +149,43 @@ func TestAttachDetach(t *testing.T) {
 		"a pod that is still on a node that is being fenced does not bring the volume back": {
 			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
-		"after the fence the volume goes on": {
+		"after the fence the volume is published to the next node": {
 			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"an unpublish that was cut short before the attachment was looked after is made again": {
 			volume: objects.NewVolume(objects.Owned("", 1, released)), attachments: all{proven(attached("a", primary, 1))},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Unpublish: []string{"a"}}},
-		"nobody waits for the detach of a shared disk": {
+		"nothing waits for the detach of a shared disk": {
 			volume: objects.NewVolume(objects.Owned("", 1, released)), attachments: all{objects.Deleted(proven(attached("a", primary, 1)))},
 			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Publish: []string{"b"}}},
-		"a shared volume goes to all nodes that want it, and from those that do not": {
+		"a shared volume is published to all nodes that want it, and unpublished from those that do not": {
 			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1), attached("c", primary, 1)},
 			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol"), objects.Report("c")},
 			want: attachdetach.Step{Unpublish: []string{"c"}, Publish: []string{"b"}}},
-		"a shared volume comes back to a node that had let go": {
+		"a shared volume is published again to a node that had released it": {
 			volume: objects.NewVolume(multi), attachments: all{proven(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Publish: []string{"a"}}},
-		"a shared volume does not come back to a node that is being cut off, which is back": {
+		"a shared volume is not published again to a node that is being fenced and is Ready again": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
 			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: attachdetach.Step{Publish: []string{"b"}}},
 		"nor before Kubernetes knows": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
 			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
-		"a shared volume that is being taken from a node is taken to the end, although it is wanted there again": {
+		"a shared volume that is being unpublished is unpublished completely, although it is wanted there again": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"and not before the node is done": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
-		"it does not come back while the disk is being detached": {
+		"a shared volume is not published again while the disk is being detached": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
 			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"and does when it is gone": {
 			volume: objects.NewVolume(multi), pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: attachdetach.Step{Publish: []string{"a"}}},
-		"a volume for one node whose attachment somebody deleted stays with its pod": {
+		"a volume for one node whose attachment a user deleted remains with its pod": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 	}
@@ -215,10 +215,10 @@ func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*c
 	}
 }
 
-// Whatever there is, no step takes a volume from a node that wants it, unless that had begun before, or from one whose pods may be using it unseen. No step
-// gives it to a node that does not want it, or that it is being taken from. And a volume for one node goes to one at most, and only if nobody else
-// is left with it.
-func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
+// In random states, no step unpublishes a volume from a node that wants it, unless that had begun before, or from a node
+// whose pods may be using it unseen. No step publishes it to a node that does not want it, or from which it is being
+// unpublished. A volume for one node is published to one node at most, and only if no other node has it.
+func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	nodes := []string{"a", "b", "c"}
 	states := []apiv1.AttachmentState{apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentFailed, apiv1.AttachmentDetaching}
@@ -277,12 +277,12 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 		}
 		for _, node := range got.Unpublish {
 			if wanted[node] && !leaving[node] {
-				t.Fatalf("round %d: taken from node %s, whose pods want it: %+v", round, node, got)
+				t.Fatalf("round %d: unpublished from node %s, whose pods want it: %+v", round, node, got)
 			}
 			saysNot := in.Report(node) != nil && len(in.Report(node).Status.StagedVolumes) == 0
 			there := slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
 			if there && !proven[node] && !saysNot {
-				t.Fatalf("round %d: taken from node %s, whose pods may be using it: %+v", round, node, got)
+				t.Fatalf("round %d: unpublished from node %s, whose pods may be using it: %+v", round, node, got)
 			}
 		}
 		for _, node := range got.Publish {
@@ -293,7 +293,7 @@ func TestAttachDetachNeverDoesWhatNobodyWants(t *testing.T) {
 		if c := v.Status.Primary; !multi && len(got.Publish) > 0 {
 			other := c != nil && c.State != apiv1.OwnershipReleased && c.NodeName != got.Publish[0] && !slices.Contains(got.Unpublish, c.NodeName)
 			if len(got.Publish) > 1 || other {
-				t.Fatalf("round %d: %+v with the claim %+v", round, got, c)
+				t.Fatalf("round %d: %+v with the ownership %+v", round, got, c)
 			}
 		}
 	}

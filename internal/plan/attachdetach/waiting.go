@@ -16,46 +16,48 @@ import (
 
 // Wait is why a node does not have a volume yet. The zero Wait is that of a volume that no other node holds.
 type Wait struct {
-	// Key is the same as long as there is nothing new to say: times and Azure's own words do not change it.
+	// Key is the same as long as the message says nothing new: times and the text of Azure's errors do not change it.
 	Key string
 	// Message says who holds the volume, what is being done about it, and what Azure answered.
 	Message string
-	// Failing says that more than time has to pass: Azure refuses, the holder does not answer, or pods there keep the volume.
+	// Failing says that waiting alone does not help: Azure refuses, the holder does not answer, or pods there keep
+	// the volume.
 	Failing bool
 }
 
-// Holder says who holds a single-node volume, and what is being done to release it. attachment is the holder's, nil if there is none.
+// Holder says which node holds a single-node volume, and what is being done to release it. attachment is the
+// holder's, nil if there is none.
 func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
-	claim := volume.Status.Primary
-	if volume.Spec.Access == apiv1.AccessMultiNode || claim == nil || claim.State == apiv1.OwnershipReleased {
+	primary := volume.Status.Primary
+	if volume.Spec.Access == apiv1.AccessMultiNode || primary == nil || primary.State == apiv1.OwnershipReleased {
 		return Wait{}
 	}
 	w := Wait{
-		Key:     fmt.Sprintf("%s %d %s %s", claim.NodeName, claim.Epoch, claim.State, claim.Cause),
-		Message: fmt.Sprintf("volume %s is held by node %s (epoch %d)", volume.Name, claim.NodeName, claim.Epoch),
+		Key:     fmt.Sprintf("%s %d %s %s", primary.NodeName, primary.Epoch, primary.State, primary.Cause),
+		Message: fmt.Sprintf("volume %s is held by node %s (epoch %d)", volume.Name, primary.NodeName, primary.Epoch),
 	}
 	const forced = "detached by force"
 	switch {
-	case ownership.BeingFenced(volume, claim.NodeName):
+	case ownership.BeingFenced(volume, primary.NodeName):
 		w.Message += ", which was lost"
-		if claim.Since != nil {
-			w.Message += " at " + clockTime(*claim.Since)
+		if primary.Since != nil {
+			w.Message += " at " + clockTime(*primary.Since)
 		}
 		return w.detach(attachment, forced)
-	case claim.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
+	case primary.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
 		return w.detach(attachment, forced)
-	case claim.State == apiv1.OwnershipReleasing:
+	case primary.State == apiv1.OwnershipReleasing:
 		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
 	default:
-		w.Message += "; the node has to unstage it first"
+		w.Message += "; the node must unstage it first"
 	}
 	return w
 }
 
-// clockTime is a time of today.
+// clockTime is the time of day.
 func clockTime(t metav1.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
 
-// detach adds how far the detach of the disk is.
+// detach adds the progress of the detach of the disk.
 func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 	add := func(phase, text string, args ...any) Wait {
 		w.Key += " " + phase
@@ -64,7 +66,7 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 	}
 	switch {
 	case a == nil:
-		return add("unattached", "its disk is to be %s", how)
+		return add("unattached", "its disk will be %s", how)
 	case ownership.HasProof(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
 		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Kind)
 	case a.Status.Error != nil:
@@ -76,33 +78,34 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 	return add("asked", "its disk is being %s; Azure has not answered yet", how)
 }
 
-// WaitOf says why a node with pods that want a volume does not have it yet. What is about to end by the next call is no reason.
+// WaitOf says why a node with pods that want a volume does not have it yet. A wait that will end by the next call is
+// no reason.
 func WaitOf(in Input, node string) Wait {
 	if in.Volume == nil || in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
 		return Wait{}
 	}
-	claim := in.Volume.Status.Primary
-	if claim.State == apiv1.OwnershipReleased {
+	primary := in.Volume.Status.Primary
+	if primary.State == apiv1.OwnershipReleased {
 		return in.leftOver(node)
 	}
-	if claim.NodeName == node && !ownership.BeingFenced(in.Volume, node) {
+	if primary.NodeName == node && !ownership.BeingFenced(in.Volume, node) {
 		return Wait{}
 	}
-	w := Holder(in.Volume, in.attachment(claim.NodeName))
+	w := Holder(in.Volume, in.attachment(primary.NodeName))
 	switch {
-	case claim.State == apiv1.OwnershipReleasing:
+	case primary.State == apiv1.OwnershipReleasing:
 		return w
-	case PublishedFor(in.Pods, claim.NodeName) != nil:
+	case PublishedFor(in.Pods, primary.NodeName) != nil:
 		w.Key, w.Failing = w.Key+" used", true
 		w.Message = fmt.Sprintf("volume %s can be used on one node at a time and is held by node %s (epoch %d), because pods there use it and have not been asked to end",
-			in.Volume.Name, claim.NodeName, claim.Epoch)
-	case in.Done(claim.NodeName):
+			in.Volume.Name, primary.NodeName, primary.Epoch)
+	case in.Done(primary.NodeName):
 		return Wait{}
 	}
-	if in.Silent(claim.NodeName) {
+	if in.Silent(primary.NodeName) {
 		w.Key, w.Failing = w.Key+" silent", true
 		w.Message += "; that node is not Ready"
-		if d := in.Report(claim.NodeName); d != nil {
+		if d := in.Report(primary.NodeName); d != nil {
 			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil {
 				w.Key += " " + c.Reason
 				w.Message += strings.TrimSuffix(fmt.Sprintf(" (%s: %s", c.Reason, c.Message), ": ") + ")"
@@ -112,7 +115,8 @@ func WaitOf(in Input, node string) Wait {
 	return w
 }
 
-// leftOver says what is left of a released volume elsewhere: a disk that only one VM can have has to be detached from the last one first.
+// leftOver says what remains of a released volume elsewhere: a disk that only one VM can have must be detached from
+// the last one first.
 func (in Input) leftOver(node string) Wait {
 	for _, a := range in.Attachments {
 		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Spec.Disk.MaxShares <= 1 {
@@ -126,10 +130,10 @@ func (in Input) leftOver(node string) Wait {
 	return Wait{}
 }
 
-// waitGrace is how long a pod waits before it is told why: a planned move takes about as long.
+// waitGrace is how long a pod waits before an event says why: a planned move takes about as long.
 const waitGrace = 3 * time.Second
 
-// FirstEventIn returns how long it is until a pod that waits for its volume is told why; 0 if the time has come.
+// FirstEventIn returns how long it is until an event says why a pod waits for its volume; 0 if the time has come.
 func FirstEventIn(pod *corev1.Pod, now time.Time) time.Duration {
 	return operation.Remaining(waitGrace, pod.CreationTimestamp.Time, now)
 }

@@ -11,15 +11,16 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Change is what Azure is asked to change of a disk, in two parts that go together in one call and are refused each by itself.
+// Change is the change of a disk that Azure is asked for, in two parts that are sent in one call; Azure may refuse
+// each of them alone.
 type Change struct {
-	// SizeBytes is the size to grow to; nil for the one that it has.
+	// SizeBytes is the size to grow to; nil to leave the size unchanged.
 	SizeBytes *int64
-	// Settings are the rest; nil for none.
+	// Settings are the other changes; nil for none.
 	Settings *provisioner.DiskChange
-	// Applied are the settings of the disk once Settings are made; nil if they are left alone.
+	// Applied are the settings of the disk after Settings are applied; nil if they are not changed.
 	Applied *apiv1.AppliedSettings
-	// Before are those that it has now.
+	// Before are the settings that the disk has now.
 	Before *apiv1.AppliedSettings
 }
 
@@ -33,9 +34,10 @@ func (c Change) All() provisioner.DiskChange {
 	return all
 }
 
-// ChangeOf returns what is to be changed of a disk, given the volume and the disk as they have just been read. A part that Azure takes
-// only while the disk is attached nowhere is left out while it is attached, or about to be: it is refused, or gets a job of its own.
-// If the volume was unsettled when the job began, the settings that the disk has count, and not the record of them.
+// ChangeOf returns what to change of a disk, given the volume and the disk as they have just been read. A part that
+// Azure accepts only while the disk is attached nowhere is omitted while the disk is attached, or about to be: it is
+// refused, or gets a job of its own. If an earlier change of the volume was uncertain when the job began, the
+// settings that the disk has count, and not the record of them.
 func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, unsettled bool) Change {
 	var c Change
 	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
@@ -65,13 +67,14 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, unsettled bool) Change 
 	return c
 }
 
-// alone says whether settings differ in what Azure changes of a shared disk only while it is attached nowhere.
+// alone says whether settings differ in what Azure changes of a shared disk only while the disk is attached nowhere.
 func alone(to, from apiv1.DiskSettings) bool {
 	return to.SKUName != from.SKUName || to.Tier != from.Tier
 }
 
-// learn takes note of SKU and tier that are asked for and that the disk has already, by a call whose answer was lost. Were they taken
-// back with what else is refused, the record would say what the disk is not. It says whether there was anything to learn.
+// learn records SKU and tier that are requested and that the disk already has, by a call whose answer was lost. If
+// they were reverted with other parts that are refused, the record would not match the disk. It says whether there
+// was anything to record.
 func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	has := c.Before.DeepCopy()
 	if disk.SKUName == asked.SKUName {
@@ -85,7 +88,8 @@ func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	return learnt
 }
 
-// seen is what the disk has of the settings that the spec names. It stands in for what was applied where nobody recorded it.
+// seen is what the disk has of the settings that the spec names. It replaces a missing record of the applied
+// settings.
 func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
 	has := named
 	has.SKUName = disk.SKUName
@@ -117,8 +121,8 @@ func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
 	return has
 }
 
-// settingsChange names what differs between the settings that are wanted and those that the disk was brought to last. What somebody else has
-// changed at Azure since is not named, unless it is wanted otherwise now.
+// settingsChange names the differences between the wanted settings and those that the driver applied last. A change
+// that a user made at Azure since then is not named, unless the spec wants another value now.
 func settingsChange(to, from apiv1.DiskSettings, disk *provisioner.Disk) *provisioner.DiskChange {
 	c := &provisioner.DiskChange{
 		IOPSReadWrite: number(to.DiskIOPSReadWrite, from.DiskIOPSReadWrite), MBpsReadWrite: number(to.DiskMBpsReadWrite, from.DiskMBpsReadWrite),
@@ -152,7 +156,7 @@ func settingsChange(to, from apiv1.DiskSettings, disk *provisioner.Disk) *provis
 	return c
 }
 
-// number returns what is wanted if it is not what is; nothing can be unset at Azure.
+// number returns the wanted value if it differs from the actual one; no value can be unset at Azure.
 func number(to, from *int64) *int64 {
 	if to == nil || from != nil && *to == *from {
 		return nil

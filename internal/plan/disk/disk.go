@@ -1,5 +1,5 @@
-// Package disk decides the next step of one AzVolume's disk at Azure: create, adopt, change, delete, and what
-// its status says of that.
+// Package disk decides the next step of one AzVolume's disk at Azure: create, adopt, change, delete, and what its
+// status says about it.
 package disk
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Input is what the next step of a volume's disk follows from.
+// Input is what the next step of a volume's disk is decided from.
 type Input struct {
 	Now          time.Time
 	Volume       *apiv1.AzVolume
@@ -30,7 +30,7 @@ type Input struct {
 	Job              operation.Job
 }
 
-// Step is the next step of a volume's disk. The fields mean what they mean for an AttachmentStep.
+// Step is the next step of a volume's disk. The fields mean the same as those of an attachment's step.
 type Step struct {
 	AddFinalizer    bool
 	RemoveFinalizer bool
@@ -39,12 +39,14 @@ type Step struct {
 	Start     operation.Work
 	Resume    string
 	Status    apiv1.AzVolumeStatus
-	// Spec is to be written once the status is, to take back what was refused; nil leaves it alone.
+	// Spec is to be written after the status, to revert what was refused; nil leaves the spec unchanged.
 	Spec *apiv1.AzVolumeSpec
-	// Forget says that the AzVolume is to be deleted: Kubernetes has given the disk up, and it stays at Azure.
+	// Forget says that the AzVolume is to be deleted: Kubernetes has given up the disk, and the disk remains at
+	// Azure.
 	Forget       bool
 	RequeueAfter time.Duration
-	// Reason and Message of the condition that the step sets, for event and log. Warning says that somebody should read it.
+	// Reason and Message of the condition that the step sets, for event and log. Warning says that a user should read
+	// it.
 	Reason, Message string
 	Warning         bool
 }
@@ -92,12 +94,12 @@ func (s *Step) create(in Input) {
 	}
 }
 
-// filling is the step of a disk that is there and whose content still arrives from its source: it cannot be attached before. The error is what a
-// caller is told who does not wait so long, and its time is that of the last look.
+// filling is the step of a disk that exists while the content of its source is still being copied: it cannot be
+// attached before. A caller that does not wait that long receives the error; its time is the time of the last read.
 func (s *Step) filling(in Input, disk *provisioner.Disk) {
 	s.Status.State = apiv1.VolumeCreating
 	s.Status.Operation = nil
-	s.Status.Error = operation.Failure(provisioner.Errorf(provisioner.Conflict, "the disk is there, and %.0f %% of its source's content", disk.CompletionPercent), in.Job.Ended)
+	s.Status.Error = operation.Failure(provisioner.Errorf(provisioner.Conflict, "the disk exists, and %.0f %% of the content of its source has been copied", disk.CompletionPercent), in.Job.Ended)
 	s.ready(in, metav1.ConditionFalse, ReasonFilling, s.Status.Error.Message)
 	s.RequeueAfter = operation.FirstRetry
 }
@@ -119,8 +121,9 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
 }
 
-// belong follows the volume's PersistentVolume: it takes back that the disk is to be deleted where something speaks against it, and forgets the volume
-// when its PersistentVolume has gone and left the disk behind. A volume that never had one is somebody else's to delete, who asked CSI for it.
+// belong follows the volume's PersistentVolume: it cancels the deletion of the disk if there is a reason to keep it,
+// and forgets the volume if its PersistentVolume is deleted and has left the disk behind. A volume that never had a
+// PersistentVolume belongs to the caller that created it with CSI, which deletes it.
 func (s *Step) belong(in Input) {
 	v := in.Volume
 	switch {
@@ -128,7 +131,7 @@ func (s *Step) belong(in Input) {
 		s.Status.PersistentVolume = in.PersistentVolume.Name
 	case v.Status.PersistentVolume != "" && !v.Spec.DeleteDisk && !ownership.HasPrimary(v, in.Attachments) && in.Job.Phase == operation.PhaseIdle && s.Start == operation.WorkNone:
 		s.Forget = true
-		s.Message = fmt.Sprintf("PersistentVolume %s has gone, and nobody asked for the deletion of the disk", v.Status.PersistentVolume)
+		s.Message = fmt.Sprintf("PersistentVolume %s is deleted, and DeleteVolume was not called for the disk", v.Status.PersistentVolume)
 	}
 	if v.Spec.DeleteDisk && s.Spec == nil && holdBack(in) != "" {
 		s.Spec = v.Spec.DeepCopy()
@@ -136,8 +139,9 @@ func (s *Step) belong(in Input) {
 	}
 }
 
-// remove lets go of the disk of a volume that is being deleted, if nothing speaks against it. The disk is deleted if CSI was asked for that, or if its
-// creation did not come to its end, so that it was never anybody's. Otherwise somebody deleted a record, and no data.
+// remove gives up the disk of a volume that is being deleted, if there is no reason to keep the volume. The disk is
+// deleted if DeleteVolume was called, or if its creation was not completed, so that no user ever had it. Otherwise a
+// user deleted a record, and no data.
 func (s *Step) remove(in Input) {
 	if !in.HasFinalizer {
 		return
@@ -153,12 +157,12 @@ func (s *Step) remove(in Input) {
 	switch {
 	case len(in.Attachments) > 0:
 		s.DetachAll = ReasonDiskKept
-		s.ready(in, metav1.ConditionTrue, ReasonDiskKept, "the disk is detached, and stays at Azure")
+		s.ready(in, metav1.ConditionTrue, ReasonDiskKept, "the disk is detached, and remains at Azure")
 	case in.Job.Running():
-		// A change in flight comes to its end first.
+		// A change in flight completes first.
 	default:
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s stays at Azure: only CSI's DeleteVolume deletes it", in.Volume.Status.DiskURI)
+		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it", in.Volume.Status.DiskURI)
 	}
 }
 
@@ -172,14 +176,14 @@ func (s *Step) removeDisk(in Input) {
 		s.RemoveFinalizer = true
 		s.Reason = ReasonDeleting
 		if in.Job.Truth.Foreign {
-			s.Reason, s.Message = ReasonForeignDisk, "a disk of this name exists that was not made for this volume; it is left alone"
+			s.Reason, s.Message = ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
 		}
 	case in.Job.EndedAs(operation.WorkDeleteDisk):
 		s.failed(in, apiv1.VolumeDeletionFailed, ReasonDeletionFailed, in.Job.Err)
 	case in.Job.Running() && in.Job.Work == operation.WorkDeleteDisk:
 		s.running(in, apiv1.VolumeDeleting)
 	case in.Job.Running():
-		// The creation or change in flight comes to its end first.
+		// The creation or change in flight completes first.
 	case neverBegun(in.Volume) && in.Job.Phase == operation.PhaseIdle:
 		s.RemoveFinalizer = true
 	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
@@ -188,16 +192,16 @@ func (s *Step) removeDisk(in Input) {
 	}
 }
 
-// neverBegun says that Azure was never asked for the disk: the state Creating is written before that.
+// neverBegun says that Azure was never asked to create the disk: the state Creating is written before that.
 func neverBegun(v *apiv1.AzVolume) bool {
 	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }
 
-// holdBack says why a volume must not go though its object is being deleted: somebody uses it, or it was the object and not the volume that
-// somebody deleted.
+// holdBack says why a volume must remain although its object is being deleted: a node uses it, or a user deleted the
+// object and not the volume.
 func holdBack(in Input) string {
-	if claim := in.Volume.Status.Primary; claim != nil && claim.State != apiv1.OwnershipReleased {
-		return fmt.Sprintf("node %s is primary", claim.NodeName)
+	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased {
+		return fmt.Sprintf("node %s is primary", primary.NodeName)
 	}
 	pv := in.PersistentVolume
 	switch {
@@ -218,7 +222,7 @@ func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, rea
 	case op != nil && op.Kind == string(work):
 		s.Resume = op.ResumeToken
 	case work == operation.WorkUpdateDisk:
-		// Whoever finds this without a token knows that Azure may have been asked.
+		// A process that finds this state without a token knows that Azure may have been asked.
 		s.Status.Operation = &apiv1.Operation{Kind: string(work), StartTime: metav1.NewTime(in.Now)}
 	default:
 		s.Status.Operation = nil
@@ -240,7 +244,7 @@ func (s *Step) running(in Input, state apiv1.VolumeState) {
 
 func (s *Step) failed(in Input, state apiv1.VolumeState, reason string, err error) {
 	if err == nil {
-		err = provisioner.Errorf(provisioner.Conflict, "the operation ended, and yet there is no disk")
+		err = provisioner.Errorf(provisioner.Conflict, "the operation ended, but the disk does not exist")
 	}
 	s.Status.State = state
 	s.Status.Operation = nil
@@ -254,7 +258,8 @@ func (s *Step) failed(in Input, state apiv1.VolumeState, reason string, err erro
 	s.RequeueAfter = operation.FirstRetry
 }
 
-// mustWait says, of a failed state of this generation, that its retry is not due, and sets the time of it.
+// mustWait says whether the retry of a failed state of this generation is not due yet, and sets the time of the
+// retry.
 func (s *Step) mustWait(in Input) bool {
 	v := in.Volume
 	if v.Status.Error == nil || v.Status.ObservedGeneration != v.Generation {
@@ -277,23 +282,23 @@ func (s *Step) ready(in Input, status metav1.ConditionStatus, reason, message st
 	})
 }
 
-// FilesystemRecord decides whether the filesystem that a node reports becomes the volume's
-// record: only while there is none, and only from the node that holds the claim, for its epoch (law 7).
+// FilesystemRecord decides whether the filesystem that a node reports becomes the volume's record: only while there
+// is none, and only from the node that holds the ownership, for its epoch (law 7).
 func FilesystemRecord(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.FilesystemRecord {
-	claim := volume.Status.Primary
-	if volume.Status.Filesystem != nil || claim == nil || report == nil || claim.NodeName != report.Name {
+	primary := volume.Status.Primary
+	if volume.Status.Filesystem != nil || primary == nil || report == nil || primary.NodeName != report.Name {
 		return nil
 	}
 	for _, staged := range report.Status.StagedVolumes {
-		if staged.VolumeName == volume.Name && staged.Epoch == claim.Epoch && staged.Filesystem != nil && staged.Filesystem.UUID != "" {
+		if staged.VolumeName == volume.Name && staged.Epoch == primary.Epoch && staged.Filesystem != nil && staged.Filesystem.UUID != "" {
 			return staged.Filesystem.DeepCopy()
 		}
 	}
 	return nil
 }
 
-// DiskIsOlder says that the disk of a volume was made before its AzVolume was: a PersistentVolume names it, which is made after the disk. It is never made
-// again: a blank disk would take the place of one whose data is gone.
+// DiskIsOlder says whether the disk of a volume was created before its AzVolume: a PersistentVolume, which is created
+// after the disk, names it. Such a disk is never created again: a blank disk would replace one whose data is lost.
 func DiskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	if v.Status.DiskURI != "" || pv == nil || pv.Spec.CSI == nil {
 		return false

@@ -54,36 +54,36 @@ func TestVolume(t *testing.T) {
 	}{
 		"a new one is created":             {disk.Input{Volume: objects.NewVolume(state(""))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
 		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
-		"a restart goes on":                {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"a restart continues":              {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
 		"created":                          {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)), Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"failed": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)), Job: ended(operation.WorkCreateDisk, operation.Truth{}, provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
 			want{state: apiv1.VolumeCreationFailed, reason: disk.ReasonCreationFailed}},
-		"a created one rests":                                  {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"deletion takes the replicas first":                    {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas}, want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
-		"then the disk":                                        {disk.Input{Volume: objects.NewVolume(gone)}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
-		"then the finalizer":                                   {disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
-		"not while there is a primary":                         {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"not while a claim is bound":                           {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"not if it is to be retained":                          {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"what was never begun goes without Azure":              {disk.Input{Volume: objects.NewVolume(state(""), gone)}, want{removed: true}},
-		"a creation in flight ends first":                      {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone), Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
-		"a record that somebody deletes takes no data with it": {disk.Input{Volume: objects.NewVolume(unasked)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"a created one rests":                                    {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"deletion takes the replicas first":                      {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas}, want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"then the disk":                                          {disk.Input{Volume: objects.NewVolume(gone)}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"then the finalizer":                                     {disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
+		"not while there is a primary":                           {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"not while its PersistentVolumeClaim is bound":           {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"not if it is to be retained":                            {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)}, want{removed: true}},
+		"a creation in flight ends first":                        {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone), Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
+		"deleting the record deletes no data":                    {disk.Input{Volume: objects.NewVolume(unasked)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
 		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {disk.Input{Volume: objects.NewVolume(unasked, belonged)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
-		"its replicas are detached":                                                  {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
-		"its change ends first":                                                      {disk.Input{Volume: objects.NewVolume(unasked), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreated}},
-		"it stays while there is a primary":                                          {disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"a creation that was cut short leaves no disk":                               {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
-		"a disk that Kubernetes has given up is forgotten":                           {disk.Input{Volume: objects.NewVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
-		"not while a node uses it":                                                   {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"nor one of several":                                                         {disk.Input{Volume: objects.NewVolume(belonged, multi), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not while it is changed":                                                    {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeUpdating}},
-		"not while its PersistentVolume is there":                                    {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not what CSI is about to delete":                                            {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not one that never had a PersistentVolume":                                  {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"a deletion that stopped half-way is taken back when a node uses the volume": {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
-		"and when it is to be retained":                                              {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
-		"but not when it may go":                                                     {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"somebody else's disk stays":                                                 {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
+		"its replicas are detached":                                         {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"its change ends first":                                             {disk.Input{Volume: objects.NewVolume(unasked), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreated}},
+		"it stays while there is a primary":                                 {disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"a creation that was cut short leaves no disk":                      {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"a disk that Kubernetes has given up is forgotten":                  {disk.Input{Volume: objects.NewVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
+		"not while a node uses it":                                          {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"nor one of several":                                                {disk.Input{Volume: objects.NewVolume(belonged, multi), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not while it is changed":                                           {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeUpdating}},
+		"not while its PersistentVolume exists":                             {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not what CSI is about to delete":                                   {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not one that never had a PersistentVolume":                         {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"an incomplete deletion is cancelled if a node uses the volume":     {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
+		"an incomplete deletion is cancelled if the disk is to be retained": {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
+		"an incomplete deletion continues if nothing prevents it":           {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"a disk that was not created for the volume remains":                {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +119,7 @@ func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
 	}
 }
 
-// A blank disk would take the place of one whose data is gone, and nobody would notice.
+// A blank disk would replace one whose data is lost, without a sign to the user.
 func TestTheDiskOfARestoredVolumeIsNotCreated(t *testing.T) {
 	t.Parallel()
 	handle := "/Subscriptions/SUB/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"

@@ -14,17 +14,20 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// gatherTime is how long, after the first sign that a disk has to be changed, more changes of it are waited for. A user who edits size and
-// class of a claim at once makes two calls, milliseconds apart, and Azure serves one change of a disk after the other.
+// gatherTime is how long, after the first sign that a disk must be changed, the driver waits for more changes. A user
+// who edits size and class of a PersistentVolumeClaim at once causes two calls, milliseconds apart, and Azure serves
+// one change of a disk after the other.
 const gatherTime = 500 * time.Millisecond
 
-// firstLook and lastLook bound how often Azure is asked how far a conversion has come: each tenth of the time that it has lasted.
+// firstLook and lastLook limit how often Azure is asked for the progress of a conversion: after each tenth of the
+// time that it has lasted.
 const firstLook, lastLook = time.Minute, 10 * time.Minute
 
-// wants are the parts of the spec that the disk is not as. They reach Azure in one call, and each is refused by itself.
+// wants are the parts of the spec that differ from the disk. They are sent to Azure in one call, and Azure may refuse
+// each of them alone.
 type wants struct {
 	capacity, settings bool
-	// alone says that Azure takes them only while the disk is attached nowhere, as part says of each.
+	// alone says that Azure accepts them only while the disk is attached nowhere; part says so of each.
 	alone, settingsAlone bool
 }
 
@@ -41,13 +44,14 @@ func wanted(v *apiv1.AzVolume) wants {
 
 func (w wants) any() bool { return w.capacity || w.settings }
 
-// ChangesAlone says whether what the spec wants of the disk can be had only while the disk is attached nowhere: Azure changes
+// ChangesAlone says whether the disk can be brought to the spec only while it is attached nowhere: Azure changes
 // neither size nor SKU nor tier of a shared disk that is attached.
 // Sources: https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
 func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
 
-// Caching is the host caching with which a disk is attached: what was chosen, but none where Azure has none: for shared disks, those of
-// provisioned performance and those from 4096 GiB on. A disk may have become one of those since it was chosen.
+// Caching is the host caching with which a disk is attached: the chosen one, but none if Azure supports none: for
+// shared disks, those of provisioned performance and those from 4096 GiB on. A disk may have become one of those
+// since the caching was chosen.
 func Caching(v *apiv1.AzVolume) string {
 	sku := v.Spec.Disk.SKUName
 	if v.Status.Applied != nil {
@@ -59,13 +63,14 @@ func Caching(v *apiv1.AzVolume) string {
 	return v.Spec.Disk.CachingMode
 }
 
-// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that Applied does not tell of: a process ended while Azure was asked for
-// it, or the answer was lost. The next job goes by what the disk is.
+// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that Applied does not
+// contain: a process ended while the request was in flight, or the answer was lost. The next job starts from what the
+// disk is.
 func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
 	return status.Operation != nil && status.Operation.Kind == string(operation.WorkUpdateDisk) || status.State == apiv1.VolumeUpdateFailed
 }
 
-// IsFinal says, of a failure, that the same request would fail again.
+// IsFinal says whether the same request would fail again.
 func IsFinal(kind provisioner.Kind) bool {
 	switch kind {
 	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
@@ -77,7 +82,7 @@ func IsFinal(kind provisioner.Kind) bool {
 	return false
 }
 
-// maintain looks after a disk that exists: it changes the disk when something else is asked for.
+// maintain is the step of a disk that exists: it changes the disk if the spec asks for something else.
 func (s *Step) maintain(in Input) {
 	v := in.Volume
 	want := wanted(v)
@@ -92,10 +97,10 @@ func (s *Step) maintain(in Input) {
 	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
 		s.Spec = RevertRefused(v)
 	case !want.any() && UpdateUncertain(&v.Status):
-		// What is no longer asked for may have been made all the same.
+		// A change that is no longer requested may have been made.
 		if v.Status.State != apiv1.VolumeUpdateFailed || !s.mustWait(in) {
 			s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
-			s.updating(in, "it is read what became of an earlier change")
+			s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
 		}
 	case !want.any():
 		s.rest(in)
@@ -103,14 +108,14 @@ func (s *Step) maintain(in Input) {
 		s.refuse(in, want)
 	case v.Status.State == apiv1.VolumeUpdateFailed && s.mustWait(in):
 	case want.alone && ownership.HasPrimary(v, in.Attachments):
-		// Azure may have made the change though its answer was lost, so that the disk is looked at before anything is taken back.
+		// Azure may have made the change although its answer was lost, so the disk is read before a change is reverted.
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
 		s.updating(in, want.String())
 	case want.alone && len(in.Attachments) > 0:
 		s.startGathering(in)
 		s.Status.State = apiv1.VolumeUpdating
 		s.DetachAll = ReasonVolumeUpdates
-		s.updating(in, "the replicas are detached, so that the disk can be changed: "+want.String())
+		s.updating(in, "detaching the replicas, so that the disk can be changed:  "+want.String())
 	case s.gathers(in):
 		s.Status.State = apiv1.VolumeUpdating
 		s.updating(in, want.String())
@@ -120,7 +125,8 @@ func (s *Step) maintain(in Input) {
 	}
 }
 
-// looked takes over how far a conversion has come. A look that failed counts as one, so that the next comes in its time.
+// looked records the progress of a conversion. A read that failed counts as one, so that the next is made at its
+// time.
 func (s *Step) looked(in Input) {
 	if disk := in.Job.Truth.Disk; disk != nil {
 		s.converts(in, disk)
@@ -142,7 +148,7 @@ func (w wants) String() string {
 	}
 }
 
-// rest is the step of a disk that is as it should be.
+// rest is the step of a disk that matches the spec.
 func (s *Step) rest(in Input) {
 	s.end(in)
 	if c := meta.FindStatusCondition(s.Status.Conditions, ConditionUpdated); c != nil && (c.Reason == ReasonUpdating || c.Reason == ReasonUpdateFailed) {
@@ -165,11 +171,11 @@ func (s *Step) startGathering(in Input) {
 	}
 }
 
-// gathers says that more changes are waited for, and sets the time of the end of it.
+// gathers says whether the driver waits for more changes, and sets the time at which that ends.
 func (s *Step) gathers(in Input) bool {
 	s.startGathering(in)
 	left := s.Status.UpdateSince.Add(gatherTime).Sub(in.Now)
-	if left <= 0 || left > gatherTime { // the time of another's clock
+	if left <= 0 || left > gatherTime { // the time of another clock
 		return false
 	}
 	s.RequeueAfter = max(left, operation.MinWait)
@@ -181,7 +187,7 @@ func (s *Step) updating(in Input, message string) {
 	s.upToDate(in, metav1.ConditionFalse, ReasonUpdating, message)
 }
 
-// updated takes over what came of a job that changed the disk.
+// updated records the result of a job that changed the disk.
 func (s *Step) updated(in Input) {
 	err, u := in.Job.Err, in.Job.Truth.Update
 	if u == nil || err != nil && !IsFinal(provisioner.KindOf(err)) {
@@ -190,7 +196,7 @@ func (s *Step) updated(in Input) {
 		return
 	}
 	if err != nil {
-		// The disk itself could not be read. That is so for whatever was wanted of it.
+		// The disk itself could not be read, so no part of the change is known.
 		w := wanted(in.Volume)
 		u = &operation.Updated{Generation: u.Generation}
 		if w.capacity {
@@ -219,14 +225,15 @@ func (s *Step) updated(in Input) {
 	}
 }
 
-// end is what every end of a change has in common.
+// end is what all results of a change have in common.
 func (s *Step) end(in Input) {
 	s.Status.State = apiv1.VolumeCreated
 	s.Status.Operation, s.Status.Error, s.Status.UpdateSince = nil, nil, nil
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
 }
 
-// refuse is the step for changes that Azure would refuse as long as a node uses the disk: a node has claimed the volume since they were asked for.
+// refuse is the step for changes that Azure would refuse as long as a node uses the disk: a node has acquired the
+// volume since they were requested.
 func (s *Step) refuse(in Input, want wants) {
 	err := AttachedShared(in.Volume)
 	u := &operation.Updated{Generation: in.Volume.Generation}
@@ -250,7 +257,7 @@ func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
 		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and volume %s is published to %s", v.Name, by)
 }
 
-// refused records what was refused, and says whether that is anything.
+// refused records what was refused, and says whether there was anything.
 func (s *Step) refused(in Input, u *operation.Updated, at time.Time) bool {
 	record := func(err error) *apiv1.Refusal {
 		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, at)}
@@ -276,13 +283,13 @@ func (s *Step) refused(in Input, u *operation.Updated, at time.Time) bool {
 	return true
 }
 
-// refusedNow says that what the spec wants now is what was refused.
+// refusedNow says whether what the spec wants now is what was refused.
 func refusedNow(r *apiv1.Refusal, v *apiv1.AzVolume, wants bool) bool {
 	return wants && r != nil && r.Generation == v.Generation
 }
 
-// RevertRefused returns the spec of a volume without the parts of it that were refused for good, so that they stand in the way of nothing else. It
-// is what any new change of the spec starts from.
+// RevertRefused returns the spec of a volume without the parts that were refused permanently, so that they do not
+// block other changes. Each new change of the spec starts from it.
 func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
 	spec, want := v.Spec.DeepCopy(), wanted(v)
 	if refusedNow(v.Status.RefusedCapacity, v, want.capacity) {
@@ -294,7 +301,8 @@ func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
 	return spec
 }
 
-// converts records how far Azure is with a change of the disk's kind that goes on in the background, and says whether there is one or was.
+// converts records the progress of a change of the disk's SKU that Azure makes in the background, and says whether
+// there is one or was.
 func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 	before := s.Status.Conversion
 	if disk.CompletionPercent >= 100 {
@@ -311,7 +319,7 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 		c.StartTime = before.StartTime
 	}
 	s.Status.Conversion = c
-	s.upToDate(in, metav1.ConditionTrue, ReasonConverting, fmt.Sprintf("Azure converts the disk to %s in the background", disk.SKUName))
+	s.upToDate(in, metav1.ConditionTrue, ReasonConverting, fmt.Sprintf("Azure is converting the disk to %s in the background", disk.SKUName))
 	return true
 }
 

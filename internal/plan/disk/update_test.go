@@ -73,29 +73,29 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		job         operation.Job
 		want        want
 	}{
-		"nothing, if it is as it should be":                                                     {volume: objects.NewVolume(), want: created},
-		"nothing, if only the number of replicas is another":                                    {volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
-		"not at once: more may follow":                                                          {volume: objects.NewVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"not while more is gathered":                                                            {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow":                                                                               {volume: objects.NewVolume(notShared, asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow in use, if it is not shared":                                                   {volume: objects.NewVolume(notShared, asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other parameters":                                                                      {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other tags of a shared disk in use":                                                    {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow without the replicas, if it is shared":                                         {volume: objects.NewVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow once they are gone":                                                            {volume: objects.NewVolume(asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another tier without the replicas":                                                     {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another SKU without the replicas":                                                      {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"nothing of a shared disk in use, which is refused":                                     {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: disk.ReasonUpdateRefused}},
-		"nothing that was refused, which is taken back":                                         {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
-		"nothing of what was refused, if that is the parameters":                                {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
-		"again what was refused earlier, if it is asked for again":                              {volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"whether it has changed, before anything is taken back":                                 {volume: objects.NewVolume(asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"nothing right after a failure":                                                         {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
-		"what nobody recorded is compared with the disk":                                        {volume: objects.NewVolume(notShared, neverRecorded, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"what became of a change that nobody asks for any more, when a process ended meanwhile": {volume: objects.NewVolume(begun), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"what became of one that failed":                                                        {volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"but not at once":                                                                       {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
-		"nothing while a change is under way":                                                   {volume: objects.NewVolume(notShared, asked(larger)), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
+		"nothing, if it is as it should be":                                                 {volume: objects.NewVolume(), want: created},
+		"nothing, if only the number of replicas is another":                                {volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
+		"not at once: more may follow":                                                      {volume: objects.NewVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"not while more is gathered":                                                        {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow":                                                                           {volume: objects.NewVolume(notShared, asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow in use, if it is not shared":                                               {volume: objects.NewVolume(notShared, asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"other parameters":                                                                  {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"other tags of a shared disk in use":                                                {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow without the replicas, if it is shared":                                     {volume: objects.NewVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow once they are gone":                                                        {volume: objects.NewVolume(asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"another tier without the replicas":                                                 {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"another SKU without the replicas":                                                  {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"nothing of a shared disk in use, which is refused":                                 {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: disk.ReasonUpdateRefused}},
+		"nothing that was refused, which is reverted":                                       {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"nothing of what was refused, if that is the parameters":                            {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"again what was refused earlier, if it is asked for again":                          {volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"whether it has changed, before a change is reverted":                               {volume: objects.NewVolume(asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"nothing right after a failure":                                                     {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"settings without a record are compared with the disk":                              {volume: objects.NewVolume(notShared, neverRecorded, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"the outcome of a change that is no longer requested, if a process ended during it": {volume: objects.NewVolume(begun), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"the outcome of a change that failed":                                               {volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"but not at once":                                                                   {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"nothing while a change is under way":                                               {volume: objects.NewVolume(notShared, asked(larger)), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +111,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 	}
 }
 
-func TestWhatBecameOfAChange(t *testing.T) {
+func TestOutcomeOfAChange(t *testing.T) {
 	t.Parallel()
 	no := provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
 	applied := &apiv1.AppliedSettings{Generation: 2, DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}
@@ -134,7 +134,7 @@ func TestWhatBecameOfAChange(t *testing.T) {
 			sizeBytes: 1 << 30, applied: 1, refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
 		"a failure that may pass": {job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
 			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
-		"a conversion that goes on": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7}, Update: &operation.Updated{Generation: 2, Applied: applied}}},
+		"a conversion that continues": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7}, Update: &operation.Updated{Generation: 2, Applied: applied}}},
 			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: disk.ReasonConverting},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestRefusedPartsAreTakenBack(t *testing.T) {
 	}
 	v.Generation++
 	if spec = disk.RevertRefused(v); !equality.Semantic.DeepEqual(*spec, v.Spec) {
-		t.Fatalf("what was asked for since is taken back: %+v", spec)
+		t.Fatalf("a later request is reverted: got %+v", spec)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
 	t.Parallel()
 	v, current := objects.NewVolume(), &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "StandardSSD_LRS"}
 	if c := disk.ChangeOf(v, current, false); c.Settings != nil || c.Applied != nil {
-		t.Errorf("somebody's change beside the driver does not stay: %+v", c)
+		t.Errorf("a change that a user made at Azure does not remain: got %+v", c)
 	}
 	c := disk.ChangeOf(v, current, true)
 	if c.Settings == nil || c.Settings.SKUName == nil || *c.Settings.SKUName != "Premium_LRS" || c.Applied.SKUName != "Premium_LRS" {

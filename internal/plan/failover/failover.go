@@ -13,19 +13,20 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Input is what the next step of a node's failover follows from.
+// Input is what the next step of a node's failover is decided from.
 type Input struct {
 	NodeName string
 	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried through without it.
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for alive at first.
 	Heard bool
-	// OutOfServiceTaint allows the taint of that name where the VM is proved down.
+	// OutOfServiceTaint allows the taint of that name if the VM is proved down.
 	OutOfServiceTaint bool
-	// Node and DriverNode are nil where there are none.
+	// Node and DriverNode are nil if they do not exist.
 	Node       *corev1.Node
 	DriverNode *apiv1.AzDriverNode
-	// Volumes that the node holds: those of which it has the claim, and the multi-node ones of which it is a primary.
+	// Volumes that the node holds: those of which it has the ownership, and the multi-node volumes of which it is a
+	// primary.
 	Volumes []Volume
 	// Pods on the node that have not ended.
 	Pods []Pod
@@ -48,8 +49,8 @@ func (v Volume) Epoch() int64 {
 	return v.Volume.Status.Primary.Epoch
 }
 
-// Decided says whether it was decided, and written down, that the volume is taken from the node because the node was lost. Of a multi-node volume the
-// finalizer says so: the deletion that follows is part of what is carried through.
+// Decided says whether the decision to fence the node from the volume, because the node was lost, is written down.
+// For a multi-node volume the finalizer says so: the deletion that follows is part of what is carried out.
 func (v Volume) Decided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return v.Attachment != nil && ownership.FenceDecided(v.Attachment)
@@ -65,8 +66,9 @@ func (v Volume) Proof() *apiv1.ReleaseProof {
 	return v.Attachment.Status.Proof
 }
 
-// misfit says of a volume that is being taken from the node that the attachment is not as it has to be for that, because the process that wrote the decision died
-// before it could make it so: not the primary of the claim, or, of a multi-node volume, not being deleted. Nobody would establish a proof.
+// misfit says whether the attachment of a volume that is being fenced is not in the state that the fence needs,
+// because the process that wrote the decision died before it could correct it: the attachment is not the primary of
+// the current epoch, or, for a multi-node volume, is not being deleted. Then no component would establish a proof.
 func (v Volume) misfit() bool {
 	a := v.Attachment
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
@@ -75,10 +77,10 @@ func (v Volume) misfit() bool {
 	return a == nil || (a.DeletionTimestamp == nil && v.Proof() == nil && (a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch < v.Epoch()))
 }
 
-// TaintChange is what is to be done about a taint.
+// TaintChange is what to do about a taint.
 type TaintChange string
 
-// What can be done about it.
+// The changes.
 const (
 	TaintAsIs   TaintChange = ""
 	TaintAdd    TaintChange = "Add"
@@ -87,19 +89,21 @@ const (
 
 // Step is the next step of a node's failover. All of it can be done at once, in the order of the fields.
 type Step struct {
-	// Fence are the volumes for which the decision is to be written: they are taken from the node, come what may.
+	// Fence are the volumes for which to write the decision: the node is fenced from them, and the decision is not
+	// revoked.
 	Fence []Volume
-	// Repair are volumes whose attachment has to become the primary of the claim, or has to be deleted, so that there can be a proof.
+	// Repair are volumes whose attachment must become the primary of the current epoch, or must be deleted, so that
+	// there can be a proof.
 	Repair []Volume
 	// KeptPod are the pods whose volumes stay with the node, and why.
 	LeftAlone []KeptPod
 	// Quarantine is about the taint that keeps new pods away, OutOfService about Kubernetes' own.
 	Quarantine, OutOfService TaintChange
-	// Delete are the pods to be deleted.
+	// Delete are the pods to delete.
 	Delete []PodDeletion
-	// Prune are the volumes to be taken out of the Node's status.volumesInUse.
+	// Prune are the volumes to remove from the Node's status.volumesInUse.
 	Prune []Volume
-	// Unblocked are the fenced volumes of which nothing on the node is in Kubernetes' way any more.
+	// Unblocked are the fenced volumes for which nothing on the node prevents the unpublish any more.
 	Unblocked []Volume
 	// Proven are the fenced volumes with a proof, Waiting those without.
 	Proven, Waiting []Volume
@@ -110,7 +114,7 @@ type Step struct {
 // PodDeletion is a pod to be deleted.
 type PodDeletion struct {
 	Pod *corev1.Pod
-	// Force leaves the kubelet out of it. Without it the kubelet, which is there, ends the pod.
+	// Force deletes the pod without the kubelet. Without it the kubelet, which is running, ends the pod.
 	Force bool
 	// Volumes of this driver that it uses.
 	Volumes []string
@@ -120,7 +124,7 @@ type PodDeletion struct {
 //
 //	held ──(lost, may be fenced)──▶ decided ──(Azure)──▶ proven ──▶ pods deleted ──▶ volumesInUse pruned ──▶ Unpublish
 //
-// New decisions need a node that is Lost or Down now. What was decided is carried through whatever becomes of the node.
+// New decisions need a node that is Lost or Down now. What was decided is carried out in any state of the node.
 func Next(in Input) Step {
 	f := newFailover(in)
 	f.judgePods()
@@ -135,14 +139,14 @@ func Next(in Input) Step {
 type decision struct {
 	in   Input
 	step Step
-	// begins says that new decisions may be taken, alive that the node is known to be back.
+	// begins says that new decisions may be made, alive that the node is known to be Ready again.
 	begins, alive bool
-	// held by the node, by name; decided and proven are some of them.
+	// held by the node, by name; decided and proven are subsets.
 	held            map[string]Volume
 	decided, proven map[string]bool
-	// leave says of the pods that must be left alone why, in the order of in.Pods.
+	// leave says why each pod must be left alone, in the order of in.Pods; "" for the other pods.
 	leave []HoldReason
-	// kept are volumes that stay with the node because of such a pod.
+	// kept are volumes that remain with the node because of such a pod.
 	kept map[string]bool
 	// users counts the pods on the node that use a volume.
 	users map[string]int
@@ -171,8 +175,8 @@ func newFailover(in Input) *decision {
 	return f
 }
 
-// free says that the node can no longer write to the volume, or does not hold it. What is not held because it was never taken over is looked after by
-// FailoverPod.hold.
+// free says that the node can no longer write to the volume, or does not hold it. A volume that the node does not
+// hold because this driver never published it is handled by Pod.hold.
 func (f *decision) free(volume string) bool {
 	_, held := f.held[volume]
 	return !held || f.proven[volume]
@@ -216,7 +220,7 @@ func (f *decision) taints() {
 	quarantined := nodehealth.HasTaint(n, apiv1.TaintNodeLost)
 	switch {
 	case !quarantined && (concerns && !f.alive || len(f.decided) > 0):
-		// Also on a node that is back: a pod that came now would be deleted, and as long as pods come Kubernetes does not unpublish the volume.
+		// Also on a node that is Ready again: a new pod would be deleted, and while there are new pods Kubernetes does not unpublish the volume.
 		f.step.Quarantine = TaintAdd
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
@@ -230,7 +234,8 @@ func (f *decision) taints() {
 	}
 }
 
-// provedDown says that Azure says so: of the VM, or when it was asked for the proof of one of the volumes of a node that is still lost.
+// provedDown says that Azure reports the VM as down: as the state of the VM, or as the proof of a volume of a node
+// that is still lost.
 func (f *decision) provedDown() bool {
 	if f.in.Health.State != nodehealth.Lost {
 		return f.in.Health.State == nodehealth.Down
@@ -238,11 +243,12 @@ func (f *decision) provedDown() bool {
 	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }
 
-// OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes looks at the key alone, and leaves the value to
-// those who set it.
+// OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes uses the key alone, so
+// the value may name the driver.
 const OutOfServiceValue = apiv1.GroupName
 
-// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set, whatever became of the AzDriverNode that remembered it.
+// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set, even if the
+// AzDriverNode that recorded it is lost.
 func OurOutOfServiceTaint(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue

@@ -20,16 +20,16 @@ type Pod struct {
 type PodVolume struct {
 	// Volume is the name of the AzVolume; "" if it is not this driver's, or not known.
 	Volume string
-	// Name for people, as in "claim shop/cart".
+	// Name for the user, as in "claim shop/cart".
 	Name string
 	// ReadOnly says that the pod cannot write to it.
 	ReadOnly bool
-	// OptedOut says that its claim has the annotation that opts out of failover.
+	// OptedOut says that its PersistentVolumeClaim has the annotation that opts out of failover.
 	OptedOut bool
-	// Unknown says that its claim or its PersistentVolume was not found.
+	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
 	Unknown bool
-	// Untaken says that the node may use it without a record of this driver's; see the function of that name.
-	Untaken bool
+	// NeverPublished says that the node may use it without a record of this driver; see ownership.NeverPublished.
+	NeverPublished bool
 }
 
 // HoldReason is why a pod must be left alone.
@@ -37,34 +37,34 @@ type HoldReason string
 
 // The reasons.
 const (
-	// HoldOptOut: the pod or one of its claims says so.
+	// HoldOptOut: the pod or one of its PersistentVolumeClaims opts out.
 	HoldOptOut HoldReason = "OptedOut"
-	// HoldNoOwner: no controller would make the pod anew.
+	// HoldNoOwner: no controller would re-create the pod.
 	HoldNoOwner HoldReason = "NoOwner"
-	// HoldDaemonSet: its owner would make it anew on the same node.
+	// HoldDaemonSet: its owner would re-create it on the same node.
 	HoldDaemonSet HoldReason = "DaemonSet"
-	// HoldForeignVolume: it may be writing to a volume that this driver cannot cut off, or not yet.
+	// HoldForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot fence yet.
 	HoldForeignVolume HoldReason = "ForeignVolume"
 	// HoldUnknownVolume: it is not known which volume it uses.
 	HoldUnknownVolume HoldReason = "UnknownVolume"
 	// HoldSharedVolume: it uses a volume together with a pod that must be left alone.
 	HoldSharedVolume HoldReason = "SharedVolume"
-	// HoldMassLoss: so many nodes seem lost at once that the driver fences nothing.
+	// HoldMassLoss: so many nodes seem lost at once that the driver fences no node.
 	HoldMassLoss HoldReason = "MassLoss"
 )
 
-// OptOutEnds says, for people, why a volume is taken from a node although its claim opts out of failover.
+// OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out of failover.
 const OptOutEnds = "the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + " of its claim keeps the driver from deleting a pod, and from taking the volume from a pod; " +
 	"no pod on that node uses the volume any more"
 
 // optOutAdvice ends the message about a pod that opted out.
-const optOutAdvice = "; to have its volumes moved, delete it by force (kubectl delete pod --force), after which the driver cuts them off from the node"
+const optOutAdvice = "; to have its volumes moved, delete it by force (kubectl delete pod --force), after which the driver fences the node from them"
 
 // massLossAdvice ends the message about a pod that the guard holds back.
-const massLossAdvice = ", so that the fault may be the controller's network and nothing new is fenced; the driver goes on when enough nodes answer again, " +
+const massLossAdvice = ", so the fault may be in the controller's network and no further volume is fenced; the driver continues when enough nodes answer again, " +
 	"or for each node whose VM is stopped at Azure (az vm stop)"
 
-// KeptPod is a pod that is left alone, and its volumes with it.
+// KeptPod is a pod that is left alone, together with its volumes.
 type KeptPod struct {
 	Pod     *corev1.Pod
 	Reason  HoldReason
@@ -84,7 +84,8 @@ func (p Pod) ours() []string {
 	return names
 }
 
-// hold says why a pod must be left alone for its own sake. down says that the VM is proved down: then nothing runs on it any more.
+// hold says why a pod must be left alone because of itself. down says that the VM is proved down: then nothing runs
+// on it any more.
 func (p Pod) hold(down bool) (HoldReason, string) {
 	if OptedOut(p.Pod.Annotations) {
 		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
@@ -97,30 +98,30 @@ func (p Pod) hold(down bool) (HoldReason, string) {
 	if down {
 		return "", ""
 	}
-	if p.Pod.DeletionTimestamp == nil { // who is being deleted has no need of an owner
+	if p.Pod.DeletionTimestamp == nil { // a pod that is being deleted needs no owner
 		owner := controllerOf(p.Pod)
 		switch owner {
 		case "", "Node":
-			return HoldNoOwner, "no controller would make it anew"
+			return HoldNoOwner, "no controller would re-create it"
 		case "DaemonSet":
-			return HoldDaemonSet, "its DaemonSet would make it anew on the same node"
+			return HoldDaemonSet, "its DaemonSet would re-create it on the same node"
 		}
 	}
 	for _, v := range p.Volumes {
 		switch {
-		case v.Untaken:
-			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot cut it off before that"
+		case v.NeverPublished:
+			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
 		case v.Volume != "" || v.ReadOnly:
 		case v.Unknown:
 			return HoldUnknownVolume, v.Name + " was not found"
 		default:
-			return HoldForeignVolume, v.Name + " is writable and not of this driver, which cannot cut it off"
+			return HoldForeignVolume, v.Name + " is writable and belongs to another driver, so this driver cannot fence a node from it"
 		}
 	}
 	return "", ""
 }
 
-// OptedOut says that the annotations of a pod or a claim opt out of failover.
+// OptedOut says that the annotations of a pod or a PersistentVolumeClaim opt out of failover.
 func OptedOut(annotations map[string]string) bool {
 	return annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
 }
@@ -142,8 +143,8 @@ func (f *decision) optedOut() bool {
 	})
 }
 
-// judgePods finds the pods that must be left alone. The volumes of such a pod stay with the node, and so do the other pods that use
-// them, and their volumes, and so on.
+// judgePods finds the pods that must be left alone. The volumes of such a pod remain with the node; then the other
+// pods that use these volumes must be left alone too, with their volumes, and so on.
 func (f *decision) judgePods() {
 	f.leave = make([]HoldReason, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
@@ -180,7 +181,7 @@ func (f *decision) judgePods() {
 	}
 }
 
-// undecided returns the volumes of a pod that the node holds and that no decision was taken about.
+// undecided returns the volumes of a pod that the node holds and that have no decision yet.
 func (f *decision) undecided(p Pod) []string {
 	return slices.DeleteFunc(p.ours(), func(name string) bool {
 		_, held := f.held[name]
@@ -188,7 +189,7 @@ func (f *decision) undecided(p Pod) []string {
 	})
 }
 
-// keep notes that the volumes of a pod stay with the node, but for those of which the contrary was decided before.
+// keep records that the volumes of a pod remain with the node, except those for which a fence was decided before.
 func (f *decision) keep(p Pod) {
 	for _, name := range p.ours() {
 		if _, held := f.held[name]; held && !f.decided[name] {
@@ -201,7 +202,7 @@ func (f *decision) keptOf(p Pod) []string {
 	return slices.DeleteFunc(p.ours(), func(name string) bool { return !f.kept[name] })
 }
 
-// concerned says that the failover is about the pod: it uses a volume that is being taken from the node, or the node is lost now.
+// concerned says that the failover is about the pod: it uses a volume that is being fenced, or the node is lost now.
 func (f *decision) concerned(p Pod) bool {
 	ours := p.ours()
 	return len(ours) > 0 && (f.begins || slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] }))
@@ -218,8 +219,8 @@ func (f *decision) pods() {
 			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Force: true, Volumes: ours})
 			continue
 		}
-		// The node came back before all of the pod's volumes could be taken from it. The pod has lost some
-		// for good; its kubelet ends it, and lets go of the others.
+		// The node is Ready again before the fence of all of the pod's volumes was complete. The pod has lost some of
+		// them permanently; its kubelet ends it, and unmounts the others.
 		if f.alive && p.Pod.DeletionTimestamp == nil && !slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
 			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Volumes: ours})
 		}

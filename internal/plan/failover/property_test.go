@@ -19,7 +19,7 @@ import (
 func randomFailover(t *rapid.T) failover.Input {
 	verdict := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "verdict")}
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
-		verdict.HeldBack, verdict.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
+		judgement.HeldBack, judgement.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}
 	stages := [][]func(*failover.Volume){
 		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},
@@ -30,7 +30,7 @@ func randomFailover(t *rapid.T) failover.Input {
 	for i := range rapid.IntRange(0, 5).Draw(t, "volumes") {
 		list = append(list, held(fmt.Sprintf("v%d", i), rapid.SampledFrom(stages).Draw(t, "stage")...))
 	}
-	in := aNode(verdict, list)
+	in := aNode(judgement, list)
 	in.Heard = rapid.Bool().Draw(t, "heard")
 	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
 	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
@@ -43,7 +43,7 @@ func randomFailover(t *rapid.T) failover.Input {
 	quirks := []func(*failover.Pod){
 		func(*failover.Pod) {}, func(*failover.Pod) {}, func(*failover.Pod) {}, unowned, optsOut, beingDeleted, ownedBy("DaemonSet"),
 		also(failover.PodVolume{Name: "nfs"}), also(failover.PodVolume{Name: "nfs", ReadOnly: true}), also(failover.PodVolume{Name: "x", Unknown: true}),
-		also(failover.PodVolume{Name: "claim", Volume: "elsewhere"}), also(failover.PodVolume{Name: "claim", Volume: "old", Untaken: true}),
+		also(failover.PodVolume{Name: "claim", Volume: "elsewhere"}), also(failover.PodVolume{Name: "claim", Volume: "old", NeverPublished: true}),
 	}
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
 		var used []string
@@ -81,7 +81,7 @@ func TestFailoverLaws(t *testing.T) {
 			lostOne := in.Health.Fence()
 			for _, v := range p.Volumes {
 				if d.Force && unproven[v.Volume] {
-					t.Fatalf("law 3: %s is deleted by force, and %s is not proven: %s", p.Pod.Name, v.Volume, line)
+					t.Fatalf("law 3: %s is deleted by force, and %s has no proof: %s", p.Pod.Name, v.Volume, line)
 				}
 				if (v.Volume == "" && !v.ReadOnly || v.Untaken) && in.Health.State != nodehealth.Down {
 					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
@@ -89,10 +89,10 @@ func TestFailoverLaws(t *testing.T) {
 				lostOne = lostOne || decided[v.Volume]
 			}
 			if !lostOne || len(d.Volumes) == 0 {
-				t.Fatalf("%s lost nothing: %s", p.Pod.Name, line)
+				t.Fatalf("%s is deleted and lost no volume: %s", p.Pod.Name, line)
 			}
 			if p.Pod.Annotations[apiv1.AnnotationFailover] != "" {
-				t.Fatalf("%s opted out: %s", p.Pod.Name, line)
+				t.Fatalf("%s is deleted and opted out: %s", p.Pod.Name, line)
 			}
 		}
 		for _, v := range step.Fence {
@@ -115,10 +115,10 @@ func TestFailoverLaws(t *testing.T) {
 		}
 		for _, v := range append(slices.Clone(step.Prune), step.Unblocked...) {
 			if unproven[v.Volume.Name] || !decided[v.Volume.Name] {
-				t.Fatalf("Kubernetes is told of %s without a proof: %s", v.Volume.Name, line)
+				t.Fatalf("%s is reported as unblocked without a proof: %s", v.Volume.Name, line)
 			}
 			if slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
-				t.Fatalf("%s is in use: %s", v.Volume.Name, line)
+				t.Fatalf("%s is pruned and in use: %s", v.Volume.Name, line)
 			}
 		}
 		if in.Health.State == nodehealth.Healthy && in.Heard && (step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
@@ -130,7 +130,8 @@ func TestFailoverLaws(t *testing.T) {
 	})
 }
 
-// TestFailoverEnds takes step after step, with the platform giving the proofs, and finds nothing left to do that could be done.
+// TestFailoverEnds does step after step, while the platform gives the proofs, until no step remains that could be
+// done.
 func TestFailoverEnds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -138,7 +139,7 @@ func TestFailoverEnds(t *testing.T) {
 		for range 8 {
 			step := failover.Next(in)
 			if again := failover.Next(in); told(again) != told(step) {
-				t.Fatalf("the same question was answered %q and %q", told(step), told(again))
+				t.Fatalf("two decisions on the same input: got %q, then %q", told(step), told(again))
 			}
 			in = taken(in, step)
 		}
@@ -157,7 +158,7 @@ func TestFailoverEnds(t *testing.T) {
 	})
 }
 
-// taken is the world after a step, and after Azure has given the proofs.
+// taken is the state after a step, and after Azure has given the proofs.
 func taken(in failover.Input, step failover.Step) failover.Input {
 	for i, v := range in.Volumes {
 		same := func(f failover.Volume) bool { return f.Volume == v.Volume }

@@ -61,11 +61,11 @@ func (c Node) name() string {
 // Identify decides which VM a node is. others are all nodes with a Node or an AzDriverNode that names the VM that the
 // node's AzDriverNode names; the node itself may be among them.
 //
-//	the Node's providerID names that VM, and no other Node's      believed
+//	the Node's providerID names that VM, and no other Node's       believed
 //	… and another Node's too                                       neither is believed
 //	the providerID names another VM                                not believed
 //	what it names is not the resource ID of a VM                   not believed
-//	the providerID names no Azure VM, and no other node names it  believed
+//	the providerID names no Azure VM, and no other node names it   believed
 //	… and another node names it, by either object                  the one with the providerID is believed; without one, neither is
 func Identify(node Node, others []Node) Identity {
 	id := Identity{Name: node.name()}

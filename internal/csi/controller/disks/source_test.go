@@ -213,7 +213,7 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := p.CSI.CreateVolume(ctx, request)
-	expectCode(t, err, codes.Aborted, "% of its source's content")
+	expectCode(t, err, codes.Aborted, "% of the content of its source")
 	v := p.Volume("restored")
 	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != disk.ReasonFilling && conditionReason(v) != disk.ReasonCreating {
 		t.Errorf("status is %+v", v.Status)
