@@ -1,5 +1,6 @@
-// Package nodeidentity reads what identity.Identify decides from: which VM each node is, as far as the controller believes it (ADR 0013). Reconcilers and the CSI
-// controller server get the VM, the region and the zone of a node here, and nowhere else.
+// Package nodeidentity reads what identity.Identify decides from: which VM each node is, as far as the controller
+// believes it (ADR 0013). Reconcilers and the CSI controller server get the VM, the region and the zone of a node
+// only here.
 package nodeidentity
 
 import (
@@ -38,7 +39,7 @@ func Keys(o client.Object) []string {
 // Of returns the identity of a node. cache has the index VM. Either object may be nil.
 func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.AzDriverNode) (identity.Identity, error) {
 	self := identity.Node{Node: node, DriverNode: d}
-	if node == nil || d == nil || !identity.IsVM(d.Spec.VMID) { // then the others do not matter
+	if node == nil || d == nil || !identity.IsVM(d.Spec.VMID) { // then the other nodes do not matter
 		return identity.Identify(self, nil), nil
 	}
 	others, err := OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
@@ -48,8 +49,9 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 	return identity.Identify(self, others), nil
 }
 
-// OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode says, in the order of their names. Each has a Node.
-// cache has the index VM, so that the cost does not depend on the number of nodes.
+// OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode
+// says, in the order of their names. Each has a Node. cache has the index VM, so that the cost does not depend on the
+// number of nodes.
 func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
 	by := client.MatchingFields{VM: strings.ToLower(vm)}
 	var nodes corev1.NodeList
@@ -89,7 +91,8 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	return found, nil
 }
 
-// All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, and so may read from the API server.
+// All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, so it may read from
+// the API server.
 func All(ctx context.Context, reader client.Reader, namespace string) (map[string]identity.Identity, error) {
 	var driverNodes apiv1.AzDriverNodeList
 	if err := reader.List(ctx, &driverNodes, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

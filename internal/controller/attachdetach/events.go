@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 )
 
-// explain tells the pods that wait for the volume why. It returns when to look again, because a pod is not told at once; 0 for never.
+// explain writes events to the pods that wait for the volume, which say why. It returns when to look again, because a
+// pod gets no event at once; 0 for never.
 func (r *Reconciler) explain(o observed) time.Duration {
 	after := time.Duration(0)
 	for _, p := range o.Pods {
@@ -42,7 +43,8 @@ func (r *Reconciler) explain(o observed) time.Duration {
 	return after
 }
 
-// tell writes an event about a call on each pod on the node that uses the volume and is not to end, unless it was the last one about a call.
+// tell writes an event about a call on each pod on the node that uses the volume and is not being deleted, unless the
+// last event about a call was the same.
 func (r *Reconciler) tell(o observed, node, kind, reason, note string) {
 	for _, p := range o.Pods {
 		if p.Spec.NodeName == node && p.DeletionTimestamp == nil && r.told.changed(o.name, p.UID, note) {
@@ -59,7 +61,8 @@ func (r *Reconciler) event(p *corev1.Pod, kind, reason, note string) {
 	r.Events.Eventf(about, nil, kind, reason, "AttachVolume", "%s", note)
 }
 
-// told is what pods were told, by the name of the AzVolume. A new process tells it once more; nothing else depends on it.
+// told is what the events on pods said, by the name of the AzVolume. A new process writes them once more; nothing
+// else depends on it.
 type told struct {
 	mu      sync.Mutex
 	volumes map[string]map[types.UID]*toldPod
@@ -85,7 +88,7 @@ func (t *told) pod(volume string, uid types.UID) *toldPod {
 	return t.volumes[volume][uid]
 }
 
-// first says whether a pod is told of a wait for the first time.
+// first says whether a pod has had no event about a wait yet.
 func (t *told) first(volume string, uid types.UID, wait string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,10 +100,10 @@ func (t *told) first(volume string, uid types.UID, wait string) bool {
 	return true
 }
 
-// numbers are what Azure's answers to one request repeated differ in: times, counts and the IDs of requests.
+// numbers are what differs in Azure's answers to repetitions of one request: times, counts and the IDs of requests.
 var numbers = regexp.MustCompile(`[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*`)
 
-// changed says whether the note about a call differs from that about the last one in more than numbers.
+// changed says whether the note about a call differs from the note about the last call in more than numbers.
 func (t *told) changed(volume string, uid types.UID, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +115,7 @@ func (t *told) changed(volume string, uid types.UID, note string) bool {
 	return true
 }
 
-// keep forgets what was told to pods that use the volume no longer.
+// keep forgets the events of pods that no longer use the volume.
 func (t *told) keep(volume string, pods []*corev1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,12 +1,12 @@
-// Package attachdetach publishes volumes to the nodes of the pods that use them, and takes them back, where Kubernetes does not: its
-// attach/detach controller, the VolumeAttachments and the sidecar csi-attacher have no part in a driver whose CSIDriver says
-// attachRequired: false (ADR 0011).
+// Package attachdetach publishes volumes to the nodes of the pods that use them, and unpublishes them, where
+// Kubernetes does not: a driver whose CSIDriver says attachRequired: false uses no attach/detach controller, no
+// VolumeAttachments and no sidecar csi-attacher (ADR 0011).
 //
-// It decides nothing about who may have a volume. It calls the CSI controller server as the sidecar would, so claims and proofs are made in one
-// place; which calls to make is decided by attachdetach.Next from what is there.
+// It does not decide which node may have a volume. It calls the CSI controller server as the sidecar would, so
+// ownership and proofs are written in one place; attachdetach.Next decides which calls to make.
 //
-// In both modes it tells pods by events why they wait for a volume that another node holds. What it keeps in memory are the events that it has
-// written, so that each is written once.
+// In both modes it writes events that tell pods why they wait for a volume that another node holds. It keeps in
+// memory only the events that it has written, so that each is written once.
 package attachdetach
 
 import (
@@ -39,15 +39,16 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which people and tools know.
+// Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which users and tools
+// know.
 const (
 	ReasonAttached = "SuccessfulAttachVolume"
 	ReasonFailed   = "FailedAttachVolume"
-	// ReasonWaiting: the volume is on its way from another node.
+	// ReasonWaiting: the volume is being moved from another node.
 	ReasonWaiting = "WaitingForVolume"
 )
 
-// callTimeout bounds one call; what was not reached then is asked for again.
+// callTimeout limits one call; what is not complete by then is requested again.
 const callTimeout = 15 * time.Second
 
 // Publisher is the CSI controller server.
@@ -78,17 +79,18 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(options Options) *Reconciler { return &Reconciler{Options: options} }
 
-// observed is a volume and what speaks for and against its being somewhere.
+// observed is a volume and what a decision about its nodes needs.
 type observed struct {
 	attachdetach.Input
 	// name of the AzVolume, whether or not there is one.
 	name string
-	// sources say of each of the pods by what it uses the volume.
+	// sources say how each of the pods uses the volume.
 	sources map[client.ObjectKey]source
 }
 
-// Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume, whether or not there is one yet, and
-// the namespace of the custom resources. It blocks until Azure has accepted or refused what it is asked for, at most callTimeout for each call.
+// Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume, whether or not
+// there is one yet, and the namespace of the custom resources. It blocks until Azure has accepted or refused the
+// requests, at most callTimeout for each call.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	o, err := r.observe(ctx, request)
 	if err != nil {
@@ -112,11 +114,11 @@ func (r *Reconciler) act(ctx context.Context, o observed, step attachdetach.Step
 		publish = append(publish, func() error { return r.publish(ctx, o, node) })
 	}
 	if o.Volume != nil && o.Volume.Spec.Access == apiv1.AccessMultiNode {
-		// The nodes have nothing to do with one another, and none shall wait for another's proof.
+		// The nodes are independent, and none must wait for another's proof.
 		return together(append(unpublish, publish...))
 	}
 	if err := inTurn(unpublish); err != nil {
-		return err // the next node would only be told that the last one has the volume
+		return err // a publish to the next node would only be refused, because the last node holds the volume
 	}
 	return inTurn(publish)
 }
@@ -124,7 +126,7 @@ func (r *Reconciler) act(ctx context.Context, o observed, step attachdetach.Step
 // call is a call of the Publisher for one node.
 type call func() error
 
-// inTurn makes calls one after the other, whether or not they fail.
+// inTurn makes calls one after the other, even if one fails.
 func inTurn(calls []call) error {
 	var failures []error
 	for _, c := range calls {
@@ -133,7 +135,7 @@ func inTurn(calls []call) error {
 	return errors.Join(failures...)
 }
 
-// together makes calls beside each other, and returns when all have returned.
+// together makes calls concurrently, and returns when all have returned.
 func together(calls []call) error {
 	failures := make([]error, len(calls))
 	var wg sync.WaitGroup
@@ -144,7 +146,7 @@ func together(calls []call) error {
 	return errors.Join(failures...)
 }
 
-// observe reads the volume, and what its being somewhere depends on, from the cache.
+// observe reads the volume, and what the decision depends on, from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	o.Volume = &apiv1.AzVolume{}
@@ -166,7 +168,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.nodes(ctx, request.Namespace, &o)
 }
 
-// nodes reads what is known of the nodes that matter, so that the decision does no I/O.
+// nodes reads what is known about the nodes that matter, so that the decision does no I/O.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
@@ -218,16 +220,17 @@ func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) err
 	}
 	request := &csi.ControllerUnpublishVolumeRequest{VolumeId: volumehandle.Of(o.Volume.Spec.Disk).String(), NodeId: node}
 	if _, err := r.Publisher.ControllerUnpublishVolume(ctx, request); err != nil {
-		return fmt.Errorf("take volume back from node %s: %w", node, err)
+		return fmt.Errorf("unpublish volume from node %s: %w", node, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("the volume was taken back", "node", node)
+	ctrl.LoggerFrom(ctx).Info("the volume was unpublished", "node", node)
 	return nil
 }
 
-// stillDone says whether the API server agrees with the cache that a node is done with the volume. For a multi-node volume an unpublish cannot be
-// taken back: if a pod that the cache does not know yet has staged the volume, the attachment's deletion would wait for as long as the pod runs. A
-// volume for one node at a time can be claimed again by the same node while it is being released, so that nothing is read for it. If the node is not
-// done, the report that says so is an event that the cache has still to deliver.
+// stillDone says whether the API server agrees with the cache that a node no longer uses the volume. For a multi-node
+// volume an unpublish cannot be undone: if a pod that the cache does not know yet has staged the volume, the
+// attachment's deletion would wait as long as the pod runs. A volume for one node at a time can be acquired again by
+// the same node while it is being released, so nothing is read for it. If the node still uses it, the report that
+// says so is an event that the cache has yet to deliver.
 func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bool, error) {
 	if o.Volume.Spec.Access != apiv1.AccessMultiNode {
 		return true, nil
@@ -237,7 +240,7 @@ func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bo
 	if apierrors.IsNotFound(err) {
 		report = nil
 	} else if err != nil {
-		return false, fmt.Errorf("take volume back from node %s: read AzDriverNode: %w", node, err)
+		return false, fmt.Errorf("unpublish volume from node %s: read AzDriverNode: %w", node, err)
 	}
 	now := o.Input
 	now.Report = func(string) *apiv1.AzDriverNode { return report }
@@ -250,7 +253,7 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 	pod := attachdetach.PublishedFor(o.Pods, node)
 	request, name, err := r.request(ctx, o.sources[client.ObjectKeyFromObject(pod)], pod.Namespace, node)
 	if apierrors.IsNotFound(err) {
-		return nil // the PersistentVolume has just gone
+		return nil // the PersistentVolume has just been deleted
 	}
 	if err == nil {
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)

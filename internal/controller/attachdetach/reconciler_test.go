@@ -111,7 +111,7 @@ func report(node string, staged ...string) *apiv1.AzDriverNode {
 	return d
 }
 
-// persistentVolume is one of a disk, bound to a claim.
+// persistentVolume is one of a disk, bound to a PersistentVolumeClaim.
 func persistentVolume(name, handle, namespace, claim, uid string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -136,7 +136,7 @@ func pod(namespace, name, node string, volumes ...corev1.VolumeSource) *corev1.P
 	return p
 }
 
-func claimed(name string) corev1.VolumeSource {
+func claimVolume(name string) corev1.VolumeSource {
 	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
 
@@ -151,7 +151,8 @@ func inline(uri string, change ...func(*corev1.AzureDiskVolumeSource)) corev1.Vo
 // named returns the name of the AzVolume of a disk in the resource group of most tests.
 func named(disk string) string { return apiv1.VolumeName("s", "rg", disk) }
 
-// volume is an adopted disk that nodes have as primaries; of one node it has the claim, unless it is for several.
+// volume is an adopted disk that nodes have as primaries; one node has the ownership, unless it is a multi-node
+// volume.
 func volume(disk string, access apiv1.AccessPattern, nodes ...string) []client.Object {
 	name := named(disk)
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: apiv1.AzVolumeSpec{
@@ -178,47 +179,47 @@ func TestAVolumeOfSeveralPersistentVolumesIsPublishedByThatOfItsPods(t *testing.
 		objects []client.Object
 		want    []string
 	}{
-		"one that was released and is kept, and one that was made for the next claim": {
+		"a volume that was released and is kept, and one that was created for the next PersistentVolumeClaim": {
 			[]client.Object{
 				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
-				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimed("new")),
+				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimVolume("new")),
 			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
 		},
 		"whatever they are called, or how the disk is spelled": {
 			[]client.Object{
 				persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"),
-				claim("apps", "new", "2", "1-new"), pod("apps", "p", "a", claimed("new")),
+				claim("apps", "new", "2", "1-new"), pod("apps", "p", "a", claimVolume("new")),
 			}, []string{"publish " + disk("RG", "Vol") + " to a by 1-new, read only false"},
 		},
-		"the next claim has the name of the last": {
+		"the next PersistentVolumeClaim has the name of the last": {
 			[]client.Object{
 				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "data", "2"),
-				claim("apps", "data", "2", "2-new"), pod("apps", "p", "a", claimed("data")),
+				claim("apps", "data", "2", "2-new"), pod("apps", "p", "a", claimVolume("data")),
 			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
 		},
 		"a volume that is used stays, whatever else there is of its disk": {
 			append(volume("vol", single, "a"),
 				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
-				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimed("new")),
+				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimVolume("new")),
 			), nil,
 		},
 		"two namespaces share a disk": {
 			append(volume("vol", apiv1.AccessMultiNode, "a"),
 				persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"), persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"),
 				claim("one", "data", "1", "1-one"), claim("two", "data", "2", "2-two"),
-				pod("one", "p", "a", claimed("data")), pod("two", "p", "b", claimed("data")),
+				pod("one", "p", "a", claimVolume("data")), pod("two", "p", "b", claimVolume("data")),
 			), []string{"publish " + disk("rg", "vol") + " to b by 2-two, read only false"},
 		},
 		"another disk of the same name is none of it": {
 			append(volume("vol", single),
 				persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"), persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"),
 				claim("one", "data", "1", "1-other"), claim("two", "data", "2", "2-own"),
-				pod("one", "p", "a", claimed("data")), pod("two", "p", "b", claimed("data")),
+				pod("one", "p", "a", claimVolume("data")), pod("two", "p", "b", claimVolume("data")),
 			), []string{"publish " + disk("rg", "vol") + " to b by 2-own, read only false"},
 		},
-		"a claim that is bound to another volume meanwhile brings no pods": {
+		"a PersistentVolumeClaim that is bound to another volume by now adds no pods": {
 			append(volume("vol", single, "a"),
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"), pod("apps", "p", "a", claimed("data")),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"), pod("apps", "p", "a", claimVolume("data")),
 			), []string{"unpublish " + disk("rg", "vol") + " from a"},
 		},
 	} {
@@ -239,20 +240,20 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 		objects []client.Object
 		want    []string
 	}{
-		"goes to the pod's node": {driver,
+		"is published to the pod's node": {driver,
 			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))}, []string{"publish " + disk("rg", "Vol") + " to a by , read only true"}},
 		"stays while the pod is there, although the node has just been started and has not mounted it": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
-		"goes when the pod is gone": {driver,
+		"is unpublished when the pod has ended": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("rg", "vol")))),
 			[]string{"publish " + disk("rg", "vol") + " to b by , read only false", "unpublish " + disk("rg", "vol") + " from a"}},
 		"of another resource group is another one": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
 			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
-		"and has a claim for as well is published once": {driver,
+		"and by a PersistentVolumeClaim is published once": {driver,
 			[]client.Object{
 				persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-				pod("apps", "p", "a", inline(disk("rg", "vol")), claimed("data")),
+				pod("apps", "p", "a", inline(disk("rg", "vol")), claimVolume("data")),
 			}, []string{"publish " + disk("rg", "vol") + " to a by pv, read only false"}},
 		"is another driver's where this one has another name": {"disk.example.com",
 			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "vol")))}, nil},
@@ -277,7 +278,7 @@ func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
 	for _, node := range []string{"a", "b", "c"} {
 		objects = append(objects, readyNode(node), report(node))
 	}
-	r, calls := setUp(t, driver, append(objects, pod("apps", "p1", "a", claimed("data")), pod("apps", "p2", "b", claimed("data")))...)
+	r, calls := setUp(t, driver, append(objects, pod("apps", "p1", "a", claimVolume("data")), pod("apps", "p2", "b", claimVolume("data")))...)
 	var all sync.WaitGroup
 	all.Add(3)
 	calls.before = func(ctx context.Context, call string) error {
@@ -331,11 +332,11 @@ func TestAMultiNodeVolumeThatANodeHasStagedAgainIsNotTakenFromIt(t *testing.T) {
 // What is published to one node at a time is not offered to the next one while the last one has it.
 func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
 	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-		readyNode("a"), readyNode("b"), report("a"), report("b"), pod("apps", "p", "b", claimed("data")))
+		readyNode("a"), readyNode("b"), report("a"), report("b"), pod("apps", "p", "b", claimVolume("data")))
 	r, calls := setUp(t, driver, objects...)
 	calls.before = func(context.Context, string) error { return errors.New("not now") }
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
-		t.Error("no error, so that nobody tries again")
+		t.Error("got no error, want one, so that the call is repeated")
 	}
 	calls.expect(t, "unpublish "+disk("rg", "vol")+" from a")
 }
@@ -343,12 +344,12 @@ func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
 // That a node has looked at its mounts, or has no report any more, says something of what its report does not name.
 func TestAScanOfANodeIsAnEventForAllThatItHas(t *testing.T) {
 	objects := append(volume("attached", apiv1.AccessMultiNode, "a"), volume("elsewhere", apiv1.AccessMultiNode, "b")...)
-	cutShort := volume("claimed", apiv1.AccessSingleNode, "a")[:1] // and its attachment was not made before somebody died
+	cutShort := volume("owned", apiv1.AccessSingleNode, "a")[:1] // and the process died before it created the attachment
 	r, _ := setUp(t, driver, append(append(objects, cutShort...), pod("apps", "p", "a", inline(disk("rg", "wanted"))))...)
 	names, err := r.onNode("ns")(t.Context(), report("a"))
 	slices.Sort(names)
-	if err != nil || !slices.Equal(names, []string{named("attached"), named("claimed"), named("wanted")}) {
-		t.Errorf("got %v, %v, want those of attached, claimed and wanted", names, err)
+	if err != nil || !slices.Equal(names, []string{named("attached"), named("owned"), named("wanted")}) {
+		t.Errorf("got %v, %v, want those of attached, owned and wanted", names, err)
 	}
 }
 
@@ -369,7 +370,7 @@ func recorded(t *testing.T, r *Reconciler) []string {
 // fencedVolume is a volume that is taken from the lost node a, and that a pod on node b waits for.
 func fencedVolume(failure string) []client.Object {
 	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-		readyNode("b"), report("a", "vol"), report("b"), pod("apps", "p", "b", claimed("data")))
+		readyNode("b"), report("a", "vol"), report("b"), pod("apps", "p", "b", claimVolume("data")))
 	v, a := objects[0].(*apiv1.AzVolume), objects[1].(*apiv1.AzVolumeAttachment)
 	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	if failure != "" {
@@ -415,7 +416,7 @@ func TestAPodThatHasJustComeIsNotToldThatItWaits(t *testing.T) {
 // The cache may not show the first publish yet when the second is made.
 func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-		readyNode("a"), report("a"), pod("apps", "p", "a", claimed("data")))
+		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
 	reconcileOf(t, r, "vol")
 	reconcileOf(t, r, "vol")
 	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+ReasonAttached) {
@@ -441,7 +442,7 @@ func TestWhatWasToldIsForgottenWithThePod(t *testing.T) {
 
 func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T) {
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-		readyNode("a"), report("a"), pod("apps", "p", "a", claimed("data")))
+		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
 	for _, failure := range []string{
 		"no free slot (request 1f7c0e2a-0001, 12:00:01)", "no free slot (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
 	} {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// request returns the call by which a volume is published to a node for a pod of a namespace, and the name of the volume for people. A
-// PersistentVolume that is gone is NotFound.
+// request returns the call that publishes a volume to a node for a pod of a namespace, and the name of the volume for
+// the user. If the PersistentVolume does not exist, the error is NotFound.
 func (r *Reconciler) request(ctx context.Context, by source, namespace, node string) (*csi.ControllerPublishVolumeRequest, string, error) {
 	log := ctrl.LoggerFrom(ctx)
 	if by.inline != nil {
@@ -27,7 +27,7 @@ func (r *Reconciler) request(ctx context.Context, by source, namespace, node str
 		request, err := publishRequest(log, pv, node)
 		return request, by.inline.Name, err
 	}
-	// What the volume is to be published with is in fields that the cache leaves out.
+	// The parameters of the publish are in fields that the cache omits.
 	pv := &corev1.PersistentVolume{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(by.pv), pv); err != nil {
 		return nil, by.pv.Name, fmt.Errorf("read PersistentVolume: %w", err)
@@ -36,7 +36,7 @@ func (r *Reconciler) request(ctx context.Context, by source, namespace, node str
 	return request, pv.Name, err
 }
 
-// publishRequest is the call by which a PersistentVolume is published to a node: the same that csi-attacher makes of it.
+// publishRequest is the call that publishes a PersistentVolume to a node: the same that csi-attacher makes of it.
 func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (*csi.ControllerPublishVolumeRequest, error) {
 	if pv.Spec.CSI == nil {
 		translated, err := csitranslation.New().TranslateInTreePVToCSI(log, pv)
@@ -62,7 +62,7 @@ func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (
 	}, nil
 }
 
-// describe returns what an error says, for people, who need not know that it came over gRPC.
+// describe returns what an error says, for the user, who need not know that it came over gRPC.
 func describe(err error) string {
 	var g interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &g) {

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// workers are the volumes that are looked at at once. Each waits for Azure and costs nothing meanwhile.
+	// workers is how many volumes are reconciled at once. Each waits for Azure, which costs nothing.
 	workers = 200
-	// firstRetry and lastRetry are the pauses before a failed call is repeated. The first is short, because the usual failure is
-	// a node that is just letting go.
+	// firstRetry and lastRetry are the pauses before a failed call is repeated. The first is short, because the usual
+	// failure is a node that is about to release the volume.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -70,7 +70,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// whereabouts is the part of a pod by which it wants a volume somewhere.
+// whereabouts is the part of a pod that decides on which node it needs a volume.
 func whereabouts(p *corev1.Pod) any {
 	return struct {
 		Node   string
@@ -86,7 +86,8 @@ func (r *Reconciler) ofPersistentVolume(_ context.Context, o client.Object) ([]s
 	return []string{index.VolumeOf(o, r.DriverName)}, nil
 }
 
-// ofReport returns the node's own volumes that a report names. Of an update the old report is asked as well, so that what has left it is found.
+// ofReport returns the node's own volumes that a report names. For an update the old report counts too, so that a
+// volume that has left it is found.
 func (r *Reconciler) ofReport(ctx context.Context, o client.Object) ([]string, error) {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {
@@ -111,8 +112,8 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 	return names, nil
 }
 
-// boundTo returns the volumes of the PersistentVolumes that are bound to a claim. It is the PersistentVolume that is asked, because it is still there
-// when the claim is gone.
+// boundTo returns the volumes of the PersistentVolumes that are bound to a PersistentVolumeClaim. It searches the
+// PersistentVolumes, because they still exist when the PersistentVolumeClaim is deleted.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
 	if err := r.Client.List(ctx, &list, client.MatchingFields{index.PersistentVolumeClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
@@ -125,7 +126,7 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 	return names, nil
 }
 
-// onNode returns the volumes of attachments to a node, of its claims, and of the pods on it.
+// onNode returns the volumes of attachments to a node, those that it holds, and those of the pods on it.
 func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
@@ -142,8 +143,8 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 		if err != nil {
 			return names, fmt.Errorf("list volumes of node %s: %w", o.GetName(), err)
 		}
-		for i := range claimed.Items {
-			names = append(names, claimed.Items[i].Name)
+		for i := range owned.Items {
+			names = append(names, owned.Items[i].Name)
 		}
 		var pods corev1.PodList
 		if err := r.Client.List(ctx, &pods, client.MatchingFields{index.PodNode: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {

@@ -12,14 +12,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// source is by what a pod uses a volume: the PersistentVolume to which its claim is bound, or the disk that it names itself. The objects
-// are the cache's own.
+// source is how a pod uses a volume: by the PersistentVolume to which its PersistentVolumeClaim is bound, or by the
+// disk that it names itself. The objects are the cache's own.
 type source struct {
 	pv     *corev1.PersistentVolume
 	inline *corev1.Volume
 }
 
-// users finds the pods that use the volume, whichever PersistentVolume of its disk they use it by, and those that name its disk themselves.
+// users finds the pods that use the volume, by any PersistentVolume of its disk, and those that name its disk
+// themselves.
 func (r *Reconciler) users(ctx context.Context, volume string, o *observed) error {
 	pvs, err := index.PersistentVolumes(ctx, r.Client, volume)
 	if err != nil {
@@ -34,7 +35,7 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 			return err
 		}
 		if !bound {
-			continue // it was released, say: who has a claim of that name now uses another volume
+			continue // it was released, for example: a pod with a PersistentVolumeClaim of that name now uses another volume
 		}
 		pods, err := index.PodsOf(ctx, r.Client, pv)
 		if err != nil {
@@ -59,7 +60,8 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 	return nil
 }
 
-// isOf says whether the AzVolume, if there is one, is that of a disk of its name. One that was made by hand need not be.
+// isOf says whether the AzVolume, if there is one, is that of a disk of its name. An AzVolume that was created
+// manually need not be.
 func (o *observed) isOf(disk volumehandle.Handle) bool {
 	return o.Volume == nil || volumehandle.Of(o.Volume.Spec.Disk).Same(disk)
 }
@@ -74,7 +76,7 @@ func (o *observed) use(p *corev1.Pod, by source) {
 	o.Pods = append(o.Pods, p)
 }
 
-// bound says whether a PersistentVolume and its claim are bound to each other.
+// bound says whether a PersistentVolume and its PersistentVolumeClaim are bound to each other.
 func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
 	if pv.Spec.ClaimRef == nil {
 		return false, nil

@@ -1,11 +1,11 @@
-// Package inuse tells Kubernetes at once that a node is done with a volume.
+// Package inuse tells Kubernetes at once that a node no longer uses a volume.
 //
-// The kubelet takes an unmounted volume out of its Node's status.volumesInUse with its periodic status, up to ten seconds later, and
-// until then the attach/detach controller does not call ControllerUnpublishVolume. The node plug-in knows it earlier: the volume has left its
-// report. This reconciler carries that over.
+// The kubelet removes an unmounted volume from its Node's status.volumesInUse with its periodic status, up to ten
+// seconds later, and until then the attach/detach controller does not call ControllerUnpublishVolume. The node
+// plug-in knows it earlier: the volume is no longer in its report. This reconciler updates the Node from the report.
 //
-// It is safe to be wrong here. The field is Kubernetes' own protection against a detach under a mounted filesystem; this driver's is the
-// proof that ControllerUnpublishVolume waits for, whatever the field says (ADR 0001).
+// A wrong decision here is safe. The field is Kubernetes' own protection against a detach under a mounted filesystem;
+// this driver's protection is the proof that ControllerUnpublishVolume waits for, whatever the field says (ADR 0001).
 package inuse
 
 import (
@@ -51,13 +51,13 @@ type Reconciler struct{ Options }
 // New makes a Reconciler.
 func New(options Options) *Reconciler { return &Reconciler{Options: options} }
 
-// Reconcile looks at the volumes for which one node is primary.
+// Reconcile handles the volumes for which one node is primary.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	report := &apiv1.AzDriverNode{}
 	if err := r.Client.Get(ctx, request.NamespacedName, report); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	names, err := r.letGo(ctx, report)
+	names, err := r.unused(ctx, report)
 	if err != nil || len(names) == 0 {
 		return reconcile.Result{}, err
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:
-		ctrl.LoggerFrom(ctx).Info("the node is done with volumes", "node", report.Name, "volumesInUse", pruned)
+		ctrl.LoggerFrom(ctx).Info("the node no longer uses volumes", "node", report.Name, "volumesInUse", pruned)
 	}
 	return reconcile.Result{}, nil
 }
@@ -107,9 +107,9 @@ func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]c
 	return names, nil
 }
 
-// Prune takes volumes out of a Node's status.volumesInUse and returns which of them were there. It reads the
-// Node from the API server and writes nothing if none was. Errors: a Conflict if somebody else changed the Node
-// meanwhile, after which it is to be called again; a Node that is gone is no error.
+// Prune removes volumes from a Node's status.volumesInUse and returns which of them were there. It reads the Node
+// from the API server and writes nothing if none was. Errors: a Conflict if another writer changed the Node between
+// the read and the write, after which the caller calls it again; a missing Node is no error.
 func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string, volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
 	n := &corev1.Node{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: node}, n); apierrors.IsNotFound(err) {
@@ -130,7 +130,7 @@ func Prune(ctx context.Context, writer client.Client, reader client.Reader, node
 		return nil, nil
 	}
 	if err := writer.Status().Patch(ctx, n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, client.IgnoreNotFound(fmt.Errorf("take volumes out of the Node's volumesInUse: %w", err))
+		return nil, client.IgnoreNotFound(fmt.Errorf("remove volumes from the Node's volumesInUse: %w", err))
 	}
 	return pruned, nil
 }
@@ -155,7 +155,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// deletions lets pods through that are gone or begin to go, if they use a volume.
+// deletions passes pods that are deleted or being deleted, if they use a volume.
 func deletions() predicate.Predicate {
 	uses := func(o client.Object) bool {
 		p, ok := o.(*corev1.Pod)

@@ -1,5 +1,5 @@
-// Package leadership lets a standby controller take the leader's lease as soon as it knows that the leader's node is lost, instead of when the lease has expired.
-// docs/adr/0014 says why two leaders for a few seconds do no harm.
+// Package leadership lets a standby controller take the leader's lease as soon as it knows that the leader's node is
+// lost, instead of when the lease has expired. docs/adr/0014 says why two leaders for a few seconds do no harm.
 package leadership
 
 import (
@@ -18,7 +18,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// lookEvery is how often the elector looks whether the lease can be taken or has to be renewed. The Lock reads and writes the lease less often.
+// lookEvery is how often the elector checks whether the lease can be taken or must be renewed. The Lock reads and
+// writes the lease less often.
 const lookEvery = 500 * time.Millisecond
 
 // LookEvery returns the retry period of the elector that uses a Lock whose lease is renewed every renewEvery.
@@ -36,8 +37,9 @@ type Options struct {
 	Log        logr.Logger
 }
 
-// Lock is the leader's lease as client-go's elector sees it. The lease of a leader on a lost node looks released; the elector then takes it by a
-// compare-and-swap with the version that was read. It is used by one elector, which makes one call at a time.
+// Lock is the leader's lease as client-go's elector sees it. The lease of a leader on a lost node looks released; the
+// elector then takes it with a compare-and-swap on the version that was read. One elector uses it, and makes one call
+// at a time.
 type Lock struct {
 	Options
 	*resourcelock.LeaseLock
@@ -46,7 +48,7 @@ type Lock struct {
 	// Superseded is called when another controller has taken the lease that this one held. It is set before the first call.
 	Superseded func(by string)
 
-	seen    *resourcelock.LeaderElectionRecord // as it was read last; nil after a failure
+	seen    *resourcelock.LeaderElectionRecord // as read last; nil after a failure
 	raw     []byte
 	read    time.Time
 	changed time.Time // when raw was read first

@@ -131,14 +131,14 @@ type contender struct {
 	led      chan struct{} // closed when it leads
 
 	mu         sync.Mutex
-	verdicts   map[string]nodehealth.Judgement
+	judgements map[string]nodehealth.Judgement
 	superseded string
 }
 
 func (c *contender) judge(node string, v nodehealth.Judgement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.verdicts[node] = v
+	c.judgements[node] = v
 }
 
 func (c *contender) by() string {
@@ -151,14 +151,14 @@ func (c *contender) by() string {
 func contend(ctx context.Context, t *testing.T, l *lease, node string) *contender {
 	t.Helper()
 	c := &contender{
-		client: &client{lease: l}, identity: nodehealth.LeaderIdentity("pod-on-"+node, node, "uid"), led: make(chan struct{}), verdicts: map[string]nodehealth.Judgement{},
+		client: &client{lease: l}, identity: nodehealth.LeaderIdentity("pod-on-"+node, node, "uid"), led: make(chan struct{}), judgements: map[string]nodehealth.Judgement{},
 	}
 	ctx, stop := context.WithCancel(ctx)
 	lock := New(Options{Leases: c.client, Namespace: "ns", Name: "lease", Identity: c.identity, RenewEvery: renewEvery, Clock: clock.RealClock{}, Log: logr.Discard()})
 	lock.Health = func(node string) nodehealth.Judgement {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.verdicts[node]
+		return c.judgements[node]
 	}
 	lock.Superseded = func(by string) {
 		c.mu.Lock()
@@ -211,7 +211,7 @@ func TestAStandbyLeadsSoonAfterItsVerdictOnTheLeadersNode(t *testing.T) {
 				t.Fatal("the standby does not lead a minute after the leader was lost")
 			}
 			if took := time.Since(cut); took > 7*time.Second {
-				t.Errorf("the standby leads %v after the power cut, want at most 2s after the verdict at 5s", took)
+				t.Errorf("the standby leads %v after the power cut, want at most 2s after the node was found lost at 5s", took)
 			}
 		})
 	}

@@ -1,9 +1,10 @@
 // Package startuptaint removes the taint with which clusters keep pods off a new node until its storage works:
-// <driver>/agent-not-ready, with any effect. Whoever makes nodes sets it (a node pool's or an autoscaler's template); the
-// controller takes it away once the node's plug-in is registered with the kubelet of this very Node. The node
-// plug-in could not: it may not write Nodes (law 7).
+// <driver>/agent-not-ready, with any effect. The component that creates nodes sets it (the template of a node pool or
+// of an autoscaler); the controller removes it once the node's plug-in is registered with the kubelet of this Node.
+// The node plug-in cannot remove it: it may not write Nodes (law 7).
 //
-// The leader runs it. Nothing is kept in memory: a tainted Node is looked at again whenever its AzDriverNode or CSINode changes.
+// The leader runs it. It keeps nothing in memory: a tainted Node is reconciled again whenever its AzDriverNode or
+// CSINode changes.
 package startuptaint
 
 import (
@@ -69,10 +70,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	if waits, err := r.waitsFor(ctx, cached); err != nil || waits != "" {
-		ctrl.LoggerFrom(ctx).V(1).Info("the start-up taint stays", "node", cached.Name, "reason", waits)
+		ctrl.LoggerFrom(ctx).V(1).Info("the start-up taint remains", "node", cached.Name, "reason", waits)
 		return reconcile.Result{}, err
 	}
-	// A patch of a list replaces it, so it needs the list as it is now, and fails if that changes meanwhile.
+	// A patch of a list replaces it, so it needs the current list, and fails if the list changes before the patch.
 	node := &corev1.Node{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -102,9 +103,9 @@ func (r *Reconciler) tainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, r.ours)
 }
 
-// waitsFor says what a node's driver is still missing; "" for nothing. A machine that was made anew under an old
-// name may still have the AzDriverNode of the old one, so the CSINode, which belongs to the Node, must list the driver too, with the
-// number of volumes that the scheduler is to count to.
+// waitsFor says what a node's driver still lacks; "" for nothing. A machine that was re-created under an old name may
+// still have the AzDriverNode of the old one, so the CSINode, which belongs to the Node, must list the driver too,
+// with the number of volumes that the scheduler counts to.
 func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, error) {
 	csiNode := &storagev1.CSINode{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: node.Name}, csiNode); client.IgnoreNotFound(err) != nil {
@@ -112,7 +113,7 @@ func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, e
 	}
 	for _, owner := range csiNode.OwnerReferences {
 		if owner.Kind == "Node" && owner.UID != node.UID {
-			return "the CSINode is of an earlier Node of that name", nil
+			return "the CSINode belongs to an earlier Node of that name", nil
 		}
 	}
 	listed := slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
@@ -126,7 +127,7 @@ func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, e
 		return "", fmt.Errorf("get AzDriverNode: %w", err)
 	}
 	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady) {
-		return "the node plug-in has not said that it is ready", nil
+		return "the node plug-in has not reported that it is ready", nil
 	}
 	return "", nil
 }

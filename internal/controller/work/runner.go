@@ -1,9 +1,9 @@
-// Package work runs the calls to the platform that may take long beside the
-// reconcilers, so that no reconciler ever waits for Azure. A reconciler starts a job for an object, and is
-// called again when the platform has accepted it and when it has ended.
+// Package work runs the calls to the platform that may take long beside the reconcilers, so that no reconciler ever
+// waits for Azure. A reconciler starts a job for an object, and is called again when the platform has accepted it and
+// when it has ended.
 //
-// Jobs are lost with the process. That is no harm: what they are for stands in the
-// status of the objects, with the token to resume them by.
+// Jobs are lost with the process. That does no harm: the status of the objects records what they are for, with the
+// token to resume them.
 package work
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Func does a piece of work. It calls accepted once the platform has accepted the operation, and returns when it
-// has ended and the truth has been read, or at once when ctx ends.
+// Func does a piece of work. It calls accepted once the platform has accepted the operation, and returns when it has
+// ended and the result has been read, or at once when ctx ends.
 type Func func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error)
 
 // Runner runs at most one job for each object.
@@ -41,14 +41,13 @@ type job struct {
 	uid  types.UID
 	work operation.Work
 	plan operation.Job // guarded by the Runner's mu
-	// cancel ends the job's context; returned is closed when the job calls the platform no more.
+	// cancel ends the job's context; returned is closed when the job no longer calls the platform.
 	cancel   context.CancelFunc
 	returned chan struct{}
 }
 
-// New makes a Runner whose jobs end with ctx, and of which at most limit are at
-// work at once; more wait for their turn. Fences don't: somebody's data waits for them, and when many nodes are
-// lost there is nothing better to do.
+// New makes a Runner whose jobs end with ctx. At most limit of them run at once; more wait. Fences do not wait: a pod
+// waits for its data until the fence is complete, and when many nodes are lost no other work is more urgent.
 func New(ctx context.Context, c clock.PassiveClock, limit int) *Runner {
 	return &Runner{
 		ctx: ctx, clock: c, limit: make(chan struct{}, limit), events: make(chan event.GenericEvent, 1024),
@@ -56,12 +55,12 @@ func New(ctx context.Context, c clock.PassiveClock, limit int) *Runner {
 	}
 }
 
-// Source is the source of events upon which objects are to be reconciled.
+// Source is the source of events that name objects to reconcile.
 func (r *Runner) Source() source.Source {
 	return source.Channel(r.events, &handler.EnqueueRequestForObject{})
 }
 
-// Job returns what is known of the job for an object. A job of an earlier object of the same name is shown
+// Job returns what is known about the job for an object. A job of an earlier object of the same name is returned
 // while it runs, and forgotten when it has ended.
 func (r *Runner) Job(object client.Object) operation.Job {
 	r.mu.Lock()
@@ -87,8 +86,9 @@ func (r *Runner) Forget(name types.NamespacedName) {
 	}
 }
 
-// Start starts a job for an object, unless one runs already. A fence supersedes a job of another kind: that job is cancelled, and the fence begins when the job
-// has returned, so that the platform gets no request of it after those of the fence.
+// Start starts a job for an object, unless one runs already. A fence supersedes a job of another kind: that job is
+// cancelled, and the fence begins when the job has returned, so that the platform receives no request of the job
+// after those of the fence.
 func (r *Runner) Start(object client.Object, w operation.Work, do Func) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -75,7 +75,7 @@ func MayReattach(report *apiv1.AzDriverNode, volume string) (why string) {
 func StatusToAttachAgain(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachment, now time.Time) apiv1.AzVolumeAttachmentStatus {
 	message := "Azure does not list the disk at the VM, although the driver has not detached it; attaching it again"
 	if seen != nil {
-		message = fmt.Sprintf("Azure lists the disk at the VM under LUN %d, which is not the one recorded; it is attached anew", seen.LUN)
+		message = fmt.Sprintf("Azure lists the disk at the VM under LUN %d, which is not the recorded LUN; attaching it again", seen.LUN)
 	}
 	s := Step{Status: *a.Status.DeepCopy()}
 	s.Status.LUN = nil

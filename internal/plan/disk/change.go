@@ -38,7 +38,7 @@ func (c Change) All() provisioner.DiskChange {
 // Azure accepts only while the disk is attached nowhere is omitted while the disk is attached, or about to be: it is
 // refused, or gets a job of its own. If an earlier change of the volume was uncertain when the job began, the
 // settings that the disk has count, and not the record of them.
-func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, unsettled bool) Change {
+func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change {
 	var c Change
 	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
 	if v.Spec.CapacityBytes > disk.SizeBytes && !attached {
@@ -49,11 +49,11 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, unsettled bool) Change 
 	switch c.Before = v.Status.Applied; {
 	case c.Before == nil:
 		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(asked, disk)}
-	case unsettled:
+	case uncertain:
 		c.Before = &apiv1.AppliedSettings{Generation: c.Before.Generation, DiskSettings: seen(asked, disk)}
 		differs = differs || !equality.Semantic.DeepEqual(asked, c.Before.DiskSettings)
 	}
-	learnt := c.learn(asked, disk) || unsettled
+	learnt := c.learn(asked, disk) || uncertain
 	if !differs || attached && alone(asked, c.Before.DiskSettings) {
 		if learnt {
 			c.Applied = c.Before

@@ -45,8 +45,8 @@ func TestVolume(t *testing.T) {
 		state          apiv1.VolumeState
 		detach, reason string
 		removed        bool
-		// forgets and takesBack say that the AzVolume is to be deleted without its disk, and that the disk is not to be deleted after all.
-		forgets, takesBack bool
+		// forgets and reverts say that the AzVolume is to be deleted without its disk, and that the disk is not to be deleted after all.
+		forgets, reverts bool
 	}
 	for name, test := range map[string]struct {
 		in   disk.Input
@@ -80,8 +80,8 @@ func TestVolume(t *testing.T) {
 		"not while its PersistentVolume exists":                             {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not what CSI is about to delete":                                   {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not one that never had a PersistentVolume":                         {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"an incomplete deletion is cancelled if a node uses the volume":     {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
-		"an incomplete deletion is cancelled if the disk is to be retained": {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, takesBack: true}},
+		"an incomplete deletion is cancelled if a node uses the volume":     {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
+		"an incomplete deletion is cancelled if the disk is to be retained": {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
 		"an incomplete deletion continues if nothing prevents it":           {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"a disk that was not created for the volume remains":                {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
 	} {
@@ -90,7 +90,7 @@ func TestVolume(t *testing.T) {
 			test.in.Now, test.in.HasFinalizer = objects.Now, true
 			step := disk.Next(test.in)
 			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll, reason: step.Reason, removed: step.RemoveFinalizer, forgets: step.Forget}
-			got.takesBack = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
+			got.reverts = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
 			}

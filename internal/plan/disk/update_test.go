@@ -64,7 +64,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		state     apiv1.VolumeState
 		detach    bool
 		condition string // reason of the condition Updated
-		takenBack bool
+		reverted  bool
 	}
 	created := want{state: apiv1.VolumeCreated}
 	for name, test := range map[string]struct {
@@ -86,8 +86,8 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"another tier without the replicas":                                                 {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"another SKU without the replicas":                                                  {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"nothing of a shared disk in use, which is refused":                                 {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: disk.ReasonUpdateRefused}},
-		"nothing that was refused, which is reverted":                                       {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, takenBack: true}},
-		"nothing of what was refused, if that is the parameters":                            {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, takenBack: true}},
+		"nothing that was refused, which is reverted":                                       {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, reverted: true}},
+		"nothing of what was refused, if that is the parameters":                            {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, reverted: true}},
 		"again what was refused earlier, if it is asked for again":                          {volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"whether it has changed, before a change is reverted":                               {volume: objects.NewVolume(asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"nothing right after a failure":                                                     {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
@@ -100,7 +100,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Attachments: test.attachments, Job: test.job})
-			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll == disk.ReasonVolumeUpdates, takenBack: step.Spec != nil}
+			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll == disk.ReasonVolumeUpdates, reverted: step.Spec != nil}
 			if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); c != nil {
 				got.condition = c.Reason
 			}
@@ -161,7 +161,7 @@ func TestOutcomeOfAChange(t *testing.T) {
 	}
 }
 
-func TestRefusedPartsAreTakenBack(t *testing.T) {
+func TestRefusedPartsAreReverted(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(asked(larger), func(v *apiv1.AzVolume) { otherSKU(&v.Spec); tagged(&v.Spec) }, refusedParams)
 	spec := disk.RevertRefused(v)
@@ -188,10 +188,10 @@ func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
 		v.Spec.Disk.DiskIOPSReadWrite, v.Spec.Disk.NetworkAccessPolicy = &iops, "DenyAll"
 		v.Status.Applied.NetworkAccessPolicy, v.Status.Applied.DiskAccessID = "AllowPrivate", "/id"
 	})
-	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "somebody's": "own"}}
+	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "foreign": "own"}}
 	c := disk.ChangeOf(v, current, false)
 	all := c.All()
-	want := provisioner.DiskChange{IOPSReadWrite: &iops, Tags: map[string]string{"kept": "2", "new": "3", "somebody's": "own"}}
+	want := provisioner.DiskChange{IOPSReadWrite: &iops, Tags: map[string]string{"kept": "2", "new": "3", "foreign": "own"}}
 	size, policy, none := int64(2<<30), "DenyAll", ""
 	want.SizeBytes, want.NetworkAccessPolicy, want.DiskAccessID = &size, &policy, &none
 	if !equality.Semantic.DeepEqual(all, want) || c.Applied.Generation != 2 {
@@ -262,7 +262,7 @@ func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestSettingsThatNobodyRecordedAreComparedWithTheDisk(t *testing.T) {
+func TestSettingsWithoutARecordAreComparedWithTheDisk(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })
 	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}}, false)

@@ -10,7 +10,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-func TestANewEpochIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
+func TestNextEpochIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 	t.Parallel()
 	withProof := objects.Proved(objects.NewAttachment("b", apiv1.RoleReplica, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
 	withProof.Status.Proof.Epoch = 7
