@@ -131,7 +131,7 @@ func TestCapacityIsRevertedToWhatTheDiskHasAndNoFurther(t *testing.T) {
 	}
 	smaller := v.DeepCopy()
 	smaller.Spec.CapacityBytes = has - 1
-	refused(t, c.Update(t.Context(), smaller), "no less than what the disk has")
+	refused(t, c.Update(t.Context(), smaller), "no less than the size of the disk")
 	v.Spec.CapacityBytes = has
 	if err := c.Update(t.Context(), v); err != nil {
 		t.Fatal(err)
