@@ -138,8 +138,8 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 			names = append(names, here[i].Spec.VolumeName)
 		}
 		// A publish that was cut short leaves a claim without an attachment.
-		var claimed apiv1.AzVolumeList
-		err = r.Client.List(ctx, &claimed, client.InNamespace(namespace), client.MatchingFields{index.VolumePrimary: o.GetName()}, client.UnsafeDisableDeepCopy)
+		var owned apiv1.AzVolumeList
+		err = r.Client.List(ctx, &owned, client.InNamespace(namespace), client.MatchingFields{index.VolumePrimary: o.GetName()}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return names, fmt.Errorf("list volumes of node %s: %w", o.GetName(), err)
 		}

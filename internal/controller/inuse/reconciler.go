@@ -73,8 +73,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// letGo returns the volumes, by Kubernetes' names, that the node is done with and still primary for.
-func (r *Reconciler) letGo(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
+// unused returns the volumes, by Kubernetes' names, that the node no longer uses and still is primary for.
+func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
 	here, err := index.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
 		return nil, err

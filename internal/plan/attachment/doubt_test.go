@@ -48,7 +48,7 @@ func TestAReplicaThatTheAzVolumeDoesNotConfirmGoesByItsNodesReport(t *testing.T)
 		if !ownership.DeletedWithoutProof(test.volume, in.Attachment) {
 			t.Errorf("%s: got that the report is not read, want it read", name)
 		}
-		in.LetGo, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 0, objects.Now)
+		in.ReportProof, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 0, objects.Now)
 		in.Attachment.Status = attachment.Next(in).Status
 		if step := attachment.Next(in); step.Start != operation.WorkDetach {
 			t.Errorf("%s: got start %q after the report's proof, want %q", name, step.Start, operation.WorkDetach)

@@ -17,7 +17,7 @@ import (
 
 // randomFailover draws a node with up to five volumes and six pods.
 func randomFailover(t *rapid.T) failover.Input {
-	verdict := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "verdict")}
+	judgement := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "judgement")}
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
 		judgement.HeldBack, judgement.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}

@@ -1,8 +1,9 @@
 package placement_test
 
 import (
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"slices"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
