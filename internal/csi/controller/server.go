@@ -1,12 +1,12 @@
 // Package controller is the CSI Controller server. It translates each call into a change of the custom resources, waits until
-// the reconcilers have carried it out, and translates the result back. Any replica of the Deployment can serve any call.
+// the reconcilers have done it, and translates the result to CSI. Any replica of the Deployment can serve any call.
 //
 // The server is composed of its parts, one package each, which do not import one another:
 //
 //	handover    publishes and unpublishes
 //	disks       creates, deletes, expands and modifies; capacity
 //	snapshots   snapshots and groups of them
-//	inventory   which volumes there are, and what is wrong with them
+//	inventory   lists volumes, and reports their health
 //
 // Below them are adoption (AzVolumes for disks that exist), records (the custom resources), call (bounds, locks, errors) and topology.
 package controller
@@ -37,31 +37,31 @@ type Options struct {
 	// writes; Reader reads from the API server.
 	Client client.Client
 	Reader client.Reader
-	// Watch tells of changes in the cache.
+	// Watch reports changes in the cache.
 	Watch *records.Watch
-	// Disks finds out whether a disk without an AzVolume exists.
+	// Disks reads disks without an AzVolume.
 	Disks provisioner.Disks
 	// Snapshots are created, read and deleted at Azure; they have no custom resource.
 	Snapshots provisioner.Snapshots
-	// SKUs tells where disks can be created.
+	// SKUs says where disks can be created.
 	SKUs  provisioner.SKUs
 	Clock clock.PassiveClock
 	// Namespace of the custom resources.
 	Namespace string
-	// DriverName makes the topology key.
+	// DriverName is part of the topology key.
 	DriverName string
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
 	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself publishes volumes as pods need
 	// them. The server then serves the calls without declaring the capability.
 	PublishedByPods bool
-	// WaitTimeout bounds a call that came without a deadline.
+	// WaitTimeout limits a call without a deadline.
 	WaitTimeout time.Duration
-	// Metrics is where promotions and releases are counted.
+	// Metrics gets the counters of promotions and releases.
 	Metrics prometheus.Registerer
 }
 
-// Server implements the CSI Controller and GroupController services. The methods of its parts are its own.
+// Server implements the CSI Controller and GroupController services with the methods of its parts.
 type Server struct {
 	unimplemented
 	*handover.Publisher
@@ -71,7 +71,7 @@ type Server struct {
 	Options Options
 }
 
-// unimplemented answers the calls that no part implements. It is a type of its own because the methods of an embedded type hide those that
+// unimplemented answers the calls that no part implements. It is a separate type because the methods of an embedded type hide those that
 // are embedded one level deeper.
 type unimplemented struct {
 	csi.UnimplementedControllerServer

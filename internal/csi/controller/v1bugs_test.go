@@ -34,7 +34,7 @@ func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
 	}
 }
 
-// In V1 the guard against deleting a disk that is on its way to a VM never fired, and Azure deletes such a disk.
+// In V1 the check against the deletion of a disk that is being attached never found one, and Azure deletes such a disk.
 func TestV1BugADiskThatIsBeingAttachedIsDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("da-a", "1", vmSize)
@@ -75,7 +75,7 @@ func TestV1BugUltraAndSharedDisksAreCached(t *testing.T) {
 	}
 }
 
-// In V1 whatever kept the driver from reading a disk made a volume that exists NotFound.
+// In V1 every error of a read of a disk became NotFound, although the volume existed.
 func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	disk := p.AddDisk("unread", nil)
@@ -101,8 +101,8 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	}
 }
 
-// In V1 what kept a disk from being deleted while it is attached was in the memory of one process, and each sidecar had a leader of its
-// own: the deletion was another process's. Here any process can serve any call.
+// In V1 the check against the deletion of an attached disk was in the memory of one process, and each sidecar had its own
+// leader: the deletion was in another process. Here any process can serve any call.
 func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("gm-a", "1", vmSize)
@@ -125,7 +125,7 @@ func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 	}
 }
 
-// In V1 only CreateVolume, DeleteVolume and CreateSnapshot kept a second call for the same volume out.
+// In V1 only CreateVolume, DeleteVolume and CreateSnapshot refused a second call for the same volume.
 func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("tc-a", "1", vmSize)
@@ -159,7 +159,7 @@ func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The platform takes its time before it says whether it accepts.
+			// Azure answers late whether it accepts the call.
 			remove := p.Cloud.Inject(fake.Fault{Method: test.method, ID: faultID(test.method, test.volume), Delay: 2 * time.Second})
 			defer remove()
 			before := p.Cloud.CallCount(test.method)
@@ -179,7 +179,7 @@ func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 	}
 }
 
-// faultID is what the platform knows the call of a method about a volume by.
+// faultID is the ID of the object that a call of a method about a volume names at Azure.
 func faultID(method fake.Method, handle string) string {
 	if method == fake.SnapshotsCreate {
 		return ""

@@ -1,5 +1,5 @@
-// Package adoption makes AzVolumes for disks that the driver did not create: those of PersistentVolumes that a person, the V1 driver or Kubernetes'
-// in-tree plug-in made.
+// Package adoption creates AzVolumes for disks that the driver did not create: those of PersistentVolumes that a user, the V1 driver or Kubernetes'
+// in-tree plug-in created.
 package adoption
 
 import (
@@ -31,7 +31,7 @@ import (
 // persistentVolumeOf is the index of the cache of PersistentVolumes by the names of their AzVolumes.
 const persistentVolumeOf = "azVolume"
 
-// Adopter makes AzVolumes for disks that exist.
+// Adopter creates AzVolumes for disks that exist.
 type Adopter struct {
 	*records.Records
 	Disks provisioner.Disks
@@ -49,7 +49,7 @@ func (s *Adopter) Disk(ctx context.Context, handle volumehandle.Handle) (provisi
 	return disk, nil
 }
 
-// Adopt makes an AzVolume for a disk that exists at Azure. attributes are the PersistentVolume's. If they are nil, because the request does
+// Adopt creates an AzVolume for a disk that exists at Azure. attributes are the PersistentVolume's. If they are nil, because the request does
 // not contain them, Adopt takes them and the access from the PersistentVolume, if there is one. It changes neither the disk nor its content.
 // A disk that does not exist is NotFound.
 func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {

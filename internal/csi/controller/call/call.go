@@ -1,5 +1,5 @@
-// Package call holds what all calls of the CSI controller server share: a bound on their duration, the exclusion of a second
-// call for the same object, the reading of volume IDs and capabilities, and the gRPC codes of their errors.
+// Package call holds what all calls of the CSI controller server share: a limit of their duration, a lock against a second
+// call for the same object, the parsing of volume IDs and capabilities, and the gRPC codes of their errors.
 package call
 
 import (
@@ -22,8 +22,8 @@ import (
 // replyTime is the part of a deadline that is kept for the answer to reach the caller.
 const replyTime = 500 * time.Millisecond
 
-// Calls bounds the calls of one process, and locks the objects that they work on. The locks spare callers and API server
-// calls that would undo one another; correctness does not depend on them.
+// Calls limits the duration of the calls of one process, and locks the objects that they work on. The locks prevent calls that
+// would undo one another; correctness does not depend on them.
 type Calls struct {
 	clock   clock.PassiveClock
 	timeout time.Duration
@@ -32,7 +32,7 @@ type Calls struct {
 	locked map[string]struct{}
 }
 
-// New makes a Calls. timeout bounds a call that comes without a deadline.
+// New makes a Calls. timeout limits a call without a deadline.
 func New(c clock.PassiveClock, timeout time.Duration) *Calls {
 	return &Calls{clock: c, timeout: timeout, locked: map[string]struct{}{}}
 }
@@ -62,7 +62,7 @@ func (c *Calls) Lock(key string) (unlock func(), err error) {
 	}, nil
 }
 
-// Begin locks a key and bounds the call; end undoes both.
+// Begin locks a key and limits the call; end undoes both.
 func (c *Calls) Begin(ctx context.Context, key string) (bound context.Context, end func(), err error) {
 	unlock, err := c.Lock(key)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Calls) Begin(ctx context.Context, key string) (bound context.Context, e
 	return bound, func() { cancel(); unlock() }, nil
 }
 
-// Volume reads a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is NotFound.
+// Volume parses a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is NotFound.
 func Volume(id string) (volumehandle.Handle, error) {
 	if id == "" {
 		return volumehandle.Handle{}, InvalidArgument("volume ID: missing")

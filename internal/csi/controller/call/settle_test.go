@@ -14,7 +14,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-func TestAFinalCodeMeansThatNothingIsLeft(t *testing.T) {
+func TestAFailedCallThatLeftAnObjectHasNoFinalCode(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		failure error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"strings"
 
@@ -24,9 +25,9 @@ import (
 // plenty is the capacity that is reported where nothing limits it: 1 EiB.
 const plenty = int64(1) << 60
 
-// GetCapacity says how much of disks with the parameters of a StorageClass a place can take: nothing where Azure does not offer the SKU, and
-// else what the subscription's quota leaves in the region, in disks of the largest size: exactly where that is little, and roughly where it is much. It
-// costs Azure no call but for the quota, which is read once a minute for all who ask.
+// GetCapacity says how many bytes of disks with the parameters of a StorageClass a place can have: none if Azure does not offer the SKU there,
+// otherwise what the subscription's quota leaves in the region, in disks of the largest size. A small number is exact, and a large one is rounded. It
+// calls Azure for the quota only, which is read once a minute for all callers.
 func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -38,7 +39,7 @@ func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityR
 }
 
 func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	p, err := volumeparams.Parse(ofTheDriver(request.GetParameters()))
+	p, err := volumeparams.Parse(withoutReserved(request.GetParameters()))
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +76,13 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 		return nil, o.unknown
 	}
 	if named {
-		if can, err := s.nodesTake(ctx, where, p.SKU()); err != nil || !can {
+		if can, err := s.nodesSupport(ctx, where, p.SKU()); err != nil || !can {
 			return nothing(ctx, fmt.Sprintf("no VM in %s can have %s disks attached", where, p.SKU())), err
 		}
 	}
 	left, err := s.SKUs.Quota(ctx, p.SubscriptionID, where.Location, p.SKU())
 	if err != nil {
-		// What cannot be known does not keep pods from being scheduled: Azure decides when the disk is created.
+		// Pods are scheduled without a known quota: Azure decides when the disk is created.
 		if !errors.Is(err, provisioner.Unauthorized) && !errors.Is(err, provisioner.NotFound) {
 			return nil, err
 		}
@@ -91,8 +92,8 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 	return room(ctx, p, o.limits.MaxSizeBytes, left)
 }
 
-// nodesTake says whether a node in a place has a VM that can have disks of the SKU, or whether no such node is known yet.
-func (s *Provisioner) nodesTake(ctx context.Context, p topology.Place, skuName string) (bool, error) {
+// nodesSupport says whether a node in a place has a VM that can have disks of the SKU, or whether no such node is known yet.
+func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuName string) (bool, error) {
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list nodes: %w", err)
@@ -115,18 +116,14 @@ func (s *Provisioner) nodesTake(ctx context.Context, p topology.Place, skuName s
 	return !known, nil
 }
 
-// ofTheDriver leaves out the parameters of a StorageClass that the provisioner keeps for itself.
-func ofTheDriver(parameters map[string]string) map[string]string {
-	kept := map[string]string{}
-	for key, value := range parameters {
-		if !strings.HasPrefix(key, "csi.storage.k8s.io/") {
-			kept[key] = value
-		}
-	}
+// withoutReserved returns the parameters of a StorageClass without those that csi-provisioner reads itself.
+func withoutReserved(parameters map[string]string) map[string]string {
+	kept := maps.Clone(parameters)
+	maps.DeleteFunc(kept, func(key, _ string) bool { return strings.HasPrefix(key, "csi.storage.k8s.io/") })
 	return kept
 }
 
-// room works out the answer from the largest disk of the SKU, 0 if that is not known, and the quota.
+// room returns the answer from the largest disk of the SKU, 0 if that is not known, and the quota.
 func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left provisioner.DiskQuota) (*csi.GetCapacityResponse, error) {
 	low, high, err := sizes(p, maxSize)
 	if err != nil {
@@ -134,12 +131,12 @@ func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left pr
 	}
 	available := plenty
 	if left.SizeBytes != provisioner.Unlimited {
-		available, high = min(available, calm(left.SizeBytes, manyBytes)), min(high, left.SizeBytes)
+		available, high = min(available, rounded(left.SizeBytes, manyBytes)), min(high, left.SizeBytes)
 	}
 	if left.Disks == 0 || high < low {
 		return nothing(ctx, fmt.Sprintf("the quota for %s disks is used up", p.SKU())), nil
 	}
-	if disks := calm(left.Disks, manyDisks); disks != provisioner.Unlimited && disks < plenty/high {
+	if disks := rounded(left.Disks, manyDisks); disks != provisioner.Unlimited && disks < plenty/high {
 		available = min(available, disks*high)
 	}
 	return &csi.GetCapacityResponse{
@@ -147,21 +144,21 @@ func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left pr
 	}, nil
 }
 
-// What is left of a quota is told to the last disk or byte up to these, and as the power of two below it beyond: else every disk
-// that anybody creates would change every CSIStorageCapacity object.
+// The rest of a quota is reported exactly up to these numbers, and above them as the next lower power of two. Otherwise every
+// new disk of the subscription would change every CSIStorageCapacity object.
 const (
 	manyDisks = 64
 	manyBytes = 64 << 40
 )
 
-func calm(n, many int64) int64 {
+func rounded(n, many int64) int64 {
 	if n <= many {
 		return n
 	}
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
 
-// nothing is the answer for a place that cannot have the disk. The largest size says it, too: schedulers look at that first.
+// nothing is the answer for a place that cannot have the disk. The largest size is 0 too, because schedulers read that first.
 func nothing(ctx context.Context, why string) *csi.GetCapacityResponse {
 	logr.FromContextOrDiscard(ctx).V(1).Info("no capacity", "reason", why)
 	return &csi.GetCapacityResponse{MaximumVolumeSize: wrapperspb.Int64(0)}

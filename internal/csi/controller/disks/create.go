@@ -28,8 +28,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// CreateVolume makes an AzVolume and waits until its disk is created. A call that is repeated finds the AzVolume of the
-// first; one that asks for something else under the same name is AlreadyExists.
+// CreateVolume creates an AzVolume and waits until its disk is created. A repeated call finds the AzVolume of the first call;
+// a call with another request and the same name is AlreadyExists.
 func (s *Provisioner) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if request.GetName() == "" {
 		return nil, call.InvalidArgument("name: missing")
@@ -135,7 +135,7 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 
 const defaultFSType = "ext4"
 
-// fsType returns the filesystem to make: the StorageClass' over the capability's, as the V1 driver has it.
+// fsType returns the filesystem to create: that of the StorageClass before that of the capability, as in the V1 driver.
 func fsType(p volumeparams.Parameters, a call.Access) (string, error) {
 	switch {
 	case a.Block:
@@ -166,7 +166,7 @@ func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, siz
 	return disk
 }
 
-// ensureVolume creates the AzVolume, or returns the one that is there if it is what is wanted.
+// ensureVolume creates the AzVolume, or returns the one that exists if it is equal to the wanted one.
 func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
 	v := wanted.DeepCopy()
 	err := s.Client.Create(ctx, v)
@@ -180,12 +180,12 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, 
 		return nil, err
 	}
 	if err := s.Reader.Get(ctx, s.Key(wanted.Name), v); apierrors.IsNotFound(err) {
-		return nil, grpcstatus.Errorf(codes.Aborted, "volume %s of an earlier call has just gone", wanted.Name)
+		return nil, grpcstatus.Errorf(codes.Aborted, "create AzVolume %s: that of an earlier call was deleted during this call", wanted.Name)
 	} else if err != nil {
 		return nil, err
 	}
 	if v.DeletionTimestamp != nil {
-		return nil, grpcstatus.Errorf(codes.Aborted, "volume %s of an earlier call is being deleted", v.Name)
+		return nil, grpcstatus.Errorf(codes.Aborted, "create AzVolume %s: that of an earlier call is still being deleted", v.Name)
 	}
 	if differs := s.difference(v, wanted, request); differs != "" {
 		return nil, grpcstatus.Errorf(codes.AlreadyExists, "volume %s exists with another %s", v.Name, differs)
@@ -193,7 +193,7 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, 
 	return v, nil
 }
 
-// difference names what sets an AzVolume that exists apart from what is asked for, or returns "".
+// difference names the first property in which an AzVolume that exists differs from the request, or returns "".
 func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) string {
 	have, want := v.Spec.DeepCopy(), wanted.Spec.DeepCopy()
 	limit := request.GetCapacityRange().GetLimitBytes()
@@ -213,7 +213,7 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 	case !equality.Semantic.DeepEqual(have.Source, want.Source):
 		return "content source"
 	}
-	// Where it is has been compared above, and need not be where a new one would be.
+	// The place was compared with the requirement above. It may differ from the place of a new disk.
 	want.Disk.Zone, want.Disk.Location = have.Disk.Zone, have.Disk.Location
 	if !strings.EqualFold(have.Disk.Name, want.Disk.Name) {
 		return "disk name"
@@ -225,8 +225,8 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 	return ""
 }
 
-// awaitCreatedOrDeleted waits until the disk is created, for a caller that will not ask for the deletion of a volume that Azure will never create: it deletes the
-// AzVolume first. The error is a conflict if the AzVolume has changed since the cache had it: the disk may have been created since.
+// awaitCreatedOrDeleted waits until the disk is created. If Azure will never create it, it deletes the AzVolume, because the caller will not ask for the
+// deletion. The error is a conflict if the AzVolume is newer than that in the cache: the disk may have been created in the meantime.
 func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
 	current, refused, err := s.awaitCreation(ctx, v)
 	if refused == nil {
@@ -241,7 +241,7 @@ func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolu
 	return nil, call.Failure(refused)
 }
 
-// awaitCreated waits until the disk is created, or until Azure has refused for good to create it.
+// awaitCreated waits until the disk is created, or until Azure has refused permanently to create it.
 func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
 	current, refused, err := s.awaitCreation(ctx, v)
 	if refused != nil {
@@ -250,13 +250,13 @@ func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*api
 	return current, err
 }
 
-// awaitCreation returns the AzVolume when its disk is created, or when Azure has refused for good to create it.
+// awaitCreation returns the AzVolume when its disk is created, or when Azure has refused permanently to create it.
 func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (current *apiv1.AzVolume, refused *apiv1.Error, err error) {
 	current = &apiv1.AzVolume{}
 	err = s.Watch.Until(ctx, func() (bool, error) {
 		err := s.Client.Get(ctx, s.Key(v.Name), current)
 		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
-			return false, nil // the cache does not know it yet
+			return false, nil // the cache does not have it yet
 		}
 		if err != nil {
 			return false, err
@@ -277,7 +277,7 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 		return current, refused, nil
 	}
 	if e := s.failing(ctx, current); e != nil {
-		return nil, nil, status.NotFinal(call.Failure(e), "it is tried again")
+		return nil, nil, status.NotFinal(call.Failure(e), "the controller tries again")
 	}
 	return nil, nil, err
 }
@@ -294,8 +294,7 @@ func final(kind provisioner.Kind) bool {
 	return false
 }
 
-// volumeContext returns the parameters as the V1 driver hands them on, so that a
-// PersistentVolume works with either.
+// volumeContext returns the parameters as the V1 driver returns them, so that a PersistentVolume works with both drivers.
 func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumeparams.Parameters) map[string]string {
 	values := map[string]string{}
 	maps.Copy(values, parameters)

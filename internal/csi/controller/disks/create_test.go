@@ -85,7 +85,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A PersistentVolume that this driver made has to work with V1 when somebody goes back: V1 finds there what it would have written itself.
+// A PersistentVolume of this driver has to work with the V1 driver after a migration back: it has the attributes that V1 would have written.
 func TestTheVolumeContextIsV1s(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	request := controlplane.CreateRequest("back", map[string]string{

@@ -21,8 +21,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// DeleteVolume deletes an AzVolume and waits until it is gone, and with it replicas and disk. A volume
-// that a node uses is FailedPrecondition; a volume that does not exist counts as deleted.
+// DeleteVolume deletes an AzVolume with its replicas and its disk, and waits until it is gone. A volume that a node
+// uses is FailedPrecondition; a volume that does not exist counts as deleted.
 func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
@@ -70,7 +70,8 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 	})
 }
 
-// discard deletes an AzVolume together with its disk, which it writes first. The error is a conflict if the AzVolume has changed: a node may have claimed it.
+// discard deletes an AzVolume and its disk: it sets spec.deleteDisk before the deletion. The error is a conflict if the AzVolume has changed: a node may
+// have acquired ownership.
 func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 	if !v.Spec.DeleteDisk {
 		before := v.DeepCopy()
@@ -112,8 +113,8 @@ func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// forgotten says that an AzVolume is gone from the cache as well, so that the next list does not contain it.
-func (s *Provisioner) forgotten(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
+// uncached says that an AzVolume is gone from the cache too, so that the next list does not contain it.
+func (s *Provisioner) uncached(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
 	cached := &apiv1.AzVolume{}
 	err := s.Client.Get(ctx, s.Key(v.Name), cached)
 	if apierrors.IsNotFound(err) {
@@ -125,12 +126,12 @@ func (s *Provisioner) forgotten(ctx context.Context, v *apiv1.AzVolume) (bool, e
 // awaitVolumeGone waits until an AzVolume is gone, or its deletion has failed since the call began.
 func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) error {
 	since := s.Clock.Now().Truncate(time.Second)
-	held := ""
+	reason := ""
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		current := &apiv1.AzVolume{}
 		err := s.Reader.Get(ctx, s.Key(v.Name), current)
 		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
-			return s.forgotten(ctx, v)
+			return s.uncached(ctx, v)
 		}
 		if err != nil {
 			return false, err
@@ -140,13 +141,13 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 		}
 		for _, c := range current.Status.Conditions {
 			if c.Type == disk.ConditionReady {
-				held = c.Reason + ": " + c.Message
+				reason = c.Reason + ": " + c.Message
 			}
 		}
 		return false, nil
 	}, records.VolumeNamed(v.Name))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return grpcstatus.Errorf(codes.Aborted, "volume %s is still being deleted (%s)", v.Name, held)
+		return grpcstatus.Errorf(codes.Aborted, "volume %s is still being deleted (%s)", v.Name, reason)
 	}
 	return err
 }

@@ -1,5 +1,5 @@
-// Package disks answers the calls of the CSI controller server that create, delete and change disks, and that ask how much room there is
-// for them. Each writes to an AzVolume what the caller wants, and waits until the reconcilers have done it.
+// Package disks answers the calls of the CSI controller server that create, delete and change disks, and that ask for the capacity for
+// them. Each call writes its request to an AzVolume, and waits until the reconcilers have done it.
 package disks
 
 import (
@@ -17,7 +17,7 @@ type Provisioner struct {
 	*call.Calls
 	// Snapshots are the sources of new disks.
 	Snapshots provisioner.Snapshots
-	// SKUs tells where disks can be created.
+	// SKUs says where disks can be created.
 	SKUs     provisioner.SKUs
 	Clock    clock.PassiveClock
 	Topology topology.Key

@@ -22,22 +22,22 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// pruning is a client of an API server whose definition of AzVolumes does not know what is written. Nothing else is to be asked of it.
+// pruning is a client of an API server whose definition of AzVolumes does not have the written fields. The test needs no other method.
 type pruning struct{ client.Client }
 
 func (pruning) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return nil
 }
 
-func TestARecordIsNotDeletedThatCannotTakeTheDiskWithIt(t *testing.T) {
+func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", Generation: 3}}
 	s := &Provisioner{Adopter: &adoption.Adopter{Records: &records.Records{Client: pruning{}}}}
 	if err := s.discard(t.Context(), v); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("%v, want FailedPrecondition", err)
+		t.Errorf("got %v, want FailedPrecondition", err)
 	}
 }
 
-// The reconciler goes on with what the AzVolume asks for, although Azure has refused the last try and the time of the call is up.
+// The reconciler continues with the spec of the AzVolume, although Azure has refused the last try and the deadline of the call has passed.
 func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()

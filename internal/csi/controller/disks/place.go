@@ -26,7 +26,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// need is a disk for which a place is sought.
+// need is a disk that needs a place.
 type need struct {
 	// volume is the name of the volume, by which volumes spread over the zones if the requirement names none.
 	volume    string
@@ -36,9 +36,9 @@ type need struct {
 	location string
 }
 
-// choose picks the place for a new disk: the first that the requirement names, that goes with the location of the StorageClass, and in
-// which Azure offers the SKU. Without a requirement the disk is outside of the zones, unless its SKU must be in one. Where
-// nothing is left, ResourceExhausted has the caller look elsewhere; a SKU that the region does not have is InvalidArgument.
+// choose picks the place for a new disk: the first that the requirement names, that is in the location of the StorageClass, and in
+// which Azure offers the SKU. Without a requirement the disk is outside of the zones, unless its SKU must be in one. If no place
+// is left, ResourceExhausted makes the caller try another topology; a SKU that the region does not have is InvalidArgument.
 func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequirement, n need) (topology.Place, error) {
 	places, err := s.Topology.Places(requirement)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 		return s.anywhere(ctx, fallback, n)
 	}
 	var reasons []string
-	elsewhere := true // nowhere in these regions
+	nowhere := true // in these regions
 	for _, p := range places {
 		if p.Location == "" {
 			p.Location = fallback
@@ -66,7 +66,7 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 		case o.refused == "":
 			return p, nil
 		}
-		elsewhere = elsewhere && o.nowhere
+		nowhere = nowhere && o.nowhere
 		if !slices.Contains(reasons, o.refused) {
 			reasons = append(reasons, o.refused)
 		}
@@ -74,7 +74,7 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 	switch {
 	case len(reasons) == 0:
 		return topology.Place{}, call.InvalidArgument("parameter location: value %q is not allowed; allowed by the topology requirement: %s", n.location, topology.Locations(places))
-	case elsewhere:
+	case nowhere:
 		return topology.Place{}, provisioner.Errorf(provisioner.InvalidArgument, "parameter skuName: %s", strings.Join(reasons, "; "))
 	}
 	return topology.Place{}, provisioner.Errorf(provisioner.InsufficientCapacity, "no place that the topology requirement allows can have the disk: %s", strings.Join(reasons, "; "))
@@ -97,7 +97,7 @@ func (s *Provisioner) anywhere(ctx context.Context, location string, n need) (to
 		return topology.Place{}, err
 	}
 	spread := fnv.New32a()
-	_, _ = spread.Write([]byte(n.volume)) // a hash takes everything
+	_, _ = spread.Write([]byte(n.volume)) // Write of a hash returns no error
 	p.Zone = zones[int(spread.Sum32()%uint32(len(zones)))]
 	return p, nil
 }
@@ -124,17 +124,17 @@ func (s *Provisioner) withNodes(ctx context.Context, location string, zones []st
 
 // offer is what Azure offers of a SKU in a place.
 type offer struct {
-	// unknown is why it is not known, and then Azure decides when the disk is created; nil if it is.
+	// unknown is why the offer is not known: then Azure decides when the disk is created. nil if the offer is known.
 	unknown error
 	limits  provisioner.DiskLimits
 	// zones of the region that have the SKU.
 	zones []string
-	// refused says why a disk cannot be had in the place; "" if it can. nowhere says that it cannot in the whole region.
+	// refused says why a disk cannot be created in the place; "" if it can. nowhere says that the whole region cannot have it.
 	refused string
 	nowhere bool
 }
 
-// offer finds out whether a disk can be had in a place.
+// offer returns whether a disk can be created in a place.
 func (s *Provisioner) offer(ctx context.Context, p topology.Place, n need) (offer, error) {
 	limits, err := s.SKUs.Disk(ctx, p.Location, n.skuName, n.sizeBytes)
 	switch {
@@ -157,7 +157,7 @@ func (s *Provisioner) offer(ctx context.Context, p topology.Place, n need) (offe
 	return o, nil
 }
 
-// origin is what a volume is made from, as far as it decides about the volume.
+// origin is the source of a volume: the properties that decide about the volume.
 type origin struct {
 	source *apiv1.VolumeSource
 	// what names it in messages, as in "snapshot /subscriptions/…".
@@ -169,9 +169,9 @@ type origin struct {
 	zone string
 }
 
-// fromSource narrows a request with a content source down to what can be made from it: no smaller than the source, in its region and, for
-// a clone of a disk of one zone, in its zone. Without a content source the request comes back as it is. Errors: NotFound for a source that is
-// missing, Unavailable for one that is not complete yet, OutOfRange, InvalidArgument, ResourceExhausted.
+// fromSource limits a request with a content source to what the source allows: no smaller than the source, in its region and, for a
+// clone of a disk of one zone, in its zone. Without a content source it returns the request unchanged. Errors: NotFound for a source that
+// does not exist, Unavailable for one that is not complete yet, OutOfRange, InvalidArgument, ResourceExhausted.
 func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeRequest, p *volumeparams.Parameters) (*csi.CreateVolumeRequest, *apiv1.VolumeSource, error) {
 	if request.GetVolumeContentSource() == nil {
 		return request, nil, nil
@@ -184,10 +184,7 @@ func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeR
 		return nil, nil, paramtable.Invalid([]string{paramtable.Fault("location", p.Location, o.location+", where "+o.what+" is")})
 	}
 	p.Location = o.location
-	narrowed, ok := proto.Clone(request).(*csi.CreateVolumeRequest)
-	if !ok {
-		return nil, nil, errors.New("the request cannot be copied")
-	}
+	narrowed := proto.CloneOf(request)
 	if narrowed.CapacityRange, err = o.capacity(request.GetCapacityRange()); err != nil {
 		return nil, nil, err
 	}
@@ -197,7 +194,7 @@ func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeR
 	return narrowed, o.source, nil
 }
 
-// originOf reads the source at Azure. The source of a volume that has been made from it already need not be there any more.
+// originOf reads the source at Azure. The source may be deleted if the volume was created from it already.
 func (s *Provisioner) originOf(ctx context.Context, request *csi.CreateVolumeRequest, p *volumeparams.Parameters) (origin, error) {
 	var o origin
 	var err error
@@ -243,13 +240,13 @@ func (s *Provisioner) snapshotOrigin(ctx context.Context, id string) (origin, er
 	case err != nil:
 		return o, fmt.Errorf("read snapshot: %w", err)
 	case !found.Ready:
-		return o, provisioner.Errorf(provisioner.Unavailable, "%s is not ready to use: %.0f %% of it are there", o.what, found.CompletionPercent)
+		return o, provisioner.Errorf(provisioner.Unavailable, "%s is not ready to use: %.0f %% of it is complete", o.what, found.CompletionPercent)
 	}
 	o.sizeBytes, o.location = found.SizeBytes, paramtable.Location(found.Location)
 	return o, nil
 }
 
-// diskOrigin is for a clone. Its size is the source's own, whatever that one was made from. Azure copies a disk of a zone only within the
+// diskOrigin is for a clone. Its size is that of the source, whatever the source was created from. Azure copies a disk of a zone only within the
 // zone, unless the copy is zone-redundant.
 func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams.Parameters) (origin, error) {
 	handle, err := volumehandle.Parse(id)
@@ -273,7 +270,7 @@ func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams
 	return o, nil
 }
 
-// capacity is the size that was asked for, or the source's if none was.
+// capacity is the requested size, or that of the source if the request has none.
 func (o origin) capacity(asked *csi.CapacityRange) (*csi.CapacityRange, error) {
 	required, limit := asked.GetRequiredBytes(), asked.GetLimitBytes()
 	wholeGiB := (required + volumeparams.GiB - 1) / volumeparams.GiB * volumeparams.GiB
@@ -288,7 +285,7 @@ func (o origin) capacity(asked *csi.CapacityRange) (*csi.CapacityRange, error) {
 	return &csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}, nil
 }
 
-// within leaves of a requirement what is in the source's region, and in its zone for one that is tied to it.
+// within returns the part of a requirement that is in the source's region and, if the source has a zone, in its zone.
 func (s *Provisioner) within(o origin, requirement *csi.TopologyRequirement) (*csi.TopologyRequirement, error) {
 	places, err := s.Topology.Places(requirement)
 	if err != nil {
@@ -300,22 +297,13 @@ func (s *Provisioner) within(o origin, requirement *csi.TopologyRequirement) (*c
 		}
 		return &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{string(s.Topology): o.location + "-" + o.zone}}}}, nil
 	}
-	narrowed := &csi.TopologyRequirement{}
-	keep := func(from []*csi.Topology, to *[]*csi.Topology) error {
-		for _, t := range from {
-			found, err := s.Topology.Places(&csi.TopologyRequirement{Requisite: []*csi.Topology{t}})
-			if err != nil {
-				return err
-			}
-			if len(found) == 1 && o.admits(found[0]) {
-				*to = append(*to, t)
-			}
-		}
-		return nil
+	admitted := func(all []*csi.Topology) []*csi.Topology {
+		return slices.DeleteFunc(slices.Clone(all), func(t *csi.Topology) bool {
+			p, ok, err := s.Topology.Of(t)
+			return err != nil || !ok || !o.admits(p)
+		})
 	}
-	if err := errors.Join(keep(requirement.GetPreferred(), &narrowed.Preferred), keep(requirement.GetRequisite(), &narrowed.Requisite)); err != nil {
-		return nil, err
-	}
+	narrowed := &csi.TopologyRequirement{Preferred: admitted(requirement.GetPreferred()), Requisite: admitted(requirement.GetRequisite())}
 	if len(narrowed.Preferred)+len(narrowed.Requisite) == 0 {
 		where := o.location
 		if o.zone != "" {

@@ -31,7 +31,7 @@ func TestCreateVolumeHasNoFinalCodeWhileItsAzVolumeExists(t *testing.T) {
 	})
 	hangUp()
 	expectCode(t, <-first, codes.Canceled)
-	// The StorageClass is made again, with what is refused or cannot be had.
+	// The StorageClass is created again, with parameters that Azure refuses or cannot provide.
 	for name, change := range map[string]func(*csi.CreateVolumeRequest){
 		"a parameter that is not allowed": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"skuName": "Premium"} },
 		"a size that no disk has":         func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },

@@ -133,7 +133,7 @@ func TestSourcesThatCannotBe(t *testing.T) {
 	}
 }
 
-// V1 went up to the first ancestor that had no source and took that one's size.
+// The V1 driver used the size of the first ancestor without a source.
 func TestCloneOfACloneHasTheSizeOfItsSourceAndNotOfTheFirstAncestor(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	first := p.Create("first", nil)
@@ -163,7 +163,7 @@ func TestCloneIsInTheZoneOfItsSource(t *testing.T) {
 		want        string
 	}{
 		"where the topology prefers another":  {source: zonal, sku: "Premium_LRS", zones: []string{"eastus-1", "eastus-2"}, want: "2"},
-		"where nobody asks for a zone":        {source: zonal, sku: "Premium_LRS", want: "2"},
+		"where the request names no zone":     {source: zonal, sku: "Premium_LRS", want: "2"},
 		"unless the clone is zone-redundant":  {source: zonal, sku: "Premium_ZRS", zones: []string{"eastus-1"}, want: ""},
 		"unless the source is zone-redundant": {source: redundant, sku: "Premium_LRS", zones: []string{"eastus-3"}, want: "3"},
 	} {

@@ -28,8 +28,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the AzVolume as it is, and the spec to edit, from which
-// changes that Azure has refused before are removed; records.ErrChanged from edit has rewrite read the AzVolume again. A disk without an AzVolume
+// rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the AzVolume, and the spec to edit, from which
+// changes that Azure has refused before are removed; if edit returns records.ErrChanged, rewrite reads the AzVolume again. A disk without an AzVolume
 // is adopted; one that does not exist is NotFound.
 func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a call.Access, edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (v *apiv1.AzVolume, err error) {
 	err = records.Retry("volume "+handle.VolumeName(), func() error {
@@ -76,8 +76,8 @@ func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a
 	return v, nil
 }
 
-// awaitUpdate waits until done says that the disk is as v asks, or until Azure has refused for good the part that refused returns, since v was
-// written.
+// awaitUpdate waits until done says that the disk has the spec of v, or until Azure has permanently refused, since v was written, the part that
+// refused returns.
 func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(apiv1.AzVolumeStatus) bool, refused func(apiv1.AzVolumeStatus) *apiv1.Refusal) (*apiv1.AzVolume, error) {
 	current := &apiv1.AzVolume{}
 	err := s.Watch.Until(ctx, func() (bool, error) {
@@ -114,7 +114,7 @@ func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done f
 // the next try is in progress.
 func (s *Provisioner) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Error {
 	if v.Name != "" {
-		_ = s.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(v), v) // if it is gone, v stays as it was last read
+		_ = s.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(v), v) // if it was deleted, v stays as it was last read
 	}
 	return v.Status.Error
 }
@@ -122,15 +122,12 @@ func (s *Provisioner) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Err
 // ControllerExpandVolume expands a disk and waits until Azure has done it. A shared disk cannot grow while
 // it is attached: with a primary the call is FailedPrecondition; replicas are detached first.
 func (s *Provisioner) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	handle, err := call.Volume(request.GetVolumeId())
 	switch {
-	case request.GetVolumeId() == "":
-		return nil, call.InvalidArgument("volume ID: missing")
-	case request.GetCapacityRange() == nil:
+	case request.GetVolumeId() != "" && request.GetCapacityRange() == nil:
 		return nil, call.InvalidArgument("capacity range: missing")
-	}
-	handle, err := volumehandle.Parse(request.GetVolumeId())
-	if err != nil {
-		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	case err != nil:
+		return nil, err
 	}
 	ctx, end, err := s.Begin(ctx, handle.VolumeName())
 	if err != nil {
@@ -173,7 +170,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, re
 	block = block || v.Spec.Access == apiv1.AccessMultiNode || !known && v.Spec.Origin == apiv1.OriginProvisioned && v.Spec.Disk.FSType == ""
 	response := &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Status.SizeBytes, NodeExpansionRequired: true}
 	if block {
-		// A node that uses the volume must rescan its device; one that gets it later does so anyway.
+		// A node that uses the volume must rescan its device. A node that stages it later reads the new size then.
 		response.NodeExpansionRequired, err = s.inUse(ctx, handle)
 	}
 	return response, err
@@ -192,18 +189,15 @@ func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bo
 }
 
 // ControllerModifyVolume changes the parameters of a disk, and waits until Azure has changed them. A repeated call waits for the same
-// change. A change that Azure refuses for good leaves nothing behind.
+// change. A change that Azure refuses permanently leaves nothing behind.
 func (s *Provisioner) ControllerModifyVolume(ctx context.Context, request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
-	if request.GetVolumeId() == "" {
-		return nil, call.InvalidArgument("volume ID: missing")
+	handle, err := call.Volume(request.GetVolumeId())
+	if err != nil {
+		return nil, err
 	}
 	change, err := volumeparams.ParseChange(request.GetMutableParameters())
 	if err != nil {
 		return nil, call.Status(err)
-	}
-	handle, err := volumehandle.Parse(request.GetVolumeId())
-	if err != nil {
-		return nil, grpcstatus.Error(codes.NotFound, err.Error())
 	}
 	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
 	ctx, end, err := s.Begin(ctx, "the modification of "+handle.VolumeName())
@@ -270,7 +264,7 @@ func (s *Provisioner) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error 
 	return records.ErrChanged
 }
 
-// changeable returns a FailedPrecondition for changes of the settings that a disk in use does not take.
+// changeable returns a FailedPrecondition for changes of the settings that Azure does not allow on a disk in use.
 func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
 	changed := v.DeepCopy()
 	changed.Spec = *spec.DeepCopy()

@@ -22,7 +22,7 @@ const vmSize = "Standard_D4s_v5"
 
 var must, expectCode = controlplane.Must, controlplane.ExpectCode
 
-// v1Disk is a disk as V1 leaves it, besides what a test says of it.
+// v1Disk is a disk as V1 creates it. A test changes some of its properties.
 func v1Disk(name string) provisioner.Disk {
 	return provisioner.Disk{
 		ID: controlplane.DiskID(name), Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 << 30, MaxShares: 1, Ready: true,
@@ -42,20 +42,20 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		set        string
 		replicas   int32
 	}{
-		"what V1 made":               {attributes: map[string]string{"skuName": "Premium_LRS", "kind": "Managed", "requestedsizegib": "10", "storage.kubernetes.io/csiProvisionerIdentity": "x"}, caching: "ReadOnly"},
-		"by hand, nothing said":      {caching: "ReadOnly"},
-		"in-tree":                    {attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"}, caching: "ReadWrite"},
-		"keys in another case":       {attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"}, caching: "None"},
-		"the write accelerator":      {disk: func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" }, caching: "ReadOnly", accelerate: true},
-		"an encryption set":          {disk: func(d *provisioner.Disk) { d.EncryptionSetID = set }, caching: "ReadOnly", set: set},
-		"shares that nobody uses":    {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"}, caching: "None", replicas: 2},
-		"shares, and few replicas":   {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"maxMountReplicaCount": "1"}, caching: "None", replicas: 1},
-		"shares that it has not":     {attributes: map[string]string{"maxShares": "3"}, caching: "ReadOnly"},
-		"an Ultra disk with caching": {disk: func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" }, attributes: map[string]string{"cachingMode": "ReadOnly"}, caching: "None"},
-		"a large disk with caching":  {disk: func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 }, attributes: map[string]string{"cachingMode": "ReadWrite"}, caching: "None"},
-		"junk in what V1 once took":  {attributes: map[string]string{"enableBursting": "maybe", "tags": "no", "location": "?", "unknown": "x"}, caching: "ReadOnly"},
-		"a profile":                  {attributes: map[string]string{"perfProfile": "Basic"}, caching: "ReadOnly"},
-		"a partition":                {attributes: map[string]string{"partition": "1"}, caching: "ReadOnly"},
+		"what V1 made":                       {attributes: map[string]string{"skuName": "Premium_LRS", "kind": "Managed", "requestedsizegib": "10", "storage.kubernetes.io/csiProvisionerIdentity": "x"}, caching: "ReadOnly"},
+		"made manually, without attributes":  {caching: "ReadOnly"},
+		"in-tree":                            {attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"}, caching: "ReadWrite"},
+		"keys in another case":               {attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"}, caching: "None"},
+		"the write accelerator":              {disk: func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" }, caching: "ReadOnly", accelerate: true},
+		"an encryption set":                  {disk: func(d *provisioner.Disk) { d.EncryptionSetID = set }, caching: "ReadOnly", set: set},
+		"shares that V1 does not use":        {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"}, caching: "None", replicas: 2},
+		"shares, and few replicas":           {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"maxMountReplicaCount": "1"}, caching: "None", replicas: 1},
+		"shares that the disk does not have": {attributes: map[string]string{"maxShares": "3"}, caching: "ReadOnly"},
+		"an Ultra disk with caching":         {disk: func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" }, attributes: map[string]string{"cachingMode": "ReadOnly"}, caching: "None"},
+		"a large disk with caching":          {disk: func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 }, attributes: map[string]string{"cachingMode": "ReadWrite"}, caching: "None"},
+		"values that V1 ignored":             {attributes: map[string]string{"enableBursting": "maybe", "tags": "no", "location": "?", "unknown": "x"}, caching: "ReadOnly"},
+		"a profile":                          {attributes: map[string]string{"perfProfile": "Basic"}, caching: "ReadOnly"},
+		"a partition":                        {attributes: map[string]string{"partition": "1"}, caching: "ReadOnly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := v1Disk(strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", ""))
@@ -110,7 +110,7 @@ func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
 	}
 }
 
-func TestAttributesThatCannotBeHeededAreNamed(t *testing.T) {
+func TestPublishRefusesAttributesThatItCannotObey(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("an-a", "1", vmSize)
 	disk := v1Disk("wrong")
@@ -126,21 +126,21 @@ func TestAttributesThatCannotBeHeededAreNamed(t *testing.T) {
 	} {
 		err := p.PublishWith(t.Context(), disk.ID, "an-a", controlplane.Mounted(), attributes)
 		if status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v, want InvalidArgument", name, err)
+			t.Errorf("%s: got %v, want InvalidArgument", name, err)
 			continue
 		}
 		for key, value := range attributes {
 			if key != "perfProfile" && (!strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value)) {
-				t.Errorf("%s: %q names neither %s nor %s", name, err, key, value)
+				t.Errorf("%s: got error %q, want one that names %s and %s", name, err, key, value)
 			}
 		}
 	}
 	if p.Volume("wrong") != nil {
-		t.Error("the disk was adopted all the same")
+		t.Error("publish with attributes that are not allowed: got an AzVolume, want none")
 	}
 }
 
-func TestHandlesThatAreNone(t *testing.T) {
+func TestPublishRefusesAnIDThatIsNoDisk(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("hn-a", "1", vmSize)
 	for _, handle := range []string{
@@ -163,7 +163,7 @@ func TestHandlesThatAreNone(t *testing.T) {
 	must(t, p.PublishWith(t.Context(), strings.ToLower(disk.ID), "hn-a", controlplane.Mounted(), nil))
 }
 
-// volumeFor makes a PersistentVolume for a disk and waits until the driver's cache has it.
+// volumeFor creates a PersistentVolume for a disk and waits until the driver's cache has it.
 func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit func(*corev1.PersistentVolume)) {
 	t.Helper()
 	pv := &corev1.PersistentVolume{
@@ -244,7 +244,7 @@ func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T
 	}
 }
 
-func TestTheCachingModeOfANewPersistentVolumeIsHeeded(t *testing.T) {
+func TestADiskIsAttachedWithTheCachingModeOfTheRequest(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("cm-a", "1", vmSize)
 	disk := v1Disk("again")
@@ -260,7 +260,7 @@ func TestTheCachingModeOfANewPersistentVolumeIsHeeded(t *testing.T) {
 		must(t, p.Unpublish(t.Context(), disk.ID, "cm-a"))
 		p.Eventually("detached", func() string {
 			if _, ok := p.Cloud.AttachedAs(controlplane.VMID("cm-a"), disk.ID); ok {
-				return "still there"
+				return "got the disk attached, want it detached"
 			}
 			return ""
 		})

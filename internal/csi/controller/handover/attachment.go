@@ -31,22 +31,22 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 		reader = s.Reader
 		if a == nil {
 			changed = true
-			a, err = s.createAttachment(ctx, v, wanted)
+			a, err = s.createAttachment(ctx, wanted)
 			return err
 		}
 		if a.DeletionTimestamp != nil {
 			return s.promoteDeleted(ctx, v, a, wanted)
 		}
 		if node.Another(a) {
-			// The next try waits until it is gone.
+			// The next try waits until it is deleted.
 			if err := s.remove(ctx, a); err != nil {
 				return err
 			}
 			return records.ErrChanged
 		}
 		if v.Spec.Access == apiv1.AccessMultiNode && ownership.FenceDecided(a) {
-			// The failover has fenced the attachment, and has not deleted it yet. A success now would be revoked.
-			return grpcstatus.Errorf(codes.Aborted, "volume %s is being taken from node %s, which was lost", v.Name, node.Name)
+			// The failover has fenced the attachment, and has not deleted it yet. The detach would follow a success of this call.
+			return grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: the node was lost, and its attachment is still being fenced", v.Name, node.Name)
 		}
 		changed, err = s.makePrimary(ctx, a, wanted)
 		return err
@@ -54,10 +54,10 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 	return a, changed, err
 }
 
-func (s *Publisher) createAttachment(ctx context.Context, v *apiv1.AzVolume, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, error) {
+func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, error) {
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v.Namespace, Name: apiv1.AttachmentName(wanted.VolumeName, wanted.NodeName), Finalizers: []string{apiv1.Finalizer},
+			Namespace: s.Namespace, Name: apiv1.AttachmentName(wanted.VolumeName, wanted.NodeName), Finalizers: []string{apiv1.Finalizer},
 		},
 		Spec: wanted,
 	}
@@ -71,25 +71,26 @@ func (s *Publisher) createAttachment(ctx context.Context, v *apiv1.AzVolume, wan
 	return a, nil
 }
 
-// promoteDeleted accepts a deleted attachment that is the wanted primary; any other one it waits to be gone, with ErrChanged.
+// promoteDeleted accepts an attachment that is being deleted if it is the wanted primary. Otherwise it waits until the attachment is gone, and returns
+// records.ErrChanged.
 func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
 	switch {
 	case ownership.HasProof(a):
 	case v.Spec.Access == apiv1.AccessMultiNode:
-		// The volume is being unpublished from the node. There is no claim to make again, so the unpublish has to end first.
+		// The volume is being unpublished from the node. There is no ownership with a new epoch, so the unpublish has to end first.
 		if err := s.unpublishMultiNode(ctx, v, wanted.NodeName); err != nil {
 			return err
 		}
 		return records.ErrChanged
 	case a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch:
-		// Another client has deleted the object of a primary. It stays until the release.
+		// Another client has deleted the object of a primary. Its finalizer keeps it until the release.
 		return compatible(a, wanted)
 	}
 	if err := s.awaitAttachmentGone(ctx, a); err != nil {
 		return err
 	}
-	if err := s.claimUnchanged(ctx, v); errors.Is(err, records.ErrChanged) {
-		return grpcstatus.Errorf(codes.Aborted, "the claim of volume %s by node %s passed on during the call", v.Name, wanted.NodeName)
+	if err := s.ownershipUnchanged(ctx, v); errors.Is(err, records.ErrChanged) {
+		return grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: another call changed the ownership of the volume during this call", v.Name, wanted.NodeName)
 	} else if err != nil {
 		return err
 	}
@@ -105,11 +106,11 @@ func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec
 		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
 }
 
-// makePrimary gives an attachment the role and the epoch of a claim, and says whether it did not have them. If a later claim was
-// written while this call waited, the call is Aborted: the attachment belongs to the later claim.
+// makePrimary gives an attachment the role primary and the epoch of an ownership, and says whether it did not have them. If another call acquired
+// ownership while this call waited, the error is Aborted: the attachment belongs to the later epoch.
 func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
 	if a.Spec.Epoch > wanted.Epoch {
-		return false, grpcstatus.Errorf(codes.Aborted, "volume %s was claimed again during the call: its attachment to node %s is of epoch %d, and this call's claim of epoch %d",
+		return false, grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: another call acquired ownership during this call: the attachment has epoch %d, and this call has epoch %d",
 			a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Epoch, wanted.Epoch)
 	}
 	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
@@ -133,8 +134,8 @@ func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// retire makes the attachment of a node that has released the volume a replica, or removes it. If only one VM can have the disk, it waits
-// until the attachment is gone. A shared disk can be attached elsewhere before that, so no call waits for a detach from a VM that is down.
+// retire makes the attachment of a node that has released the volume a replica, or deletes it. If only one VM can have the disk, it waits
+// until the attachment is gone. A shared disk can be attached to another VM before that, so no call waits for a detach from a VM that is down.
 func (s *Publisher) retire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
 	if a == nil {
 		return nil
@@ -161,7 +162,7 @@ func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.A
 	case a.Spec.Role == apiv1.RoleReplica:
 		return nil
 	case !ownership.ProvedReleased(v, a):
-		return grpcstatus.Errorf(codes.Aborted, "no proof that node %s released epoch %d", a.Spec.NodeName, a.Spec.Epoch)
+		return grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s under epoch %d", a.Spec.NodeName, v.Name, a.Spec.Epoch)
 	}
 	all, err := s.Attachments(ctx, s.Client, v.Name)
 	if err != nil {
@@ -193,7 +194,7 @@ func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string)
 	return a, err
 }
 
-// remove deletes an attachment, if it has not changed since it was read. It goes when the disk is detached.
+// remove deletes an attachment, if it has not changed since it was read. The object is removed when the disk is detached.
 func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	crashpoint.At("unpublish-before-removal")
 	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
@@ -204,7 +205,7 @@ func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) err
 	return nil
 }
 
-// awaitDetached waits until an attachment that is being deleted is gone, if that is what keeps the disk from being attached elsewhere.
+// awaitDetached waits until an attachment that is being deleted is gone, if the disk cannot be attached to another VM before.
 func (s *Publisher) awaitDetached(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
 	if v.Spec.Disk.MaxShares > 1 {
 		return nil
@@ -227,7 +228,7 @@ func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAt
 		if failed != nil {
 			return call.Failure(failed)
 		}
-		return grpcstatus.Errorf(codes.Aborted, "the disk is still being detached from node %s", a.Spec.NodeName)
+		return grpcstatus.Errorf(codes.Aborted, "Azure is still detaching volume %s from node %s", a.Spec.VolumeName, a.Spec.NodeName)
 	}
 	return err
 }

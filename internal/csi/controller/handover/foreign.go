@@ -19,12 +19,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// The V1 driver attaches a volume without custom resources, so that only Azure has a record of it. When it is unpublished, it must not stay
-// attached for good.
+// The V1 driver attaches a volume without custom resources, so that only Azure has a record of it. An unpublish by this driver has to detach it.
 
-// foreign says whether another driver may have published the volume to the node: it has no AzVolume, or one that was
-// adopted, is not claimed for another node, and has no attachment to the node about which Azure was asked. The last also holds after an
-// earlier call that began to take the volume over and was interrupted.
+// foreign says whether another driver may have published the volume to the node. Then the volume has no AzVolume, or one that was adopted, that is not
+// owned by another node, and that has no attachment to the node about which Azure was asked. The last also holds after an interrupted recordForeign.
 func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
 	if v == nil {
 		return true, nil
@@ -32,16 +30,16 @@ func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string)
 	if v.Spec.Origin != apiv1.OriginAdopted || v.DeletionTimestamp != nil {
 		return false, nil
 	}
-	if c := v.Status.Primary; c != nil && (c.State != apiv1.OwnershipHeld || c.NodeName != node) {
+	if o := v.Status.Primary; o != nil && (o.State != apiv1.OwnershipHeld || o.NodeName != node) {
 		return false, nil
 	}
 	a, err := s.Attachment(ctx, s.Reader, v.Name, node)
 	return err == nil && (a == nil || a.DeletionTimestamp == nil && a.Status.VMID == ""), err
 }
 
-// takeOver writes the records of a volume that another driver published to the node, as a publish would, so that it can be
-// unpublished like any other. It returns nil if the disk is not attached to the node's VM.
-func (s *Publisher) takeOver(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
+// recordForeign writes the records of a volume that another driver published to the node, as a publish would, so that it can be
+// unpublished as one that this driver published. It returns nil if the disk is not attached to the node's VM.
+func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
 	d, err := s.attachedByOthers(ctx, handle, node)
 	if err != nil || d == nil {
 		return nil, err
@@ -52,17 +50,17 @@ func (s *Publisher) takeOver(ctx context.Context, handle volumehandle.Handle, no
 	}
 	epoch := int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
-		claim, err := s.claim(ctx, handle, v, node)
+		o, err := s.acquire(ctx, v, node)
 		if err != nil {
 			return nil, err
 		}
-		epoch = claim.Epoch
+		epoch = o.Epoch
 	}
 	a, _, err := s.promote(ctx, v, *d, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch})
 	if err != nil {
 		return nil, err
 	}
-	// An attachment about which Azure was never asked is removed without a detach.
+	// The reconciler removes an attachment about which it never asked Azure without a detach.
 	if err := s.awaitAccepted(ctx, a); err != nil {
 		return nil, err
 	}
@@ -111,8 +109,8 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 			return nil, err
 		}
 		if !another {
-			return nil, grpcstatus.Errorf(codes.Aborted, "the disk is attached to %s, and whether that is node %s is not known until its node plug-in runs and its VM is established (%s)",
-				vm, node, this.Message)
+			return nil, grpcstatus.Errorf(codes.Aborted, "unpublish volume %s from node %s: its disk is attached to %s, which may be the node's VM: start the node plug-in there, so that the VM of the node is known (%s)",
+				handle.VolumeName(), node, vm, this.Message)
 		}
 	}
 	return nil, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// attachAsV1 attaches a disk as the V1 driver would have: without a word to this one.
+// attachAsV1 attaches a disk as the V1 driver does, without custom resources.
 func attachAsV1(t *testing.T, p *controlplane.ControlPlane, disk provisioner.Disk, node string) {
 	t.Helper()
 	p.Cloud.AddDisk(disk)
@@ -26,13 +26,13 @@ func attachAsV1(t *testing.T, p *controlplane.ControlPlane, disk provisioner.Dis
 	must(t, operation.Wait(t.Context()))
 }
 
-func TestAVolumeThatV1PublishedIsDetachedWhenItIsTakenBack(t *testing.T) {
+func TestUnpublishDetachesAVolumeThatV1Published(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("fo-a", "1", vmSize)
 	p.AddNode("fo-b", "1", vmSize)
 	for name, prepare := range map[string]func(*testing.T, provisioner.Disk){
-		"known to nobody": func(*testing.T, provisioner.Disk) {},
-		"adopted by a call that came before": func(t *testing.T, disk provisioner.Disk) {
+		"without an AzVolume": func(*testing.T, provisioner.Disk) {},
+		"adopted by an earlier call": func(t *testing.T, disk provisioner.Disk) {
 			_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
 				VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: disk.SizeBytes},
 			})
@@ -40,23 +40,23 @@ func TestAVolumeThatV1PublishedIsDetachedWhenItIsTakenBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			disk := v1Disk("fo-" + map[bool]string{true: "adopted", false: "unknown"}[name != "known to nobody"])
+			disk := v1Disk("fo-" + map[bool]string{true: "adopted", false: "unknown"}[name != "without an AzVolume"])
 			attachAsV1(t, p, disk, "fo-a")
 			prepare(t, disk)
-			must(t, p.Unpublish(t.Context(), disk.ID, "fo-b")) // where it never was
+			must(t, p.Unpublish(t.Context(), disk.ID, "fo-b")) // the disk was never attached to this node
 			if _, still := p.Cloud.AttachedAs(controlplane.VMID("fo-a"), disk.ID); !still {
-				t.Fatal("taking it back from another node detached it")
+				t.Fatal("unpublish from another node: got the disk detached, want it still attached to node fo-a")
 			}
 			must(t, p.Unpublish(t.Context(), disk.ID, "fo-a"))
 			if _, still := p.Cloud.AttachedAs(controlplane.VMID("fo-a"), disk.ID); still {
-				t.Error("it is still attached, and nobody knows")
+				t.Error("unpublish: got the disk still attached, want it detached")
 			}
 			must(t, p.PublishWith(t.Context(), disk.ID, "fo-b", controlplane.Mounted(), nil))
 		})
 	}
 }
 
-func TestAVolumeThatIsAttachedNowhereIsNotAdoptedToBeTakenBack(t *testing.T) {
+func TestUnpublishDoesNotAdoptAVolumeThatIsAttachedNowhere(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("fn-a", "1", vmSize)
 	disk := v1Disk("fn-idle")
@@ -64,7 +64,7 @@ func TestAVolumeThatIsAttachedNowhereIsNotAdoptedToBeTakenBack(t *testing.T) {
 	must(t, p.Unpublish(t.Context(), disk.ID, "fn-a"))
 	must(t, p.Unpublish(t.Context(), controlplane.DiskID("fn-gone"), "fn-a"))
 	if v := p.Volume("fn-idle"); v != nil {
-		t.Errorf("adopted as %+v", v)
+		t.Errorf("unpublish of a disk that is attached nowhere: got AzVolume %+v, want none", v)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
 	}
 	must(t, p.Client.Create(t.Context(), a))
 	p.Eventually("unpublished", func() string {
-		// The attachment reconciler writes the attachment, too: a call that meets a write is Aborted, and is made again.
+		// The attachment reconciler writes the attachment, too. If both write at the same time, the call is Aborted, and the caller repeats it.
 		if err := p.Unpublish(t.Context(), disk.ID, "fl-a"); err != nil {
 			if status.Code(err) != codes.Aborted {
 				t.Fatal(err)
@@ -96,7 +96,7 @@ func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
 	}
 }
 
-func TestAVolumeOfV1OnANodeWhosePlugInDoesNotRunYetIsNotForgotten(t *testing.T) {
+func TestUnpublishOfAVolumeOfV1WaitsUntilTheVMOfTheNodeIsKnown(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("fp-a", "1", vmSize)
 	disk := v1Disk("fp-early")

@@ -1,7 +1,7 @@
 // Package handover answers the calls of the CSI controller server that publish a volume to a node and unpublish it.
 //
-// It is the only writer of a claim that is held, and keeps the protocol of docs/adr/0001-hand-over-protocol.md: what a call decides from is read from
-// the API server and not from the cache, and the claim is written with optimistic locking only.
+// It acquires and releases ownership by the protocol of docs/adr/0001-hand-over-protocol.md: a call reads the objects from which it decides from the
+// API server and not from the cache, and writes the ownership with optimistic locking only.
 package handover
 
 import (
@@ -34,10 +34,10 @@ func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, reg
 	s := &Publisher{
 		Adopter: adopter, Calls: calls, clock: c,
 		promotions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_promotions_total", Help: "Claims to be primary that were granted, by whether the disk was attached already.",
+			Name: "azuredisk_promotions_total", Help: "Ownerships that a publish acquired, by whether the disk was attached already.",
 		}, []string{"warm"}),
 		releases: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_releases_total", Help: "Claims to be primary that were taken back, by the kind of proof.",
+			Name: "azuredisk_releases_total", Help: "Ownerships that an unpublish released, by the kind of proof.",
 		}, []string{"proof"}),
 	}
 	if registerer == nil {

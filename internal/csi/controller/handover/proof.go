@@ -23,7 +23,7 @@ import (
 )
 
 // awaitProof waits for the proof that a node released a volume (law 3): its own report, read from the API server after the
-// claim was written, or what the attachment reconciler got from Azure.
+// release was started, or what the attachment reconciler got from Azure.
 func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
 	var proof *apiv1.ReleaseProof
 	why, holder := "", attachdetach.Wait{}
@@ -37,7 +37,7 @@ func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node stri
 		if holder.Failing {
 			why = holder.Message
 		}
-		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released the volume: %s", node, why)
+		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s: %s", node, v.Name, why)
 	}
 	return proof, err
 }
@@ -84,30 +84,30 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 	return d, nil
 }
 
-// restoreAttachment makes the node's attachment the primary of the claim that is being released, unless the node's report proves the release already. It was lost or
-// edited since it was published. Only from the attachment of a primary does the attachment reconciler get a proof from Azure. This call cannot: Azure does not
-// list a VM to which it is still attaching the disk.
+// restoreAttachment restores an attachment that was lost or edited since the publish: it makes it the primary of the ownership that is being released,
+// unless the node's report proves the release already. The attachment reconciler gets a proof from Azure only for the attachment of a primary. This call
+// cannot get one itself, because Azure does not list a VM to which it is still attaching the disk.
 func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
-	claim := v.Status.Primary
-	if ownership.Releasable(claim, a) {
+	o := v.Status.Primary
+	if ownership.Releasable(o, a) {
 		return a, nil
 	}
-	d, err := s.report(ctx, claim.NodeName)
+	d, err := s.report(ctx, o.NodeName)
 	if err != nil {
 		return nil, err
 	}
-	if proof, _ := ownership.UnstagedProof(d, v.Name, claim.Epoch, s.clock.Now()); proof != nil {
+	if proof, _ := ownership.UnstagedProof(d, v.Name, o.Epoch, s.clock.Now()); proof != nil {
 		return a, nil
 	}
-	wanted := apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: claim.NodeName, Role: apiv1.RolePrimary, Epoch: claim.Epoch}
-	err = records.Retry("attachment of "+v.Name+" to node "+claim.NodeName, func() error {
-		if a, err = s.Attachment(ctx, s.Reader, v.Name, claim.NodeName); err != nil {
+	wanted := apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: o.NodeName, Role: apiv1.RolePrimary, Epoch: o.Epoch}
+	err = records.Retry("attachment of "+v.Name+" to node "+o.NodeName, func() error {
+		if a, err = s.Attachment(ctx, s.Reader, v.Name, o.NodeName); err != nil {
 			return err
 		}
 		switch {
 		case a == nil:
-			a, err = s.createAttachment(ctx, v, wanted)
-		case !ownership.Releasable(claim, a):
+			a, err = s.createAttachment(ctx, wanted)
+		case !ownership.Releasable(o, a):
 			wanted.ReadOnly = a.Spec.ReadOnly
 			_, err = s.makePrimary(ctx, a, wanted)
 		}
@@ -116,8 +116,8 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a 
 	return a, err
 }
 
-// recordProof writes the proof to the attachment, if there is one, and returns the attachment after that. An attachment that was created again during the call
-// gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one.
+// recordProof writes the proof to the attachment, if there is one, and returns the attachment after that. An attachment that was re-created during the
+// call gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one.
 func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *apiv1.AzVolumeAttachment, proof *apiv1.ReleaseProof) (*apiv1.AzVolumeAttachment, error) {
 	if a == nil {
 		return nil, nil
@@ -125,7 +125,7 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 	uid := a.UID
 	err := records.Retry("attachment "+a.Name, func() error {
 		if a != nil && a.UID != uid {
-			return grpcstatus.Errorf(codes.Aborted, "the attachment of %s to node %s was created again during the call", volume, node)
+			return grpcstatus.Errorf(codes.Aborted, "record the proof that node %s released volume %s: another call created the attachment again", node, volume)
 		}
 		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) {
 			return nil
@@ -149,14 +149,15 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 	return a, nil
 }
 
-// An AzVolume that was lost, or restored from a backup, does not say which node uses the volume. Before a claim is written, the attachments, the reports and Azure
-// are read; see plan/restored.go.
+// An AzVolume that was lost, or restored from a backup, does not say which node uses the volume. Before a node acquires ownership, the driver reads the
+// attachments, the node reports and Azure.
 
-// history returns the epoch that a claim has to exceed, and a FailedPrecondition if another node may be using the volume under a claim that the AzVolume does not
-// have. v has just been read from the API server. Until the claim is written no node may begin to use the volume, so that the reports that are read here are valid.
+// history returns the epoch that a new ownership has to exceed, and a FailedPrecondition if another node may be using the volume under an ownership that
+// the AzVolume does not have. v has just been read from the API server. Until the new ownership is written, no node may begin to use the volume, so that
+// the reports that are read here stay valid.
 func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string) (last int64, err error) {
 	attachments, err := s.Attachments(ctx, s.Client, v.Name)
-	if claim := v.Status.Primary; err == nil && (claim == nil || ownership.LastEpoch(attachments) > claim.Epoch) {
+	if o := v.Status.Primary; err == nil && (o == nil || ownership.LastEpoch(attachments) > o.Epoch) {
 		attachments, err = s.Attachments(ctx, s.Reader, v.Name)
 	}
 	if err != nil {
@@ -164,27 +165,28 @@ func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string)
 	}
 	unproven := ownership.UnprovenElsewhere(v, node, attachments)
 	if len(unproven) > 0 {
-		// The claim of an attachment is written before the attachment, and may have been written after v was read.
-		if err := s.claimUnchanged(ctx, v); err != nil {
+		// A publish writes the ownership before the attachment, and may have written it after v was read.
+		if err := s.ownershipUnchanged(ctx, v); err != nil {
 			return 0, err
 		}
 	}
 	for _, a := range unproven {
-		proven, why, err := s.proveForgotten(ctx, v, a)
+		proven, why, err := s.proveUnrecorded(ctx, v, a)
 		if err != nil {
 			return 0, err
 		}
 		if !proven {
-			return 0, provisioner.Errorf(provisioner.FailedPrecondition, "node %s was primary of volume %s under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
-				a.Spec.NodeName, v.Name, a.Spec.Epoch, why)
+			return 0, provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: node %s was its primary under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
+				v.Name, node, a.Spec.NodeName, a.Spec.Epoch, why)
 		}
 	}
 	return ownership.LastEpoch(attachments), s.unreported(ctx, v, node, attachments)
 }
 
-// proveForgotten looks for the proof that the node of an attachment released the volume, and records it. It deletes the attachment of a node that does not answer; then
-// the attachment reconciler gets the proof from Azure. The attachment of a ready node stays: a pod may be using the volume, and its node may claim it.
-func (s *Publisher) proveForgotten(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (proven bool, why string, err error) {
+// proveUnrecorded looks for the proof that the node of an attachment released the volume, and records it. It deletes the attachment of a node that
+// is not Ready; then the attachment reconciler gets the proof from Azure. The attachment of a Ready node stays: a pod may be using the volume, and a
+// publish to its node may acquire ownership again.
+func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (proven bool, why string, err error) {
 	proof, why, _, err := s.findProof(ctx, v, a.Spec.NodeName, a.Spec.Epoch)
 	if err != nil {
 		return false, "", err
@@ -207,8 +209,8 @@ func (s *Publisher) proveForgotten(ctx context.Context, v *apiv1.AzVolume, a *ap
 }
 
 // unreported returns a FailedPrecondition if Azure says that the disk is attached to a node that may be using the volume by its report. Azure is
-// asked only if the AzVolume has no claim, or a node reports the volume under a later one: the claims of a volume that lost nothing cost no call. The cache
-// is good enough: such a report was written under a claim that the AzVolume has lost since.
+// asked only if the AzVolume has no ownership, or a node reports the volume under a later epoch: a publish of a volume that lost nothing costs no call. The
+// reports may come from the cache: such a report was written under an ownership that the AzVolume has lost since.
 func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) error {
 	if v.Status.Primary != nil {
 		if found, err := s.reportedByAny(ctx, v); err != nil || !found {
@@ -230,7 +232,7 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 		}
 		for _, n := range nodes {
 			if why := ownership.ReportedUse(v, n.DriverNode); why != "" && !settled[n.Node.Name] {
-				return provisioner.Errorf(provisioner.FailedPrecondition, "volume %s has no known primary, and its disk is attached to %s: node %s: %s", v.Name, vm, n.Node.Name, why)
+				return provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: the volume has no known primary, and its disk is attached to %s: node %s: %s", v.Name, node, vm, n.Node.Name, why)
 			}
 		}
 	}
@@ -240,7 +242,7 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 // nodeVolume is the index of AzDriverNodes by the volumes that they report.
 const nodeVolume = "status.stagedVolumes"
 
-// reportedByAny says whether a node reports a volume under a claim that its AzVolume does not have.
+// reportedByAny says whether a node reports a volume under an ownership that its AzVolume does not have.
 func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.MatchingFields{nodeVolume: v.Name}, client.UnsafeDisableDeepCopy); err != nil {

@@ -26,9 +26,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ControllerPublishVolume claims a volume for a node and makes the node's attachment the primary. It returns when the disk is attached or Azure has
-// accepted to attach it; the node waits for the rest. On a node that has a
-// replica it costs one read and two writes, and no wait.
+// ControllerPublishVolume acquires the ownership of a volume for a node, and makes the node's attachment the primary. It returns when the disk is
+// attached, or Azure has accepted to attach it; the node waits until it is attached. On a node that has a replica, a publish costs one read and two
+// writes, and does not wait.
 func (s *Publisher) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	switch {
@@ -67,11 +67,11 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		before = records.EpochOf(v)
-		claim, err := s.claim(ctx, handle, v, node.Name)
+		o, err := s.acquire(ctx, v, node.Name)
 		if err != nil {
 			return err
 		}
-		epoch = claim.Epoch
+		epoch = o.Epoch
 	}
 	crashpoint.At("publish-after-claim")
 	a, changed, err := s.promote(ctx, v, node, apiv1.AzVolumeAttachmentSpec{
@@ -95,17 +95,17 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	return err
 }
 
-// withdraw releases the claim of this call after Azure has refused the attachment: a publish that failed
-// leaves nothing behind, so that the volume can be published elsewhere or deleted. It returns refused.
+// withdraw releases the ownership that this call acquired, after Azure has refused the attachment: a publish that failed leaves nothing behind, so
+// that the volume can be published to another node or deleted. It returns refused.
 func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
 	if err := s.unpublish(ctx, handle, node); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "cannot withdraw the claim of a refused publish", "volume", handle.VolumeName(), "node", node)
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot release the ownership after a refused publish", "volume", handle.VolumeName(), "node", node)
 	}
 	return refused
 }
 
-// reportTimeout bounds how long a publish waits for the first report of a Node's plug-in. It is short, because
-// it occupies a worker of the caller, and the caller calls again.
+// reportTimeout limits how long a publish waits for the first report of a node's plug-in. It is short, because the call
+// occupies a worker of the caller, and the caller calls again.
 const reportTimeout = 10 * time.Second
 
 // node returns which VM a node is, from the cache if it has the node. It waits for the first report of a node's plug-in; without one
@@ -128,14 +128,14 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 		err = s.Reader.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return false, grpcstatus.Errorf(codes.NotFound, "there is no node %s", name)
+			return false, grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
 		case err != nil:
 			return false, fmt.Errorf("get Node: %w", err)
 		}
 		return false, nil
 	}, records.NodeNamed(name))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable, "the node plug-in of node %s has not reported yet", name)
+		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable, "publish to node %s: its node plug-in has not reported yet; check that it runs there", name)
 	}
 	if err != nil {
 		return identity.Identity{}, err
@@ -224,7 +224,7 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 		return false, nil
 	}, records.AttachmentNamed(written.Name))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return grpcstatus.Errorf(codes.Aborted, "the disk is not yet being attached (%s)", reason)
+		return grpcstatus.Errorf(codes.Aborted, "attach volume %s to node %s: Azure has not accepted yet (%s)", written.Spec.VolumeName, written.Spec.NodeName, reason)
 	}
 	return err
 }

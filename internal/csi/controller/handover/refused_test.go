@@ -24,11 +24,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-func TestARefusedClaimSaysWhatAzureAnswersToTheFenceOfTheHolder(t *testing.T) {
+func TestARefusedPublishSaysWhatAzureAnswersToTheFenceOfTheOwner(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := apiv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -40,7 +39,7 @@ func TestARefusedClaimSaysWhatAzureAnswersToTheFenceOfTheHolder(t *testing.T) {
 	s := &Publisher{clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Adopter: &adoption.Adopter{Records: &records.Records{
 		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).Build(), Namespace: "ns",
 	}}}
-	_, err := s.claim(t.Context(), volumehandle.Handle{}, v, "node-3")
+	_, err := s.acquire(t.Context(), v, "node-3")
 	if got := status.Code(call.Status(err)); got != codes.FailedPrecondition {
 		t.Errorf("got %v (%v), want FailedPrecondition", got, err)
 	}
@@ -62,7 +61,7 @@ func (a attached) Get(context.Context, string) (provisioner.Disk, error) {
 }
 
 // Lists of Nodes and AzDriverNodes that use no index fail: their cost would grow with the cluster.
-func TestAClaimIsRefusedByTheReportsOfTheNodesThatMatterOnly(t *testing.T) {
+func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
 	scheme := runtime.NewScheme()
@@ -71,23 +70,23 @@ func TestAClaimIsRefusedByTheReportsOfTheNodesThatMatterOnly(t *testing.T) {
 	}
 	released := &apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleased}
 	for name, test := range map[string]struct {
-		claim    *apiv1.Ownership
+		owner    *apiv1.Ownership
 		vms      []string
 		reported int64 // epoch under which node b reports the volume; 0 if it does not
 		scanned  bool
 		want     string
 	}{
-		"no claim, and the disk is attached nowhere":                     {want: ""},
-		"no claim, and the disk is at a node that reports other volumes": {vms: []string{vm + "B"}, scanned: true, want: ""},
-		"no claim, and the disk is at a node that has not scanned":       {vms: []string{vm + "B"}, want: "node b: its node plug-in has not yet compared"},
-		"no claim, and the disk is at a VM without a node":               {vms: []string{vm + "x"}, want: ""},
-		"a report under the claim's epoch":                               {claim: released, vms: []string{vm + "b"}, reported: 4, scanned: true, want: ""},
-		"a report under a later epoch, from the VM of the disk":          {claim: released, vms: []string{vm + "b"}, reported: 5, scanned: true, want: "node b: it reports the volume"},
-		"a report under a later epoch, from another VM":                  {claim: released, vms: []string{vm + "c"}, reported: 5, scanned: true, want: ""},
+		"no ownership, and the disk is attached nowhere":                          {want: ""},
+		"no ownership, and the disk is at a node that reports other volumes":      {vms: []string{vm + "B"}, scanned: true, want: ""},
+		"no ownership, and the disk is at a node that has not scanned its mounts": {vms: []string{vm + "B"}, want: "node b: its node plug-in has not yet compared"},
+		"no ownership, and the disk is at a VM without a node":                    {vms: []string{vm + "x"}, want: ""},
+		"a report under the epoch of the ownership":                               {owner: released, vms: []string{vm + "b"}, reported: 4, scanned: true, want: ""},
+		"a report under a later epoch, from the VM of the disk":                   {owner: released, vms: []string{vm + "b"}, reported: 5, scanned: true, want: "node b: it reports the volume"},
+		"a report under a later epoch, from another VM":                           {owner: released, vms: []string{vm + "c"}, reported: 5, scanned: true, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Status: apiv1.AzVolumeStatus{Primary: test.claim}}
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Status: apiv1.AzVolumeStatus{Primary: test.owner}}
 			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm + "b"}}
 			if test.scanned {
 				d.Status.MountsScannedTime = &metav1.MicroTime{Time: time.Unix(1, 0)}

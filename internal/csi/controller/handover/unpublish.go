@@ -17,9 +17,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// ControllerUnpublishVolume unpublishes a volume from a node, or from all nodes if the request names none. It returns when there is proof that the node
-// has released the volume, and the node's attachment is a replica or gone. A volume that does not exist counts as
-// unpublished.
+// ControllerUnpublishVolume unpublishes a volume from a node, or from all nodes if the request names none. It returns when there is
+// proof that the node has released the volume, and the node's attachment is a replica or deleted. A volume that does not exist counts as unpublished.
 func (s *Publisher) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if grpcstatus.Code(err) == codes.NotFound {
@@ -44,7 +43,7 @@ func (s *Publisher) ControllerUnpublishVolume(ctx context.Context, request *csi.
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// publishedTo returns the nodes that hold the volume as primaries, from the API server.
+// publishedTo returns the nodes that are primaries of the volume, from the API server.
 func (s *Publisher) publishedTo(ctx context.Context, handle volumehandle.Handle) ([]string, error) {
 	attachments, err := s.Attachments(ctx, s.Reader, handle.VolumeName())
 	if err != nil {
@@ -60,8 +59,8 @@ func (s *Publisher) publishedTo(ctx context.Context, handle volumehandle.Handle)
 	if err != nil || v == nil {
 		return nodes, err
 	}
-	if c := v.Status.Primary; c != nil && c.State != apiv1.OwnershipReleased && !slices.Contains(nodes, c.NodeName) {
-		nodes = append(nodes, c.NodeName)
+	if o := v.Status.Primary; o != nil && o.State != apiv1.OwnershipReleased && !slices.Contains(nodes, o.NodeName) {
+		nodes = append(nodes, o.NodeName)
 	}
 	return nodes, nil
 }
@@ -87,12 +86,12 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 	}
 	var reader client.Reader = s.Client
 	if others {
-		taken, err := s.takeOver(ctx, handle, node)
+		recorded, err := s.recordForeign(ctx, handle, node)
 		if err != nil {
 			return err
 		}
-		if taken != nil {
-			v = taken
+		if recorded != nil {
+			v = recorded
 		}
 		if v == nil {
 			return s.unpublishUnrecorded(ctx, handle, node)
@@ -102,17 +101,17 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 	if v.Spec.Access == apiv1.AccessMultiNode {
 		return s.unpublishMultiNode(ctx, v, node)
 	}
-	a, err := s.release(ctx, handle, v, node, reader)
+	a, err := s.release(ctx, v, node, reader)
 	if err != nil {
 		return err
 	}
 	return s.retire(ctx, v, a)
 }
 
-// release releases the node's claim, or proves that the node has released the attachment of a claim that the AzVolume does not have. It returns the node's
-// attachment, nil if there is none.
-func (s *Publisher) release(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume, node string, reader client.Reader) (*apiv1.AzVolumeAttachment, error) {
-	holder, err := s.startRelease(ctx, handle, v, node)
+// release releases the node's ownership. If the AzVolume does not have the ownership under which the node was the primary, it looks for the proof that
+// the node released the volume. It returns the node's attachment, nil if there is none.
+func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string, reader client.Reader) (*apiv1.AzVolumeAttachment, error) {
+	holder, err := s.startRelease(ctx, v, node)
 	if err != nil {
 		return nil, err
 	}
@@ -121,31 +120,31 @@ func (s *Publisher) release(ctx context.Context, handle volumehandle.Handle, v *
 		return nil, err
 	}
 	if !holder && a != nil && a.Spec.Epoch > records.EpochOf(v) {
-		// The attachment is of a claim that the AzVolume has lost, or that was written after it was read. A proof under a claim that is held would
-		// refuse the volume to the node for as long as the node holds the claim.
-		if err := s.refresh(ctx, handle, v); err != nil {
+		// The AzVolume has lost the ownership that the attachment belongs to, or the ownership was written after the AzVolume was read. A proof under
+		// an epoch that is Held would refuse the volume to the node for as long as the node is the owner.
+		if err := s.refresh(ctx, v); err != nil {
 			return nil, err
 		}
-		if holder, err = s.startRelease(ctx, handle, v, node); err != nil {
+		if holder, err = s.startRelease(ctx, v, node); err != nil {
 			return nil, err
 		}
 	}
 	if holder {
 		crashpoint.At("unpublish-releasing-seen")
-		return s.finishRelease(ctx, handle, v, node, a)
+		return s.finishRelease(ctx, v, node, a)
 	}
 	if a == nil || a.DeletionTimestamp != nil || ownership.ProvedReleased(v, a) {
 		return a, nil
 	}
-	proven, why, err := s.proveForgotten(ctx, v, a)
+	proven, why, err := s.proveUnrecorded(ctx, v, a)
 	if err == nil && !proven {
 		err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s, which it held under epoch %d: %s", node, v.Name, a.Spec.Epoch, why)
 	}
 	return a, err
 }
 
-// unpublishMultiNode unpublishes a volume without a claim from one of its nodes. The deletion of the attachment has the effect of Releasing for a claim: it is written
-// before the node's report is read, and from then on the node may not stage the volume.
+// unpublishMultiNode unpublishes a multi-node volume, which has no ownership, from one of its nodes. The deletion of the attachment has the effect that
+// the state Releasing has for an ownership: it is written before the node's report is read, and after it the node may not stage the volume.
 func (s *Publisher) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	a, err := s.removed(ctx, v, node)
 	if err != nil || a == nil {

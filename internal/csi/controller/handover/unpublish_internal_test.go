@@ -25,7 +25,7 @@ import (
 )
 
 // volumeOf returns the AzVolume of a disk, and its handle.
-func volumeOf(t *testing.T, claim *apiv1.Ownership) (*apiv1.AzVolume, volumehandle.Handle) {
+func volumeOf(t *testing.T, primary *apiv1.Ownership) (*apiv1.AzVolume, volumehandle.Handle) {
 	t.Helper()
 	handle, err := volumehandle.Parse("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol")
 	if err != nil {
@@ -34,7 +34,7 @@ func volumeOf(t *testing.T, claim *apiv1.Ownership) (*apiv1.AzVolume, volumehand
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName()},
 		Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: apiv1.DiskParameters{Name: "vol", ResourceGroup: "rg", SubscriptionID: "s", MaxShares: 2}},
-		Status:     apiv1.AzVolumeStatus{Primary: claim},
+		Status:     apiv1.AzVolumeStatus{Primary: primary},
 	}, handle
 }
 
@@ -67,8 +67,8 @@ func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publ
 	return s
 }
 
-// A publish claims the volume after unpublish has read the AzVolume. A proof under the new epoch would keep the node from the volume that it holds.
-func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
+// A publish acquires ownership after the unpublish has read the AzVolume. A proof under the new epoch would refuse the volume to the node that holds it.
+func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	t.Parallel()
 	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
 	a := attachmentOf(v, "a", 2)
@@ -93,14 +93,14 @@ func TestUnpublishReleasesTheClaimThatItsAttachmentIsOf(t *testing.T) {
 	if err := base.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
 		t.Fatal(err)
 	}
-	if c := v.Status.Primary; c == nil || c.State != apiv1.OwnershipReleasing || c.Epoch != 2 {
-		t.Errorf("got claim %+v, want epoch 2 to be Releasing before the report is read", c)
+	if o := v.Status.Primary; o == nil || o.State != apiv1.OwnershipReleasing || o.Epoch != 2 {
+		t.Errorf("got ownership %+v, want epoch 2 to be Releasing before the report is read", o)
 	}
 }
 
-// The attachment and the AzDriverNode were lost while Azure attached the disk: Azure listed the disk at no VM, and that was taken for the proof. Once it listed the
-// node's VM, and for an attachment that was edited, there was never a proof.
-func TestUnpublishRestoresTheAttachmentThatTheProofComesFrom(t *testing.T) {
+// The attachment and the AzDriverNode were lost while Azure attached the disk: Azure listed the disk at no VM, and the driver recorded that as
+// the proof. If Azure listed the node's VM, or if the attachment was edited, there was never a proof.
+func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 	t.Parallel()
 	replica := func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
 		a := attachmentOf(v, "a", 1)
@@ -108,8 +108,8 @@ func TestUnpublishRestoresTheAttachmentThatTheProofComesFrom(t *testing.T) {
 		return a
 	}
 	for name, there := range map[string]func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment{
-		"it was removed":        nil,
-		"it was made a replica": replica,
+		"the attachment was deleted":        nil,
+		"the attachment was made a replica": replica,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,8 +147,8 @@ func TestUnpublishRestoresTheAttachmentThatTheProofComesFrom(t *testing.T) {
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
 				t.Fatal(err)
 			}
-			if c, r := v.Status.Primary, v.Status.LastRelease; c.State != apiv1.OwnershipReleased || r == nil || r.Proof.Kind != apiv1.ProofDetached {
-				t.Errorf("got claim %+v and release %+v, want Released by the attachment's proof", c, r)
+			if o, r := v.Status.Primary, v.Status.LastRelease; o.State != apiv1.OwnershipReleased || r == nil || r.Proof.Kind != apiv1.ProofDetached {
+				t.Errorf("got ownership %+v and release %+v, want Released by the attachment's proof", o, r)
 			}
 		})
 	}

@@ -16,10 +16,10 @@ import (
 // disksAge is how long the disks of a resource group, as Azure listed them, are used: the attacher asks for all volumes every minute.
 const disksAge = 5 * time.Minute
 
-// mostLookedFor bounds how many disks that a list lacks are looked for one by one, for one call.
+// mostLookedFor limits how many disks that are not in a list one call reads one by one.
 const mostLookedFor = 10
 
-// diskCache has the disks of resource groups, as Azure listed them. It spares Azure repetition, and nothing that is written rests on it.
+// diskCache has the disks of resource groups, as Azure listed them. It saves calls of Azure. No write depends on it.
 type diskCache struct {
 	disks provisioner.Disks
 	clock clock.PassiveClock
@@ -45,8 +45,8 @@ func (c *diskCache) group(ctx context.Context, h volumehandle.Handle) (map[strin
 	return found, err
 }
 
-// gone says that Azure has no disk that was there at a time: its list, which was read later, lacks it, and it says so of the disk itself. left is
-// how many disks may still be looked for in that way; it is counted down.
+// gone says that a disk which existed at the time since does not exist at Azure: it is not in a list that was read later, and a read of the disk itself
+// does not find it. left is how many disks the call may still read in that way; gone decrements it.
 func (c *diskCache) gone(ctx context.Context, h volumehandle.Handle, since time.Time, left *int) (bool, error) {
 	found, at, err := c.list(ctx, h)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *diskCache) gone(ctx context.Context, h volumehandle.Handle, since time.
 }
 
 // list returns the disks of a handle's resource group, and when they were read. A group that does not exist has none.
-// Those who come while they are read wait for that reading.
+// Callers that come during a read wait for its result.
 func (c *diskCache) list(ctx context.Context, h volumehandle.Handle) (map[string]provisioner.Disk, time.Time, error) {
 	scope := provisioner.Scope{SubscriptionID: strings.ToLower(h.SubscriptionID), ResourceGroup: strings.ToLower(h.ResourceGroup)}
 	g := c.entry(scope.SubscriptionID + "/" + scope.ResourceGroup)

@@ -23,7 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Reasons of what is wrong with a volume, beside those of internal/plan.
+// Reasons of the faults of a volume, besides those of internal/plan.
 const (
 	reasonDiskMissing      = "DiskMissing"
 	reasonAttachmentFailed = "AttachmentFailed"
@@ -33,7 +33,7 @@ const (
 // healthList is the kind of the list in its paging tokens.
 const healthList = "volume health"
 
-// ControllerGetVolumeHealth says what is wrong with a volume. It asks Azure whether the disk is there.
+// ControllerGetVolumeHealth reports the faults of a volume. It asks Azure whether the disk exists.
 func (s *Lister) ControllerGetVolumeHealth(ctx context.Context, request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Lister) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*c
 }
 
 func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry {
-	return unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s is gone at Azure", handle))
+	return unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s does not exist at Azure any more", handle))
 }
 
 // diskGone says that the disk of a volume that was created is not at Azure any more.
@@ -83,13 +83,13 @@ func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) boo
 	}
 	gone, err := s.cached.gone(ctx, volumehandle.Of(v.Spec.Disk), since, left)
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).V(1).Info("it is not known whether the disk is there", "volume", v.Name, "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).V(1).Info("cannot read whether the disk exists", "volume", v.Name, "reason", err.Error())
 	}
 	return gone
 }
 
-// ControllerListVolumeHealth lists the volumes with which something is wrong, by what the custom resources say, and those whose disk Azure does not
-// have any more, by a list of disks that is a few minutes old at most. Where Azure does not answer, the former are listed.
+// ControllerListVolumeHealth lists the volumes with a fault that the custom resources show, and those whose disk Azure does not have any more, by a
+// list of disks that is at most a few minutes old. If Azure does not answer, it lists the first kind only.
 func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	if request.GetMaxEntries() < 0 {
 		return nil, call.InvalidArgument("max entries: %d must not be negative", request.GetMaxEntries())
@@ -100,7 +100,7 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 	}
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	var unwell []*csi.VolumeHealth
+	var faulty []*csi.VolumeHealth
 	left := mostLookedFor
 	for i := range all.Items {
 		entries, err := s.volumeFaults(ctx, &all.Items[i])
@@ -111,18 +111,18 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 			entries = append(entries, diskMissing(volumehandle.Of(all.Items[i].Spec.Disk)))
 		}
 		if len(entries) > 0 {
-			unwell = append(unwell, &csi.VolumeHealth{VolumeId: volumehandle.Of(all.Items[i].Spec.Disk).String(), HealthStatuses: entries})
+			faulty = append(faulty, &csi.VolumeHealth{VolumeId: volumehandle.Of(all.Items[i].Spec.Disk).String(), HealthStatuses: entries})
 		}
 	}
 	page := pagetoken.Page{Of: healthList, StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
-	entries, next, err := pagetoken.Cut(page, unwell, (*csi.VolumeHealth).GetVolumeId)
+	entries, next, err := pagetoken.Cut(page, faulty, (*csi.VolumeHealth).GetVolumeId)
 	if err != nil {
 		return nil, grpcstatus.Error(codes.Aborted, err.Error())
 	}
 	return &csi.ControllerListVolumeHealthResponse{Entries: entries, NextToken: next}, nil
 }
 
-// volumeFaults says what the custom resources know to be wrong with a volume.
+// volumeFaults returns the faults of a volume that the custom resources show.
 func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if v.Status.State == apiv1.VolumeCreationFailed {
@@ -131,7 +131,7 @@ func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.Vo
 	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicasMissing {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
 	}
-	// That one of several nodes has no access leaves the others theirs.
+	// If one of several nodes has no access, the others still have it.
 	kind := csi.VolumeHealthErrorType_INACCESSIBLE
 	if v.Spec.Access == apiv1.AccessMultiNode {
 		kind = csi.VolumeHealthErrorType_DEGRADED
@@ -158,7 +158,7 @@ func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.Vo
 	return found, nil
 }
 
-// primaryFault says what keeps the node of a primary from the volume; "" for nothing.
+// primaryFault says why the node of a primary cannot use the volume; "" if it can.
 func (s *Lister) primaryFault(ctx context.Context, a *apiv1.AzVolumeAttachment) (reason, message string, err error) {
 	if a.Status.State == apiv1.AttachmentFailed {
 		return reasonAttachmentFailed, fmt.Sprintf("node %s: %s", a.Spec.NodeName, messageOf(a.Status.Error)), nil

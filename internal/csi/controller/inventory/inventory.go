@@ -1,5 +1,5 @@
-// Package inventory answers the calls of the CSI controller server about the volumes that exist: which there are, where they are published, what they
-// can be used as and what is wrong with them. It changes nothing.
+// Package inventory answers the calls of the CSI controller server about the volumes that exist: it lists them, says where they are published
+// and how they can be used, and reports their health. It changes nothing.
 package inventory
 
 import (
@@ -44,8 +44,8 @@ func New(options Options) *Lister {
 	return &Lister{Options: options, cached: newDiskCache(options.Disks, options.Clock)}
 }
 
-// ControllerGetVolume returns one volume, from the API server; Azure is asked whether its disk is there. What is wrong with a
-// volume is told by ControllerGetVolumeHealth. A volume without an AzVolume and a disk is NotFound.
+// ControllerGetVolume returns one volume, from the API server, and asks Azure whether its disk exists. The health of a volume
+// is reported by ControllerGetVolumeHealth. A volume without an AzVolume and a disk is NotFound.
 func (s *Lister) ControllerGetVolume(ctx context.Context, request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Lister) getVolume(ctx context.Context, id string, handle volumehandle.H
 	switch {
 	case errors.Is(err, provisioner.NotFound) && (v == nil || v.Status.DiskURI == ""):
 		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)
-	case errors.Is(err, provisioner.NotFound): // its health tells
+	case errors.Is(err, provisioner.NotFound): // ControllerGetVolumeHealth reports it
 	case err != nil:
 		return nil, fmt.Errorf("read disk: %w", err)
 	}
@@ -86,20 +86,17 @@ func (s *Lister) getVolume(ctx context.Context, id string, handle volumehandle.H
 	if err != nil {
 		return nil, err
 	}
-	return look.render(id, v.Status.SizeBytes, s.Topology.Accessible(v.Spec.Disk), ownership.PublishedTo(v, attachments, s.back(ctx))), nil
+	return look.render(id, v.Status.SizeBytes, s.Topology.Accessible(v.Spec.Disk), ownership.PublishedTo(v, attachments, s.reachable(ctx))), nil
 }
 
 // ValidateVolumeCapabilities says whether a volume can be used as asked. It changes nothing.
 func (s *Lister) ValidateVolumeCapabilities(ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if request.GetVolumeId() == "" {
-		return nil, call.InvalidArgument("volume ID: missing")
-	}
-	if len(request.GetVolumeCapabilities()) == 0 {
+	handle, err := call.Volume(request.GetVolumeId())
+	switch {
+	case request.GetVolumeId() != "" && len(request.GetVolumeCapabilities()) == 0:
 		return nil, call.InvalidArgument("volume capabilities: missing")
-	}
-	handle, err := volumehandle.Parse(request.GetVolumeId())
-	if err != nil {
-		return nil, grpcstatus.Error(codes.NotFound, err.Error())
+	case err != nil:
+		return nil, err
 	}
 	shares, pattern, err := s.existing(ctx, handle)
 	if err != nil {

@@ -81,27 +81,27 @@ func (s *Lister) inventory(ctx context.Context) ([]listed, error) {
 		byName[volumes.Items[i].Name] = &volumes.Items[i]
 	}
 	var all []listed
-	ids, spokenOf := map[string]bool{}, map[string]bool{}
+	ids, listedNames := map[string]bool{}, map[string]bool{}
 	for i := range pvs.Items {
 		id := s.handleOfPV(&pvs.Items[i])
 		handle, err := volumehandle.Parse(id)
-		if err != nil || ids[id] { // a handle that is none was never a disk
+		if err != nil || ids[id] { // such a handle was never that of a disk
 			continue
 		}
 		ids[id] = true
 		l := listed{id: id, handle: handle}
 		if v := byName[handle.VolumeName()]; v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
 			l.volume = v
-			spokenOf[v.Name] = true
+			listedNames[v.Name] = true
 		}
 		all = append(all, l)
 	}
 	for name, v := range byName {
 		id := v.Status.DiskURI
 		if id != "" && v.Spec.Origin == apiv1.OriginAdopted {
-			id = volumehandle.Of(v.Spec.Disk).String() // as it was called when it was published, by a pod that names it itself
+			id = volumehandle.Of(v.Spec.Disk).String() // a pod that names the disk itself was published with this ID
 		}
-		if id != "" && !spokenOf[name] && !ids[id] {
+		if id != "" && !listedNames[name] && !ids[id] {
 			all = append(all, listed{id: id, handle: volumehandle.Of(v.Spec.Disk), volume: v})
 		}
 	}
@@ -120,7 +120,7 @@ func (s *Lister) handleOfPV(pv *corev1.PersistentVolume) string {
 	return ""
 }
 
-// look works out the entries of one call.
+// look makes the entries of one call.
 type look struct {
 	*Lister
 	nodeOf map[string]string // node by VM ID in lower case
@@ -140,8 +140,8 @@ func (s *Lister) newLook(ctx context.Context) (*look, error) {
 	return l, nil
 }
 
-// back returns a function that says whether a node that was lost is reachable again.
-func (s *Lister) back(ctx context.Context) func(node string) bool {
+// reachable returns a function that says whether a node that was lost is reachable again.
+func (s *Lister) reachable(ctx context.Context) func(node string) bool {
 	return func(node string) bool {
 		d := &apiv1.AzDriverNode{}
 		if err := s.Client.Get(ctx, s.Key(node), d); err != nil {
@@ -172,7 +172,7 @@ func (l *look) entry(ctx context.Context, v listed) (*csi.ListVolumesResponse_En
 	if err != nil {
 		return nil, err
 	}
-	return l.render(v.id, v.volume.Status.SizeBytes, l.Topology.Accessible(v.volume.Spec.Disk), ownership.PublishedTo(v.volume, attachments, l.back(ctx))), nil
+	return l.render(v.id, v.volume.Status.SizeBytes, l.Topology.Accessible(v.volume.Spec.Disk), ownership.PublishedTo(v.volume, attachments, l.reachable(ctx))), nil
 }
 
 // notAdopted is the entry of a disk without an AzVolume: Azure says where it is attached.
@@ -183,13 +183,13 @@ func (l *look) notAdopted(ctx context.Context, v listed) (*csi.ListVolumesRespon
 		return l.render(v.id, 0, nil, nil), nil
 	}
 	if err != nil {
-		// An entry without its nodes would have the attacher publish every volume of the V1 driver again.
+		// After an entry without its nodes the attacher would publish every volume of the V1 driver again.
 		return nil, fmt.Errorf("list disks: %w", err)
 	}
 	return l.entryOfDisk(v.id, disks[strings.ToLower(v.handle.String())]), nil
 }
 
-// entryOfDisk is the entry of a disk that has not been adopted; of one that is not there, it has the ID only.
+// entryOfDisk is the entry of a disk that has not been adopted; that of a disk that does not exist has the ID only.
 func (l *look) entryOfDisk(id string, disk provisioner.Disk) *csi.ListVolumesResponse_Entry {
 	if disk.ID == "" {
 		return l.render(id, 0, nil, nil)

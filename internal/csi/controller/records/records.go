@@ -1,7 +1,7 @@
 // Package records reads the custom resources for the CSI controller server, and waits for their changes.
 //
-// What a call decides from is read from the API server and not from the cache, and written with optimistic locking only. The
-// cache, and the events that feed it, serve to wait without polling.
+// A call reads the objects from which it decides from the API server and not from the cache, and writes them with optimistic locking only. The
+// cache and its events serve to wait without polling.
 package records
 
 import (
@@ -28,7 +28,7 @@ type Records struct {
 	// writes; Reader reads from the API server.
 	Client client.Client
 	Reader client.Reader
-	// Watch tells of changes in the cache.
+	// Watch reports changes in the cache.
 	Watch     *Watch
 	Namespace string
 }
@@ -39,7 +39,7 @@ func (r *Records) Key(name string) client.ObjectKey {
 }
 
 // Volume reads an AzVolume from the API server. It returns nil if there is none, and
-// a FailedPrecondition if the one of that name, which a person may have made, is of another disk.
+// a FailedPrecondition if the AzVolume of that name, which a user may have created, is of another disk.
 func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
 	v := &apiv1.AzVolume{}
 	err := r.Reader.Get(ctx, r.Key(handle.VolumeName()), v)
@@ -49,7 +49,7 @@ func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv
 	case err != nil:
 		return nil, fmt.Errorf("read AzVolume: %w", err)
 	case !volumehandle.Of(v.Spec.Disk).Same(handle):
-		return nil, grpcstatus.Errorf(codes.FailedPrecondition, "the request is for disk %s, and the AzVolume of its name, %s, is of disk %s; if it was made by hand, delete it",
+		return nil, grpcstatus.Errorf(codes.FailedPrecondition, "read the AzVolume of disk %s: AzVolume %s has its name and is of disk %s; if it was created manually, delete it",
 			handle, v.Name, volumehandle.Of(v.Spec.Disk))
 	}
 	return v, nil
@@ -81,7 +81,7 @@ func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume 
 	return found, nil
 }
 
-// EpochOf returns the epoch of a volume, 0 before its first claim.
+// EpochOf returns the epoch of a volume, 0 before a node first acquired ownership.
 func EpochOf(v *apiv1.AzVolume) int64 {
 	if v.Status.Primary == nil {
 		return 0
@@ -89,7 +89,7 @@ func EpochOf(v *apiv1.AzVolume) int64 {
 	return v.Status.Primary.Epoch
 }
 
-// ErrChanged has Retry call again.
+// ErrChanged makes Retry call again.
 var ErrChanged = errors.New("the object has changed since it was read")
 
 // Changed says that an object changed, or was deleted, between a read and the write that failed.
@@ -102,7 +102,7 @@ func Changed(err error) bool {
 func Retry(what string, try func() error) error {
 	err := kubeapi.Retry(Changed, try)
 	if Changed(err) {
-		return grpcstatus.Errorf(codes.Aborted, "%s changes too often: %v", what, err)
+		return grpcstatus.Errorf(codes.Aborted, "write %s: other clients change it too often: %v", what, err)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func NewWatch() *Watch {
 	return &Watch{waiting: map[Object]map[chan struct{}]struct{}{}}
 }
 
-// Register lets a cache tell the Watch of changes.
+// Register makes a cache report its changes to the Watch.
 func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
 	for kind, o := range map[string]client.Object{
 		kindVolume: &apiv1.AzVolume{}, kindAttachment: &apiv1.AzVolumeAttachment{}, kindNode: &apiv1.AzDriverNode{},

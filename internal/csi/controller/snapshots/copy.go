@@ -39,7 +39,7 @@ func (w wantedSnapshot) sourceDisk() string {
 	return w.source.SubscriptionID + "/" + w.source.ResourceGroup + "/" + w.source.DiskName
 }
 
-// madeCopy says whether a snapshot was copied from one of the wanted source. The V1 driver leaves no tag, but the name tells.
+// madeCopy says whether a snapshot was copied from one of the wanted source. The V1 driver leaves no tag, but the source has the name of the local snapshot.
 func (w wantedSnapshot) madeCopy(found provisioner.Snapshot) bool {
 	if of := found.Tags[tagSourceDisk]; of != "" {
 		return strings.EqualFold(of, w.sourceDisk())
@@ -56,8 +56,8 @@ func isLocalOf(found provisioner.Snapshot, target volumehandle.Snapshot) bool {
 	return strings.EqualFold(found.Tags[tagCopyOf], target.Name)
 }
 
-// copyAbroad takes the next steps of a snapshot in another region. location is that of the disk.
-func (s *Snapshotter) copyAbroad(ctx context.Context, w wantedSnapshot, location string) (provisioner.Snapshot, error) {
+// copyToRegion takes the next steps of a snapshot in another region. location is that of the disk.
+func (s *Snapshotter) copyToRegion(ctx context.Context, w wantedSnapshot, location string) (provisioner.Snapshot, error) {
 	v1metrics.VariantOf(ctx, v1metrics.CrossRegion)
 	found, err := s.read(ctx, w.target.String())
 	switch {
@@ -66,14 +66,14 @@ func (s *Snapshotter) copyAbroad(ctx context.Context, w wantedSnapshot, location
 	case found.ID == "":
 		return s.beginCopy(ctx, w, location)
 	case !w.madeCopy(found):
-		return found, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists and is not a copy of one of disk %s", w.target, w.source)
+		return found, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists and is not a copy of a snapshot of disk %s", w.target, w.source)
 	case found.CopyFailure != "":
 		if err := s.removeSnapshot(ctx, w.target.String()); err != nil {
 			return found, err
 		}
-		return found, provisioner.Errorf(provisioner.Unavailable, "the copy of snapshot %s to %s has failed and starts again: %s", w.target.Name, found.Location, found.CopyFailure)
+		return found, provisioner.Errorf(provisioner.Unavailable, "the copy of snapshot %s to %s has failed, and the next call starts it again: %s", w.target.Name, found.Location, found.CopyFailure)
 	case !found.Cut:
-		// Its creation is in progress, or has failed and is tried again.
+		// Its creation is in progress, or has failed and is repeated.
 		if found, err = s.ensureSnapshot(ctx, w.copySpec(found.SourceID, cutAt(found))); err != nil {
 			return found, err
 		}
@@ -82,7 +82,7 @@ func (s *Snapshotter) copyAbroad(ctx context.Context, w wantedSnapshot, location
 }
 
 func (s *Snapshotter) beginCopy(ctx context.Context, w wantedSnapshot, location string) (provisioner.Snapshot, error) {
-	spec := w.spec(w.local(), w.source.String(), location)
+	spec := w.spec(localOf(w.target), w.source.String(), location)
 	spec.Tags[tagCopyOf] = w.target.Name
 	local, err := s.ensureSnapshot(ctx, spec)
 	if err != nil {

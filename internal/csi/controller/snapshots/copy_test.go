@@ -12,9 +12,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-var abroad = map[string]string{"location": "westus2", "tags": "a=b"}
+var otherRegion = map[string]string{"location": "westus2", "tags": "a=b"}
 
-// V1 held all steps in the memory of one call.
+// The V1 driver kept all steps in the memory of one call.
 func TestCopyToAnotherRegionGoesOnAfterARestartAtEachStep(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("fast", ultra)
@@ -22,17 +22,17 @@ func TestCopyToAnotherRegionGoesOnAfterARestartAtEachStep(t *testing.T) {
 		p.Stop()
 		p.Start()
 	}
-	first := mustTake(p, t, "snap", disk, abroad)
+	first := mustTake(p, t, "snap", disk, otherRegion)
 	if first.GetReadyToUse() || first.GetSnapshotId() != controlplane.SnapshotID("snap") || names(p) != "local_snap" {
 		t.Fatalf("while the local one is filled: %s; there is %s", first, names(p))
 	}
 	restart()
-	if again := mustTake(p, t, "snap", disk, abroad); again.GetReadyToUse() || names(p) != "local_snap" {
+	if again := mustTake(p, t, "snap", disk, otherRegion); again.GetReadyToUse() || names(p) != "local_snap" {
 		t.Fatalf("asked again: %s; there is %s", again, names(p))
 	}
 	p.Cloud.FinishCopies()
 	restart()
-	if again := mustTake(p, t, "snap", disk, abroad); again.GetReadyToUse() || names(p) != "local_snap snap" {
+	if again := mustTake(p, t, "snap", disk, otherRegion); again.GetReadyToUse() || names(p) != "local_snap snap" {
 		t.Fatalf("while it is copied: %s; there is %s", again, names(p))
 	}
 	spec, _ := p.Cloud.SnapshotSpec(controlplane.SnapshotID("snap"))
@@ -40,13 +40,13 @@ func TestCopyToAnotherRegionGoesOnAfterARestartAtEachStep(t *testing.T) {
 		t.Errorf("the copy was made with %+v", spec)
 	}
 	restart()
-	if again := mustTake(p, t, "snap", disk, abroad); again.GetReadyToUse() || names(p) != "local_snap snap" {
+	if again := mustTake(p, t, "snap", disk, otherRegion); again.GetReadyToUse() || names(p) != "local_snap snap" {
 		t.Fatalf("asked again: %s; there is %s", again, names(p))
 	}
 	p.Cloud.FinishCopies()
 	restart()
 	for range 2 {
-		last := mustTake(p, t, "snap", disk, abroad)
+		last := mustTake(p, t, "snap", disk, otherRegion)
 		if !last.GetReadyToUse() || names(p) != "snap" {
 			t.Fatalf("when it is complete: %s; there is %s", last, names(p))
 		}
@@ -56,7 +56,7 @@ func TestCopyToAnotherRegionGoesOnAfterARestartAtEachStep(t *testing.T) {
 	}
 }
 
-// A process that is killed at any call of Azure's, before or after it had an effect, leaves nothing that the next call does not find.
+// A process that is killed at any call of Azure's, before or after it had an effect, leaves only what the next call finds.
 func TestCopyToAnotherRegionLosesNothingWhereverItIsCutOff(t *testing.T) {
 	gone := provisioner.Errorf(provisioner.Unavailable, "killed")
 	for _, method := range []fake.Method{fake.SnapshotsCreate, fake.SnapshotsGet, fake.SnapshotsDelete} {
@@ -70,7 +70,7 @@ func TestCopyToAnotherRegionLosesNothingWhereverItIsCutOff(t *testing.T) {
 					disk := p.AddDisk("disk", nil)
 					p.Cloud.Inject(fault)
 					p.Eventually("the copy", func() string {
-						taken, err := p.TakeSnapshot("snap", disk, abroad)
+						taken, err := p.TakeSnapshot("snap", disk, otherRegion)
 						switch {
 						case err != nil:
 							p.Stop()
@@ -90,15 +90,15 @@ func TestCopyToAnotherRegionLosesNothingWhereverItIsCutOff(t *testing.T) {
 	}
 }
 
-func TestDeleteSnapshotTakesTheRestOfItsCopyAlong(t *testing.T) {
+func TestDeleteSnapshotDeletesTheLocalSnapshotOfItsCopy(t *testing.T) {
 	for name, steps := range map[string]int{"before the copy has begun": 0, "while it is copied": 1, "when it is complete": 2} {
 		t.Run(name, func(t *testing.T) {
 			p := controlplane.WithPendingCopies(t)
 			disk := p.AddDisk("fast", ultra)
-			mustTake(p, t, "snap", disk, abroad)
+			mustTake(p, t, "snap", disk, otherRegion)
 			for range steps {
 				p.Cloud.FinishCopies()
-				mustTake(p, t, "snap", disk, abroad)
+				mustTake(p, t, "snap", disk, otherRegion)
 			}
 			p.Cloud.FailNext(fake.SnapshotsDelete, 1, provisioner.Errorf(provisioner.Unavailable, "killed"))
 			expectCode(t, drop(p, t, controlplane.SnapshotID("snap")), codes.Unavailable)
@@ -112,11 +112,11 @@ func TestDeleteSnapshotTakesTheRestOfItsCopyAlong(t *testing.T) {
 	}
 }
 
-func TestSnapshotThatOnlyLooksLikeTheRestOfACopyIsLeftAlone(t *testing.T) {
+func TestDeleteSnapshotKeepsASnapshotThatOnlyHasTheNameOfALocalOne(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
 	mustTake(p, t, "local_snap", disk, nil)
-	_, err := p.TakeSnapshot("snap", disk, abroad)
+	_, err := p.TakeSnapshot("snap", disk, otherRegion)
 	expectCode(t, err, codes.AlreadyExists, "local_snap")
 	must(t, drop(p, t, controlplane.SnapshotID("snap")))
 	if left := names(p); left != "local_snap" {
@@ -127,29 +127,29 @@ func TestSnapshotThatOnlyLooksLikeTheRestOfACopyIsLeftAlone(t *testing.T) {
 func TestCopyOfAnotherDiskAlreadyExists(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk, other := p.AddDisk("disk", nil), p.AddDisk("other", nil)
-	mustTake(p, t, "snap", disk, abroad)
-	_, err := p.TakeSnapshot("snap", other, abroad)
+	mustTake(p, t, "snap", disk, otherRegion)
+	_, err := p.TakeSnapshot("snap", other, otherRegion)
 	expectCode(t, err, codes.AlreadyExists)
 	p.Cloud.FinishCopies()
-	if taken := mustTake(p, t, "snap", disk, abroad); !taken.GetReadyToUse() {
+	if taken := mustTake(p, t, "snap", disk, otherRegion); !taken.GetReadyToUse() {
 		t.Errorf("%s", taken)
 	}
-	_, err = p.TakeSnapshot("snap", other, abroad) // now that nothing but a tag tells the source
+	_, err = p.TakeSnapshot("snap", other, otherRegion) // now that nothing but a tag tells the source
 	expectCode(t, err, codes.AlreadyExists)
 }
 
-func TestCopyThatFailedIsBegunAnew(t *testing.T) {
+func TestCopyThatFailedStartsAgain(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
-	mustTake(p, t, "snap", disk, abroad)
+	mustTake(p, t, "snap", disk, otherRegion)
 	p.Cloud.FailCopy(controlplane.SnapshotID("snap"), "CopySourceNotFound: the wires are down")
-	_, err := p.TakeSnapshot("snap", disk, abroad)
+	_, err := p.TakeSnapshot("snap", disk, otherRegion)
 	expectCode(t, err, codes.Unavailable, "the wires are down")
-	if again := mustTake(p, t, "snap", disk, abroad); again.GetReadyToUse() || names(p) != "local_snap snap" {
+	if again := mustTake(p, t, "snap", disk, otherRegion); again.GetReadyToUse() || names(p) != "local_snap snap" {
 		t.Errorf("%s; there is %s", again, names(p))
 	}
 	p.Cloud.FinishCopies()
-	if again := mustTake(p, t, "snap", disk, abroad); !again.GetReadyToUse() || names(p) != "snap" {
+	if again := mustTake(p, t, "snap", disk, otherRegion); !again.GetReadyToUse() || names(p) != "snap" {
 		t.Errorf("%s; there is %s", again, names(p))
 	}
 }
@@ -157,17 +157,17 @@ func TestCopyThatFailedIsBegunAnew(t *testing.T) {
 func TestCopyIsFinishedAlthoughItsDiskHasGone(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("fast", ultra)
-	mustTake(p, t, "snap", disk, abroad)
+	mustTake(p, t, "snap", disk, otherRegion)
 	op, err := p.Cloud.Disks().Delete(t.Context(), disk)
 	must(t, err)
 	must(t, op.Wait(t.Context()))
 	for range 2 {
 		p.Cloud.FinishCopies()
-		mustTake(p, t, "snap", disk, abroad)
+		mustTake(p, t, "snap", disk, otherRegion)
 	}
-	if taken := mustTake(p, t, "snap", disk, abroad); !taken.GetReadyToUse() || names(p) != "snap" {
+	if taken := mustTake(p, t, "snap", disk, otherRegion); !taken.GetReadyToUse() || names(p) != "snap" {
 		t.Errorf("%s; there is %s", taken, names(p))
 	}
-	_, err = p.TakeSnapshot("never", disk, abroad)
+	_, err = p.TakeSnapshot("never", disk, otherRegion)
 	expectCode(t, err, codes.NotFound)
 }

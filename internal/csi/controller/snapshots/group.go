@@ -25,12 +25,12 @@ import (
 )
 
 // Azure cuts one disk at a time, so the snapshots of a group are of one moment only if nothing writes to its volumes from the first cut to the
-// last. The claims prove that: no node holds one before the first cut, none after the last, and no epoch has grown, which it
-// does with every claim. Volumes that are in use are therefore refused, as CSI asks of a driver that cannot promise the order of writes; a group of
-// one volume needs no proof.
+// last. The ownership proves that: no node holds it before the first cut, and none after the last, and no epoch has grown, which
+// it does whenever a node acquires ownership. Volumes that are in use are therefore refused, as CSI requires of a driver that cannot promise the order
+// of writes; a group of one volume needs no proof.
 //
-// Once the proof is there the seal is put under it: one more snapshot, of the first disk, whose ID is the group's. Members without a seal are
-// left by a call that was interrupted; the next call uses those of the current epochs and takes the others again.
+// After the proof the driver takes the seal: one more snapshot, of the first disk, whose ID is the group's. Members without a seal are from a call that
+// was interrupted; the next call uses those of the current epochs and takes the others again.
 
 // Tags of a group's snapshots.
 const (
@@ -38,7 +38,7 @@ const (
 	tagGroup = "disk.csi.azure.com-group"
 	// tagEpoch on a member is the epoch of its volume when it was cut.
 	tagEpoch = "disk.csi.azure.com-group-epoch"
-	// tagSealOf on a seal tells which disks the group is of.
+	// tagSealOf on a seal identifies the disks of the group.
 	tagSealOf = "disk.csi.azure.com-group-sources"
 )
 
@@ -51,7 +51,7 @@ func (s *Snapshotter) GroupControllerGetCapabilities(context.Context, *csi.Group
 	}}}, nil
 }
 
-// group is a group of snapshots that is asked for.
+// group is a requested group of snapshots.
 type group struct {
 	seal    volumehandle.Snapshot
 	members []wantedSnapshot
@@ -63,7 +63,7 @@ type group struct {
 func (s *Snapshotter) CreateVolumeGroupSnapshot(ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	g, err := s.wantedGroup(ctx, request)
 	if g.seal.Name == "" {
-		return nil, call.Status(err) // neither this call nor another has made anything of it
+		return nil, call.Status(err) // no call can have created anything for it
 	}
 	ctx, end, lockErr := s.Begin(ctx, snapshotKey(g.seal))
 	if lockErr != nil {
@@ -101,7 +101,7 @@ func (s *Snapshotter) wantedGroup(ctx context.Context, request *csi.CreateVolume
 		}
 		source := strings.ToLower(w.source.String())
 		if slices.Contains(sources, source) {
-			return g, call.InvalidArgument("source volume IDs: %s is there twice", id)
+			return g, call.InvalidArgument("source volume IDs: %s is named twice", id)
 		}
 		if len(sources) == 0 {
 			g.seal = w.target
@@ -125,11 +125,11 @@ func (s *Snapshotter) takeGroup(ctx context.Context, g group) (*csi.VolumeGroupS
 	case err != nil:
 		return nil, err
 	case seal.ID != "" && seal.Tags[tagSealOf] != g.sources:
-		return nil, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists, and is not of a group of these volumes", g.seal)
+		return nil, grpcstatus.Errorf(codes.AlreadyExists, "take the group snapshot: snapshot %s exists, and is not of a group of these volumes", g.seal)
 	case seal.ID != "":
 		return s.sealedGroup(ctx, g, seal)
 	}
-	epochs, err := s.atRest(ctx, g)
+	epochs, err := s.epochsAtRest(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +138,12 @@ func (s *Snapshotter) takeGroup(ctx context.Context, g group) (*csi.VolumeGroupS
 			return nil, s.undo(ctx, g, err)
 		}
 	}
-	after, err := s.atRest(ctx, g)
+	after, err := s.epochsAtRest(ctx, g)
 	if err != nil {
 		return nil, s.undo(ctx, g, err)
 	}
 	if !slices.Equal(epochs, after) {
-		return nil, s.undo(ctx, g, grpcstatus.Error(codes.Aborted, "a volume of the group was used while the snapshots were taken"))
+		return nil, s.undo(ctx, g, grpcstatus.Error(codes.Aborted, "take the group snapshot: a node used a volume of the group while the snapshots were taken"))
 	}
 	spec := g.members[0].spec(g.seal, g.members[0].source.String(), "")
 	disk, err := s.Disks.Get(ctx, spec.SourceID)
@@ -157,8 +157,8 @@ func (s *Snapshotter) takeGroup(ctx context.Context, g group) (*csi.VolumeGroupS
 	return s.sealedGroup(ctx, g, seal)
 }
 
-// atRest returns the epochs of the group's volumes, and an error if one is in use. A group of one volume may be in use.
-func (s *Snapshotter) atRest(ctx context.Context, g group) ([]int64, error) {
+// epochsAtRest returns the epochs of the group's volumes, and an error if one is in use. A group of one volume may be in use.
+func (s *Snapshotter) epochsAtRest(ctx context.Context, g group) ([]int64, error) {
 	epochs := make([]int64, len(g.members))
 	if len(g.members) == 1 {
 		return epochs, nil
@@ -169,19 +169,19 @@ func (s *Snapshotter) atRest(ctx context.Context, g group) ([]int64, error) {
 		case err != nil:
 			return nil, err
 		case v == nil:
-			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s was never used with this driver, so that it is not known whether something writes to it", w.source)
+			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s has no AzVolume, so that the driver does not know whether a node writes to it; publish it once with this driver", w.source)
 		case v.Spec.Access == apiv1.AccessMultiNode:
-			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is for several nodes at once: Azure cannot take snapshots of it and others at one moment", v.Name)
+			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is a multi-node volume: Azure cannot take snapshots of it and of others at one moment; take its snapshot alone", v.Name)
 		case v.Status.Primary != nil && v.Status.Primary.State != apiv1.OwnershipReleased:
 			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
-				"volume %s is in use on node %s: Azure cannot take snapshots of several disks at one moment, so the volumes of a group must be at rest", v.Name, v.Status.Primary.NodeName)
+				"volume %s is in use on node %s: Azure cannot take snapshots of several disks at one moment, so no node may use the volumes of a group; stop the pods that use it", v.Name, v.Status.Primary.NodeName)
 		}
 		epochs[i] = records.EpochOf(v)
 	}
 	return epochs, nil
 }
 
-// takeMember takes the snapshot of one volume under an epoch, unless it is there. One of an earlier epoch is of an attempt that failed.
+// takeMember takes the snapshot of one volume under an epoch, unless it exists. One of an earlier epoch is from an attempt that failed.
 func (s *Snapshotter) takeMember(ctx context.Context, g group, w wantedSnapshot, epoch int64) error {
 	disk, err := s.Disks.Get(ctx, w.source.String())
 	if errors.Is(err, provisioner.NotFound) {
@@ -214,10 +214,10 @@ func (s *Snapshotter) takeMember(ctx context.Context, g group, w wantedSnapshot,
 	return err
 }
 
-// undoTimeout bounds the removal of what a group that failed has left.
+// undoTimeout limits the removal of the members of a group that failed.
 const undoTimeout = 30 * time.Second
 
-// undo removes the members of a group without a seal and returns the failure. Where the same call may still succeed as it stands, they stay for it.
+// undo removes the members of a group without a seal and returns the failure. If the same call may still succeed, they stay for it.
 func (s *Snapshotter) undo(ctx context.Context, g group, failure error) error {
 	switch provisioner.KindOf(failure) {
 	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
@@ -249,7 +249,7 @@ func (s *Snapshotter) sealedGroup(ctx context.Context, g group, seal provisioner
 			return nil, err
 		}
 		if found.ID == "" {
-			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "snapshot %s of the group is gone: the group must be deleted", w.target)
+			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "read the group snapshot: its snapshot %s was deleted: delete the group", w.target)
 		}
 		response.Snapshots = append(response.Snapshots, describeSnapshot(found, w.target.String(), w.sourceID))
 		response.ReadyToUse = response.ReadyToUse && found.Ready
@@ -287,7 +287,7 @@ func (s *Snapshotter) GetVolumeGroupSnapshot(ctx context.Context, request *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: response}, nil
 }
 
-// membersOf returns the snapshots of a group in the order of their IDs. Where the caller says which they are, it must be right.
+// membersOf returns the snapshots of a group in the order of their IDs. If the caller names them, it must name all.
 func (s *Snapshotter) membersOf(ctx context.Context, handle volumehandle.Snapshot, ids []string) ([]provisioner.Snapshot, error) {
 	all, err := s.Snapshots.List(ctx, provisioner.Scope{SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup})
 	if err != nil && !errors.Is(err, provisioner.NotFound) {
@@ -308,14 +308,14 @@ func (s *Snapshotter) membersOf(ctx context.Context, handle volumehandle.Snapsho
 	members := slices.DeleteFunc(all, func(f provisioner.Snapshot) bool { return !strings.EqualFold(f.Tags[tagGroup], handle.String()) })
 	for _, found := range members {
 		if len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, found.ID) }) {
-			return nil, call.InvalidArgument("snapshot IDs: %s is of the group and missing", found.ID)
+			return nil, call.InvalidArgument("snapshot IDs: %s is in the group and not in the request", found.ID)
 		}
 	}
 	slices.SortFunc(members, func(a, b provisioner.Snapshot) int { return strings.Compare(snapshotOrder(a), snapshotOrder(b)) })
 	return members, nil
 }
 
-// DeleteVolumeGroupSnapshot deletes the seal first, so that a group which is not whole any more is none.
+// DeleteVolumeGroupSnapshot deletes the seal first, so that a group without all its members does not count as a group.
 func (s *Snapshotter) DeleteVolumeGroupSnapshot(ctx context.Context, request *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	if request.GetGroupSnapshotId() == "" {
 		return nil, call.InvalidArgument("group snapshot ID: missing")

@@ -37,7 +37,7 @@ func TestAGroupIsTakenReadAndDeletedAsOne(t *testing.T) {
 		}
 		ids = append(ids, member.GetSnapshotId())
 	}
-	// The seal is nobody's snapshot.
+	// The seal is in no list of snapshots.
 	list, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{})
 	must(t, err)
 	if len(list.GetEntries()) != 2 {
@@ -69,12 +69,12 @@ func TestAGroupOfVolumesInUseIsRefused(t *testing.T) {
 	if left := names(p); left != "" {
 		t.Errorf("snapshots are left: %s", left)
 	}
-	// A group of one is of one moment however it is used.
+	// A group of one volume is of one moment, whether a node uses it or not.
 	_, err = takeGroup(p, t, "one", a)
 	must(t, err)
 }
 
-func TestAVolumeThatIsUsedMeanwhileSpoilsTheGroup(t *testing.T) {
+func TestAGroupFailsIfANodeUsesAVolumeBetweenTwoCuts(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	p.AddNode("spoil-a", "1", "Standard_D4s_v5")
 	a, b := p.Create("a", nil), p.Create("b", nil)
@@ -91,7 +91,7 @@ func TestAVolumeThatIsUsedMeanwhileSpoilsTheGroup(t *testing.T) {
 		}
 		return "not yet"
 	})
-	// It is used and given back between two cuts: nothing but the epoch tells.
+	// A node acquires and releases it between two cuts: only the epoch shows that.
 	must(t, p.Publish(t.Context(), a, "spoil-a"))
 	must(t, p.Unpublish(t.Context(), a, "spoil-a"))
 	release()
@@ -103,7 +103,7 @@ func TestAVolumeThatIsUsedMeanwhileSpoilsTheGroup(t *testing.T) {
 	must(t, err)
 }
 
-func TestAGroupThatWasCutShortIsTakenToItsEnd(t *testing.T) {
+func TestARepeatedCallCompletesAnInterruptedGroup(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	p.AddNode("short-a", "1", "Standard_D4s_v5")
 	a, b := p.Create("a", nil), p.Create("b", nil)
@@ -125,7 +125,7 @@ func TestAGroupThatWasCutShortIsTakenToItsEnd(t *testing.T) {
 	taken, err := takeGroup(p, t, "group", a, b)
 	must(t, err)
 	if !taken.GetSnapshots()[0].GetCreationTime().AsTime().Equal(first) {
-		t.Error("the first member was taken anew, though nobody had used its volume")
+		t.Error("complete the group: got a new first member, want that of the interrupted call: no node has used its volume")
 	}
 	_, err = p.CSI.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: taken.GetGroupSnapshotId()})
 	must(t, err)
@@ -136,7 +136,7 @@ func TestAGroupThatWasCutShortIsTakenToItsEnd(t *testing.T) {
 	taken, err = takeGroup(p, t, "group", a, b)
 	must(t, err)
 	if taken.GetSnapshots()[0].GetCreationTime().AsTime().Equal(stale) {
-		t.Error("the first member is from before its volume was used again")
+		t.Error("take the group again: got the first member of the interrupted call, want a new one: a node has used its volume")
 	}
 }
 

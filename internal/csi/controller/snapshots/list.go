@@ -24,9 +24,9 @@ import (
 
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotcontents,verbs=list
 
-// ListSnapshots lists snapshots as Azure has them, of every origin: the one of an ID, those of a volume, or all of the resource groups that this
-// cluster uses, which are its own, those of the driver's volumes and those that VolumeSnapshotContents name. One whose content is not
-// fixed yet is left out, and so are those in whose place there will be a copy in another region, and the seals of groups.
+// ListSnapshots lists the snapshots that Azure has, of every origin: the one of an ID, those of a volume, or all of the resource groups that this
+// cluster uses. These are its own, those of the driver's volumes and those that VolumeSnapshotContents name. The list does not contain a snapshot
+// whose content is not fixed yet, a local snapshot that will be copied to another region, and the seal of a group.
 func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if request.GetMaxEntries() < 0 {
 		return nil, call.InvalidArgument("max entries: value %d is not allowed; allowed: 0 or more", request.GetMaxEntries())
@@ -77,7 +77,7 @@ func sourceOf(found provisioner.Snapshot) string {
 	return found.SourceID
 }
 
-// listable says whether a snapshot is one that a caller may know of, and is of the source that was asked for, if one was.
+// listable says whether a list may contain a snapshot, and whether it is of the requested source, if the request names one.
 func listable(found provisioner.Snapshot, source string) bool {
 	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" && (source == "" || strings.EqualFold(sourceOf(found), source))
 }
@@ -117,7 +117,7 @@ func (s *Snapshotter) snapshotsOf(ctx context.Context, request *csi.ListSnapshot
 		}
 		all, err := s.Snapshots.List(ctx, scope)
 		if errors.Is(err, provisioner.NotFound) {
-			continue // a resource group that is gone
+			continue // the resource group was deleted
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list snapshots: %w", err)
@@ -134,7 +134,7 @@ func (s *Snapshotter) snapshotsOf(ctx context.Context, request *csi.ListSnapshot
 	return found, nil
 }
 
-// scopePrefix is what the IDs of a resource group's snapshots begin with, and what sets them apart from those of every other group.
+// scopePrefix is what the IDs of a resource group's snapshots begin with, and what distinguishes them from those of every other group.
 func scopePrefix(scope provisioner.Scope) string {
 	return strings.ToLower("/subscriptions/" + scope.SubscriptionID + "/resourceGroups/" + scope.ResourceGroup + "/")
 }
@@ -176,7 +176,7 @@ func (s *Snapshotter) snapshotScopes(ctx context.Context, source string) ([]prov
 	return ordered, nil
 }
 
-// snapshotHandles returns the snapshots that VolumeSnapshotContents name. Their kind is not Kubernetes' own; where it is not installed there are none.
+// snapshotHandles returns the snapshots that VolumeSnapshotContents name. Their kind is no part of Kubernetes; if it is not installed, there are none.
 func (s *Snapshotter) snapshotHandles(ctx context.Context) ([]string, error) {
 	contents := &unstructured.UnstructuredList{}
 	contents.SetGroupVersionKind(schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshotContentList"})

@@ -35,7 +35,7 @@ func TestListSnapshotsByID(t *testing.T) {
 	disk, fast := p.AddDisk("disk", nil), p.AddDisk("fast", ultra)
 	mustTake(p, t, "done", disk, nil)
 	mustTake(p, t, "filling", fast, nil)
-	mustTake(p, t, "abroad", disk, abroad)
+	mustTake(p, t, "copied", disk, otherRegion)
 	for name, test := range map[string]struct {
 		id, source string
 		want       bool
@@ -49,8 +49,8 @@ func TestListSnapshotsByID(t *testing.T) {
 		"no ID at all":                {id: "no/such/thing"},
 		"one of that volume":          {id: controlplane.SnapshotID("done"), source: disk, want: true, ready: true},
 		"one of another volume":       {id: controlplane.SnapshotID("done"), source: fast},
-		"one in another region":       {id: controlplane.SnapshotID("abroad"), source: disk, want: true},
-		"the one that is copied from": {id: controlplane.SnapshotID("local_abroad")},
+		"one in another region":       {id: controlplane.SnapshotID("copied"), source: disk, want: true},
+		"the one that is copied from": {id: controlplane.SnapshotID("local_copied")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{SnapshotId: test.id, SourceVolumeId: test.source})
@@ -123,7 +123,7 @@ func TestListSnapshotsOfAVolume(t *testing.T) {
 	}), "/rg/", "/elsewhere/", 1)
 	mustTake(p, t, "s1", disk, nil)
 	mustTake(p, t, "s2", other, nil)
-	mustTake(p, t, "s3", disk, abroad)
+	mustTake(p, t, "s3", disk, otherRegion)
 	mustTake(p, t, "s4", elsewhere, nil)
 	for source, want := range map[string][]string{
 		strings.ToUpper(disk):       {controlplane.SnapshotID("s1"), controlplane.SnapshotID("s3")},

@@ -23,13 +23,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Tags by which the steps of a copy to another region are found again. Azure keeps them with the snapshot, so that any process can go on.
+// Tags by which the steps of a copy to another region are found again. Azure keeps them with the snapshot, so that any process can continue.
 const (
 	// tagCopyOf on a snapshot in the disk's own region is the name of the snapshot that it was taken to be copied to.
 	tagCopyOf = "disk.csi.azure.com-copied-to"
-	// tagSourceDisk on a snapshot in another region is the disk that it is of, as subscription/resourceGroup/name.
+	// tagSourceDisk on a snapshot in another region is its source disk, as subscription/resourceGroup/name.
 	tagSourceDisk = "disk.csi.azure.com-source-disk"
-	// tagCutAt on a snapshot in another region is when the content was fixed; the copy itself is younger.
+	// tagCutAt on a snapshot in another region is when the content was fixed, which was before the copy.
 	tagCutAt = "disk.csi.azure.com-cut-at"
 )
 
@@ -43,13 +43,13 @@ type wantedSnapshot struct {
 	usableFrom []topology.Place
 }
 
-// CreateSnapshot takes a snapshot of a disk. What there is, and how far it has come, is Azure's to tell: a repeated call goes on where any
-// earlier one left off. It waits until the content is fixed, and not until it is copied: the answer says whether the snapshot is ready to use, and the
-// caller asks again until it is.
+// CreateSnapshot takes a snapshot of a disk. It reads from Azure which steps are complete: a repeated call continues after the last step of an
+// earlier one. It waits until the content is fixed, and not until it is copied: the answer says whether the snapshot is ready to use, and the
+// caller repeats the call until it is.
 func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	w, err := s.wantedSnapshot(ctx, request)
 	if w.target.Name == "" {
-		return nil, call.Status(err) // neither this call nor another has made anything of it
+		return nil, call.Status(err) // no call can have created anything for it
 	}
 	ctx, end, lockErr := s.Begin(ctx, snapshotKey(w.target))
 	if lockErr != nil {
@@ -63,12 +63,12 @@ func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSna
 	if err != nil {
 		return nil, call.Settle(ctx, err, func(ctx context.Context) (string, error) { return s.leftOfSnapshot(ctx, w) })
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: w.response(taken)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(taken, w.target.String(), w.sourceID)}, nil
 }
 
 func snapshotKey(h volumehandle.Snapshot) string { return "snapshot " + strings.ToLower(h.String()) }
 
-// wantedSnapshot returns the target with every error, unless name or source say none. Of parameters that are not allowed it is the default one.
+// wantedSnapshot returns the target with every error, unless name or source say none. If the parameters are not allowed, the target is the default one.
 func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (wantedSnapshot, error) {
 	var w wantedSnapshot
 	switch {
@@ -96,13 +96,9 @@ func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSna
 	if len(w.parameters.WithoutEffect) > 0 {
 		logr.FromContextOrDiscard(ctx).V(1).Info("parameters have no effect", "parameters", w.parameters.WithoutEffect)
 	}
-	// Preferences make no difference: a snapshot is usable in all of its region, and nowhere else.
+	// Preferences make no difference: a snapshot is usable in its whole region, and in no other.
 	w.usableFrom, err = s.Topology.Places(&csi.TopologyRequirement{Requisite: request.GetAccessibilityRequirements().GetRequisite()})
 	return w, err
-}
-
-func (w wantedSnapshot) response(taken provisioner.Snapshot) *csi.Snapshot {
-	return describeSnapshot(taken, w.target.String(), w.sourceID)
 }
 
 // describeSnapshot translates a snapshot. The caller says how the IDs are spelled.
@@ -152,14 +148,14 @@ func (s *Snapshotter) takeSnapshot(ctx context.Context, w wantedSnapshot) (provi
 	if err := w.checkUsable(cmp.Or(w.parameters.Location, disk.Location)); err != nil {
 		return provisioner.Snapshot{}, err
 	}
-	if w.parameters.InAnotherRegion(disk) {
-		return s.copyAbroad(ctx, w, disk.Location)
+	if w.parameters.Abroad(disk) {
+		return s.copyToRegion(ctx, w, disk.Location)
 	}
 	return s.ensureSnapshot(ctx, w.spec(w.target, w.source.String(), disk.Location))
 }
 
-// checkUsable says whether a snapshot in a region is usable from one of the places that were asked for. A place outside of
-// the zones does not tell its region, and is taken to be the cluster's own.
+// checkUsable says whether a snapshot in a region is usable from one of the requested places. A place outside of the zones
+// does not name its region, and any region is allowed for it.
 func (w wantedSnapshot) checkUsable(location string) error {
 	if len(w.usableFrom) == 0 || slices.ContainsFunc(w.usableFrom, func(p topology.Place) bool { return p.Location == "" || strings.EqualFold(p.Location, location) }) {
 		return nil
@@ -167,7 +163,7 @@ func (w wantedSnapshot) checkUsable(location string) error {
 	return grpcstatus.Errorf(codes.ResourceExhausted, "a snapshot in region %s is not usable from %s", location, topology.Locations(w.usableFrom))
 }
 
-// takenBefore answers a repeated call whose disk has gone since: what was cut from it is still there, and is brought to its end.
+// takenBefore answers a repeated call whose disk was deleted in the meantime: the snapshot still exists, and its copy is completed.
 func (s *Snapshotter) takenBefore(ctx context.Context, w wantedSnapshot) (provisioner.Snapshot, error) {
 	for _, id := range []string{w.target.String(), w.local().String()} {
 		found, err := s.read(ctx, id)
@@ -177,13 +173,13 @@ func (s *Snapshotter) takenBefore(ctx context.Context, w wantedSnapshot) (provis
 		case strings.EqualFold(found.SourceID, w.source.String()) && id == w.target.String():
 			return found, nil
 		case w.madeCopy(found) || w.madeLocal(found):
-			return s.copyAbroad(ctx, w, found.Location)
+			return s.copyToRegion(ctx, w, found.Location)
 		}
 	}
 	return provisioner.Snapshot{}, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", w.source)
 }
 
-// spec describes the snapshot of a source with the parameters that were asked for.
+// spec describes the snapshot of a source with the requested parameters.
 func (w wantedSnapshot) spec(target volumehandle.Snapshot, sourceID, location string) provisioner.SnapshotSpec {
 	p := w.parameters
 	return provisioner.SnapshotSpec{
@@ -212,8 +208,8 @@ func (s *Snapshotter) ensureSnapshot(ctx context.Context, spec provisioner.Snaps
 	return taken, nil
 }
 
-// DeleteSnapshot deletes a snapshot, and what its copy to this region may have left in the disk's own. What is not there, or cannot
-// be a snapshot, is deleted already.
+// DeleteSnapshot deletes a snapshot, and the local snapshot that its copy from another region may have left there. A snapshot that
+// does not exist, and an ID that cannot be a snapshot's, count as deleted.
 func (s *Snapshotter) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if request.GetSnapshotId() == "" {
 		return nil, call.InvalidArgument("snapshot ID: missing")
@@ -233,8 +229,8 @@ func (s *Snapshotter) DeleteSnapshot(ctx context.Context, request *csi.DeleteSna
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// deleteSnapshot deletes the snapshot first: Azure does not delete a snapshot that is being copied, and once the copy is gone nothing but its
-// name tells of the other, which is looked for as long as that may be there.
+// deleteSnapshot deletes the snapshot first: Azure does not delete a snapshot that is being copied. When the copy is gone,
+// only its name leads to the local snapshot; so that is looked for whenever the snapshot is not found.
 func (s *Snapshotter) deleteSnapshot(ctx context.Context, handle volumehandle.Snapshot) error {
 	found, err := s.read(ctx, handle.String())
 	switch {
@@ -265,14 +261,14 @@ func (s *Snapshotter) removeSnapshot(ctx context.Context, id string) error {
 	return nil
 }
 
-// leftOfSnapshot names what exists of a snapshot: itself, or the one in the disk's own region that is to be copied.
+// leftOfSnapshot names what exists of a snapshot: the snapshot, or the one in the disk's own region from which it will be copied.
 func (s *Snapshotter) leftOfSnapshot(ctx context.Context, w wantedSnapshot) (string, error) {
 	return s.left(ctx, []string{w.target.String(), w.local().String()}, func(found provisioner.Snapshot) bool {
 		return strings.EqualFold(found.SourceID, w.source.String()) || w.madeCopy(found)
 	})
 }
 
-// left names the first of the snapshots that exists and is the call's.
+// left names the first of the snapshots that exists and belongs to the call.
 func (s *Snapshotter) left(ctx context.Context, ids []string, is func(provisioner.Snapshot) bool) (string, error) {
 	for _, id := range ids {
 		if found, err := s.read(ctx, id); err != nil {

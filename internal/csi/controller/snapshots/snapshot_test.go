@@ -32,7 +32,7 @@ func drop(p *controlplane.ControlPlane, t *testing.T, id string) error {
 	return err
 }
 
-// names are the snapshots that there are at Azure.
+// names are the names of the snapshots at Azure.
 func names(p *controlplane.ControlPlane) string {
 	var found []string
 	for _, s := range p.Cloud.State().Snapshots {
@@ -96,9 +96,9 @@ func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
 	if spec, _ := p.Cloud.SnapshotSpec(plain.GetSnapshotId()); !spec.Incremental || plain.GetSnapshotId() != controlplane.SnapshotID("plain") {
 		t.Errorf("without parameters it was made with %+v", spec)
 	}
-	mended := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId()
-	if again := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId(); again != mended || strings.ContainsAny(mended[strings.LastIndex(mended, "/")+1:], " /") {
-		t.Errorf("the IDs are %s and %s", mended, again)
+	replaced := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId()
+	if again := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId(); again != replaced || strings.ContainsAny(replaced[strings.LastIndex(replaced, "/")+1:], " /") {
+		t.Errorf("the IDs are %s and %s", replaced, again)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestCreateSnapshotIsIdempotent(t *testing.T) {
 	}
 }
 
-// V1 made the snapshot in the cluster's region, whatever the disk's.
+// The V1 driver took the snapshot in the cluster's region, and not in that of the disk.
 func TestSnapshotIsInTheRegionOfItsDiskAndNotOfTheCluster(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", func(d *provisioner.Disk) { d.Location = "westus2" })
@@ -134,9 +134,9 @@ func TestSnapshotIsInTheRegionOfItsDiskAndNotOfTheCluster(t *testing.T) {
 	if spec, _ := p.Cloud.SnapshotSpec(taken.GetSnapshotId()); spec.Location != "westus2" || spec.SourceID != disk {
 		t.Errorf("it was made with %+v", spec)
 	}
-	// The cluster's region is another one than the disk's here.
-	mustTake(p, t, "abroad", disk, map[string]string{"location": controlplane.Location})
-	if spec, _ := p.Cloud.SnapshotSpec(controlplane.SnapshotID("local_abroad")); spec.Location != "westus2" {
+	// Here the cluster and the disk are in different regions.
+	mustTake(p, t, "copied", disk, map[string]string{"location": controlplane.Location})
+	if spec, _ := p.Cloud.SnapshotSpec(controlplane.SnapshotID("local_copied")); spec.Location != "westus2" {
 		t.Errorf("the local one was made with %+v", spec)
 	}
 }
@@ -160,7 +160,7 @@ func TestSnapshotIsReadyWhenItIsCompleteOrHasInstantAccess(t *testing.T) {
 	}
 }
 
-// V1 slept inside the call for as long as Azure had asked, up to 20 minutes.
+// The V1 driver slept inside the call for as long as Azure requested, up to 20 minutes.
 func TestThrottledSnapshotCallsAreUnavailableAtOnce(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
@@ -223,8 +223,8 @@ func TestDeleteSnapshotOfWhatIsNotThereIsASuccess(t *testing.T) {
 	}
 }
 
-// A call that is cut off finds its work again.
-func TestSnapshotCallThatTimesOutIsJoinedByTheNext(t *testing.T) {
+// A call that repeats an interrupted one waits for the operation of the first.
+func TestTheNextCallJoinsASnapshotCallThatTimedOut(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
 	release := p.Cloud.HoldAll(fake.SnapshotsCreate)

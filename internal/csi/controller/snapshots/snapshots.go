@@ -1,5 +1,5 @@
 // Package snapshots answers the calls of the CSI controller server about snapshots and groups of them. They have no custom
-// resource: what exists, and how far it has come, is read from Azure.
+// resource: the server reads from Azure which exist, and how much of them is complete.
 package snapshots
 
 import (

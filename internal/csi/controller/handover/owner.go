@@ -1,0 +1,146 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// acquire writes that the node holds the ownership of the volume (law 1). v has just been read from the API server.
+func (s *Publisher) acquire(ctx context.Context, v *apiv1.AzVolume, node string) (o apiv1.Ownership, err error) {
+	err = s.onCurrent(ctx, v, func() error {
+		if v.DeletionTimestamp != nil {
+			return grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
+		}
+		var changed bool
+		o, changed, err = ownership.Acquire(v.Status.Primary, node, 0, s.clock.Now())
+		if err != nil {
+			return s.refused(ctx, v, err)
+		}
+		if !changed {
+			return nil
+		}
+		last, err := s.history(ctx, v, node)
+		if err != nil {
+			return err
+		}
+		o, _, _ = ownership.Acquire(v.Status.Primary, node, last, o.Since.Time)
+		return s.writeOwnership(ctx, v, o, nil)
+	})
+	return o, err
+}
+
+// onCurrent calls write, which decides from v and writes v. If v has changed, it reads v from the API server and calls write again.
+func (s *Publisher) onCurrent(ctx context.Context, v *apiv1.AzVolume, write func() error) error {
+	return records.Retry("volume "+v.Name, func() error {
+		err := write()
+		if !records.Changed(err) {
+			return err
+		}
+		if readErr := s.refresh(ctx, v); readErr != nil {
+			return readErr
+		}
+		return err
+	})
+}
+
+// refresh reads v again from the API server.
+func (s *Publisher) refresh(ctx context.Context, v *apiv1.AzVolume) error {
+	current, err := s.Volume(ctx, volumehandle.Of(v.Spec.Disk))
+	if err != nil {
+		return err
+	}
+	if current == nil {
+		return grpcstatus.Errorf(codes.NotFound, "AzVolume %s was deleted during the call", v.Name)
+	}
+	*v = *current
+	return nil
+}
+
+// ownershipUnchanged returns records.ErrChanged if the API server has another ownership than v, or no AzVolume.
+func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) error {
+	current, err := s.Volume(ctx, volumehandle.Of(v.Spec.Disk))
+	if err == nil && (current == nil || !equality.Semantic.DeepEqual(current.Status.Primary, v.Status.Primary)) {
+		return records.ErrChanged
+	}
+	return err
+}
+
+// refused adds to a refusal to acquire the ownership what the driver does to release the volume. It reads the cache, because nothing is decided from it.
+func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
+	a, err := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
+	wait := attachdetach.Holder(v, a)
+	if err != nil || wait.Message == "" || !errors.Is(refusal, provisioner.FailedPrecondition) {
+		return refusal
+	}
+	return provisioner.Errorf(provisioner.FailedPrecondition, "%s", wait.Message)
+}
+
+// writeOwnership writes an ownership if the AzVolume has not changed since v was read, and updates v.
+func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o apiv1.Ownership, release *apiv1.ReleaseRecord) error {
+	before := v.DeepCopy()
+	v.Status.Primary = &o
+	if release != nil {
+		v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
+	}
+	if err := s.Client.Status().Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write the ownership of volume %s by node %s: %w", v.Name, o.NodeName, err)
+	}
+	return nil
+}
+
+// startRelease writes the node's ownership as Releasing, and says whether the node has the ownership.
+func (s *Publisher) startRelease(ctx context.Context, v *apiv1.AzVolume, node string) (holder bool, err error) {
+	err = s.onCurrent(ctx, v, func() error {
+		o, has, changed := ownership.StartRelease(v.Status.Primary, node, apiv1.CauseUnpublished, s.clock.Now())
+		holder = has
+		if !has || !changed {
+			return nil
+		}
+		return s.writeOwnership(ctx, v, o, nil)
+	})
+	return holder, err
+}
+
+// finishRelease waits for the proof, records it, and writes the ownership as Released. It returns the attachment after the proof is recorded.
+func (s *Publisher) finishRelease(ctx context.Context, v *apiv1.AzVolume, node string, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
+	releasing := *v.Status.Primary
+	a, err := s.restoreAttachment(ctx, v, a)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := s.awaitProof(ctx, v, node, releasing.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.recordProof(ctx, v.Name, node, a, proof); err != nil {
+		return nil, err
+	}
+	err = s.onCurrent(ctx, v, func() error {
+		o := v.Status.Primary
+		if o == nil || o.NodeName != node || o.Epoch != releasing.Epoch || o.State != apiv1.OwnershipReleasing {
+			return grpcstatus.Errorf(codes.Aborted, "unpublish volume %s from node %s: another call changed its ownership while this one released it", v.Name, node)
+		}
+		crashpoint.At("unpublish-before-released")
+		return s.writeOwnership(ctx, v, ownership.CompleteRelease(releasing, s.clock.Now()), &apiv1.ReleaseRecord{NodeName: node, Cause: o.Cause, Proof: *proof})
+	})
+	if err != nil {
+		return nil, err
+	}
+	crashpoint.At("unpublish-after-released")
+	s.releases.WithLabelValues(string(proof.Kind)).Inc()
+	return a, nil
+}
