@@ -14,7 +14,7 @@ import (
 
 const gib = 1 << 30
 
-// change asks for a larger disk, for other parameters, or for both, as the resizer does.
+// change requests a larger disk, other parameters, or both, as csi-resizer does.
 func (w *world) change(p *process, v *volumeModel, timeout time.Duration) {
 	n := w.random.IntN(3)
 	if n != 0 {
@@ -38,14 +38,14 @@ func (w *world) change(p *process, v *volumeModel, timeout time.Duration) {
 	}
 }
 
-// sizeOf is how large a disk is.
+// sizeOf is the size of a disk.
 func (p *platform) sizeOf(disk string) int64 {
 	for _, d := range p.state().Disks {
 		if strings.EqualFold(d.ID, disk) {
 			return d.SizeBytes
 		}
 	}
-	return volumeSize // it is gone, and nobody can tell any more
+	return volumeSize // the disk was deleted, and its size is not known any more
 }
 
 // sizeChanged holds that no volume is ever recorded smaller than it was.
@@ -65,7 +65,7 @@ func (w *world) sizes() {
 	}
 }
 
-// asAsked complains of a disk that is not as its volume says, or a volume that still asks for something.
+// asAsked names a disk that differs from its volume, or a volume whose change is not applied yet.
 func (w *world) asAsked() string {
 	for _, v := range w.volumes {
 		object := w.volume(v.name)

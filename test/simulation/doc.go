@@ -2,46 +2,46 @@
 // seed, and checks the laws of the design after every step.
 //
 // Reconcilers, CSI servers and reporters are the production ones. Below them lie an API server in memory
-// (internal/testkit/memapi), whose caches lag behind as the simulation likes, and a platform in memory (provisioner/fake).
+// (internal/testkit/memapi), whose caches lag behind by an amount that the seed decides, and a platform in memory (provisioner/fake).
 // Kernels, kubelets, the network and power are models.
 //
-// In a quarter of the histories the driver has no VolumeAttachments: pods come and go instead of calls to publish and unpublish, and the
-// reconciler attachdetach makes the calls. In a third there are disks to be retained, and people who delete PersistentVolumes and records. In a fifth, disks with
-// several shares are raw block volumes that several nodes use at once.
+// In a quarter of the histories the driver has no VolumeAttachments: pods are created and deleted instead of calls to publish and unpublish,
+// and the reconciler attachdetach makes the calls. In a third there are disks to be retained, and people delete PersistentVolumes and AzVolumes. In a fifth,
+// disks with several shares are raw block volumes that several nodes use at once.
 //
 // Each of the following is in a share of the histories, by the seed, so that all combinations come up (history.go, Behaviours):
 //
 //   - kubelets: pods are bound to nodes, and models of kubelets and of Kubernetes' attach/detach controller make the calls (kubelet.go, attachdetach.go). A kubelet
 //     stages a volume once for all of its pods, forgets it after a final error, and can die beside a node plug-in that lives;
-//   - faults of nodes: a disk is detached by hand and its LUN becomes another disk's, a mount namespace keeps a mount, a volume has no record (nodefaults.go);
-//   - liars: somebody with a node's token writes what they like into its AzDriverNode (liars.go);
+//   - faults of nodes: a disk is detached manually and its LUN becomes another disk's, a mount namespace keeps a mount, a volume has no record (nodefaults.go);
+//   - liars: an attacker with a node's token writes false reports into its AzDriverNode (liars.go);
 //   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why. When the faults stop, a person does what the guides
-//     tell people to do where the driver leaves a situation to them (person.go);
+//     describe for situations that the driver cannot resolve (person.go);
 //   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
-//     driver staged while a mount namespace holds it, a machine that was fenced comes back without a reboot, a pod is given up while its volume is being
-//     staged and requests fail, a call to stage a volume comes after the proof;
+//     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
+//     is being staged and requests fail, a call to stage a volume comes after the proof;
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history
 //
 // A history runs inside a synctest bubble, so that its clock is its own. Every access to the API server, to
-// Azure or to a kernel stops at a gate (world.yield). One gate is opened at a time, and nothing else happens until everybody waits again; which
-// one it is, whether its answer is lost, and whether the caller dies before or after it, the seed decides. So two
-// processes are interleaved at every access that one can notice of the other, and a process is killed between any two.
+// Azure or to a kernel stops at a gate (world.yield). One gate is opened at a time, and nothing else happens until all callers wait again. The
+// seed decides which gate it is, whether its answer is lost, and whether the caller dies before or after it. So two processes
+// are interleaved at every access that one can notice of the other, and a process is killed between any two.
 //
 // # What is checked
 //
 //   - one writer: no two nodes have a volume mounted over a device that takes writes (world.writers);
-//   - no mount without the epoch: a kernel mounts only for the node of the claim (kernel.Mount);
-//   - no hand-over without proof: a claim ends as Released, after Releasing, with a proof, and when it does its node cannot write (world.claimChanged);
-//   - for volumes of several nodes the attachment is what the claim is for others: nobody uses the device without one (world.mayUse), and when a proof is
+//   - no mount without the epoch: a kernel mounts only for the owner (kernel.Mount);
+//   - no hand-over without proof: an ownership becomes Released after Releasing, with a proof, and then its node cannot write (world.ownershipChanged);
+//   - for volumes of several nodes the attachment has the part of the ownership: no node uses the device without one (world.mayUse), and when a proof is
 //     recorded in it, its node cannot write (world.proved);
-//   - no disk is detached from a node that writes to it, but by force (world.takenFrom);
-//   - nothing leaks: no object goes before its disk is off, and at the end nothing is left at Azure or in the API;
+//   - no disk is detached from a node that writes to it, except by force (world.takenFrom);
+//   - nothing leaks: no object is removed before its disk is detached, and at the end nothing is left at Azure or in the API;
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
-//   - no disk is deleted but by DeleteVolume, whoever deletes PersistentVolumes and AzVolumes, and whenever;
-//   - no disk ever shrinks, and at the end each is as its volume says, which asks for nothing more;
+//   - only DeleteVolume deletes a disk, whatever other clients delete PersistentVolumes and AzVolumes, and when;
+//   - no disk ever shrinks, and at the end each disk is equal to the spec of its volume;
 //   - identity: no disk is mounted for another one's volume (mounts.sameDisk);
-//   - never format twice: no filesystem is made on a device that is not blank;
-//   - the world settles: when the faults stop, every volume gets where it is wanted.
+//   - never format twice: no filesystem is created on a device that is not blank;
+//   - the world settles: when the faults stop, every volume is published where it is wanted.
 package simulation

@@ -9,17 +9,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
-// People restore and edit the driver's objects: older versions come back, statuses are lost, finalizers are taken away, specs are changed by hand.
+// People restore and edit the driver's objects: older versions are restored, statuses are lost, finalizers are removed, specs are changed.
 //
-// What a person does afterwards is in person.go. What no driver can hold against is left out:
+// What a person does afterwards is in person.go. Edits against which no driver can protect are left out:
 //
-//   - Nobody writes a proof of release, a claim, an epoch that no claim has had, or a role of a multi-node volume by hand: each says what only
-//     the driver can know.
-//   - What was asked of a disk before its AzVolume was lost or restored is not asked any more: the record says an older wish.
-//   - An AzVolume does not come back with an older claim while the controllers run. In an orderly restore, which the documentation
+//   - No person writes a proof of release, an ownership, an epoch that no ownership has had, or a role of a multi-node volume: each says what
+//     only the driver can know.
+//   - A change that was requested before the AzVolume was lost or restored is not expected any more: the AzVolume has an older spec.
+//   - An AzVolume is not restored with an older ownership while the controllers run. In an orderly restore, which the documentation
 //     describes, they do not run until every node has reported.
-//   - After an edit of a node's report nothing is read from it until the node has written it again: until then it says what the person wrote. A person who
-//     edits a report waits for that before a volume is taken from the node.
+//   - After an edit of a node's report no process reads it until the node has written it again: until then it has what the person wrote. A person who
+//     edits a report waits for that before a volume is unpublished from the node.
 //   - An attachment of a multi-node volume does not get an older status: all of its attachments have one epoch, so that the proof of an earlier use looks
 //     like one of now.
 
@@ -44,7 +44,7 @@ func (w *world) edit() {
 	w.editing = false
 }
 
-// editReport edits the report of a node that is there to write it again.
+// editReport edits the report of a node that runs, so that it writes it again.
 func (w *world) editReport(m *machine, v *volumeModel) {
 	d := w.report(m)
 	if d == nil || !m.on || m.cutOff || m.unreported {
@@ -60,7 +60,7 @@ func (w *world) editReport(m *machine, v *volumeModel) {
 				left = append(left, e)
 			}
 		}
-		w.note("somebody takes %s out of the report of %s", v.name, m.name)
+		w.note("a person removes %s from the report of %s", v.name, m.name)
 		d.Status.StagedVolumes = left
 		w.must(w.store.Update(d, true))
 	case 1:
@@ -75,7 +75,7 @@ func (w *world) editReport(m *machine, v *volumeModel) {
 		d.Status = apiv1.AzDriverNodeStatus{}
 		w.store.Restore(d)
 	default:
-		w.note("somebody deletes the report of %s", m.name)
+		w.note("a person deletes the report of %s", m.name)
 		w.store.Erase(d)
 	}
 	m.unreported = true
@@ -134,11 +134,11 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 	}
 	switch {
 	case n == 0:
-		w.note("somebody removes the attachment %s with its finalizer", a.Name)
+		w.note("a person removes the attachment %s with its finalizer", a.Name)
 		w.store.Erase(a)
 		v.erased[a.Spec.NodeName] = true
 	case n == 1:
-		w.note("somebody deletes the attachment %s", a.Name)
+		w.note("a person deletes the attachment %s", a.Name)
 		w.must(w.store.Delete(a, client.DeleteOptions{}))
 	case v.several:
 	case n == 2:
@@ -153,20 +153,20 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 		a.Status = apiv1.AzVolumeAttachmentStatus{}
 		w.store.Restore(a)
 	case n == 4 && a.Spec.Role == apiv1.RolePrimary:
-		w.note("somebody makes the attachment %s a replica", a.Name)
+		w.note("a person makes the attachment %s a replica", a.Name)
 		a.Spec.Role = apiv1.RoleReplica
 		w.must(w.store.Update(a, false))
 	case n == 4:
-		claim := w.record(v).Status.Primary
-		if claim == nil || claim.Epoch == 0 {
+		o := w.record(v).Status.Primary
+		if o == nil || o.Epoch == 0 {
 			return
 		}
-		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, max(a.Spec.Epoch, claim.Epoch)
-		w.note("somebody makes the attachment %s a primary of epoch %d", a.Name, a.Spec.Epoch)
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, max(a.Spec.Epoch, o.Epoch)
+		w.note("a person makes the attachment %s a primary of epoch %d", a.Name, a.Spec.Epoch)
 		w.must(w.store.Update(a, false))
-	case a.Spec.Role == apiv1.RoleReplica: // of a primary it is what the caller of the publish has said
+	case a.Spec.Role == apiv1.RoleReplica: // that of a primary is from the request of the publish
 		a.Spec.ReadOnly = !a.Spec.ReadOnly
-		w.note("somebody makes the attachment %s read-only: %t", a.Name, a.Spec.ReadOnly)
+		w.note("a person makes the attachment %s read-only: %t", a.Name, a.Spec.ReadOnly)
 		w.must(w.store.Update(a, false))
 	}
 }
@@ -179,7 +179,7 @@ func (w *world) editVolume(v *volumeModel) {
 	o, v.edited = o.DeepCopy(), true
 	switch w.random.IntN(4) {
 	case 0:
-		w.note("somebody removes the AzVolume %s with its finalizer", v.name)
+		w.note("a person removes the AzVolume %s with its finalizer", v.name)
 		w.store.Erase(o)
 	case 1:
 		w.note("the AzVolume %s is lost, and restored without its status", v.name)
@@ -192,19 +192,19 @@ func (w *world) editVolume(v *volumeModel) {
 		if old == nil || old.UID != o.UID || describe(old.Status.Primary) != describe(o.Status.Primary) {
 			return
 		}
-		w.note("an older AzVolume %s with the claim of now is restored", v.name)
+		w.note("an older AzVolume %s with the current ownership is restored", v.name)
 		w.store.Restore(old)
 	default:
 		if v.several {
 			return
 		}
 		o.Spec.MaxMountReplicaCount = int32(w.random.IntN(v.shares))
-		w.note("somebody wants %d replicas of %s", o.Spec.MaxMountReplicaCount, v.name)
+		w.note("a person sets %d replicas of %s", o.Spec.MaxMountReplicaCount, v.name)
 		w.must(w.store.Update(o, false))
 	}
 }
 
-// restoreAll brings back all of the driver's objects as they were at a moment, in the order that the documentation gives: no controller runs from before
+// restoreAll restores all of the driver's objects as they were at a moment, in the order that the documentation gives: no controller runs from before
 // until every node has reported.
 func (w *world) restoreAll() {
 	if !w.edits || !w.options.Restores || w.apiDown || len(w.moments) == 0 || w.random.IntN(30) > 0 {

@@ -30,7 +30,7 @@ const volumeSize = 10 << 30
 type Options struct {
 	// Directory for the nodes' records. No two histories of one seed may run in one directory at once.
 	Directory string
-	// Mutant is the law that the driver shall not keep; "" for none.
+	// Mutant is the law that the driver breaks; "" for none.
 	Mutant Mutant
 	// Restores has all of the driver's objects restored now and then in histories with edits. The driver does not yet come through each of them.
 	Restores bool
@@ -38,7 +38,7 @@ type Options struct {
 	Without []string
 }
 
-// The behaviours, each of which some of the histories have.
+// The behaviours. Some of the histories have each of them.
 const (
 	behaviourKubelets = "kubelets"
 	behaviourFaults   = "faults"
@@ -76,15 +76,15 @@ type volumeModel struct {
 	creation  *call
 	published map[string]bool
 	want      string
-	// several says that it is a volume of several nodes at once, and wants which of them want it.
+	// several says that it is a volume of several nodes at once, and wants are the nodes that want it.
 	several bool
 	wants   []string
 	// retained says that the disk is to be kept; made, that there is a disk; mayGo, that CSI was asked to delete it; forgettable, that the driver can know that
-	// Kubernetes has given it up.
+	// Kubernetes does not use it any more.
 	retained, made, mayGo, forgettable bool
 	// edited says that its AzVolume was lost, restored or edited.
 	edited bool
-	// erased are the nodes whose attachment a person removed, until the node has read it again: until then the node goes by what it has read before.
+	// erased are the nodes whose attachment a person removed, until the node has read it again: until then the node uses what it read before.
 	erased map[string]bool
 	// grown and classes are how often more, or something else, was asked for.
 	grown, classes int
@@ -123,7 +123,7 @@ func Run(seed uint64, options Options) Result {
 
 func newWorld(seed uint64, options Options) *world {
 	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, spared: map[string]bool{}, largest: map[string]int64{}}
-	// And not by chance, so that the other histories stay what they were.
+	// These do not use the random numbers, so that the other histories do not change.
 	w.byPods, w.people = seed%4 == 0, seed%3 == 0
 	scheme := scheme()
 	w.kubelets, w.attaching = w.has(behaviourKubelets, 7, 3), map[share]*attaching{}
@@ -211,7 +211,7 @@ func (w *world) found() {
 		}
 		return ""
 	})
-	for _, v := range w.volumes { // Kubernetes makes them after the disks, and the driver goes by that
+	for _, v := range w.volumes { // Kubernetes creates them after the disks, and the driver depends on that order
 		w.addPersistentVolume(v)
 	}
 }
@@ -269,7 +269,7 @@ func (w *world) begin(by *owner, what string, timeout time.Duration, do func(con
 var errKilled = fmt.Errorf("the process was killed")
 
 func (w *world) publish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
-	v.published[node] = true // whatever comes of it: somebody has to unpublish it
+	v.published[node] = true // whatever the result: the volume has to be unpublished
 	return w.begin(p.owner, "Publish "+v.name+" "+node, timeout, func(ctx context.Context) error {
 		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node, VolumeCapability: v.capability()})
 		return err

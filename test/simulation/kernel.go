@@ -303,8 +303,8 @@ func (k mounts) List(context.Context) ([]provisioner.MountPoint, error) {
 	return points, nil
 }
 
-// gatedClock is the bubble's clock, but whoever stops a timer because something else happened first waits for a turn: that something is under
-// way in another goroutine, and the order of the two must not be Go's to decide.
+// gatedClock is the bubble's clock. A caller that stops a timer, because something else happened first, waits for its turn: the other event is still in
+// progress in another goroutine, and Go's scheduler must not decide the order of the two.
 type gatedClock struct{ k kernel }
 
 func (c gatedClock) Now() time.Time                         { return time.Now() }

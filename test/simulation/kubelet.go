@@ -34,7 +34,7 @@ const (
 //   - When it starts, it finds the volumes that have a directory of a pod. They are uncertain, and no error makes the kubelet forget them.
 //   - While it is dead it makes no calls, and Kubernetes calls the Node not ready. Containers and the node plug-in go on.
 //
-// A kubelet that is restarted while a volume is staged for no pod forgets that volume for good. That is a defect of Kubernetes, which no
+// A kubelet that is restarted while a volume is staged for no pod forgets that volume permanently. That is a defect of Kubernetes, which no
 // driver can see, so a kubelet here does not die at such a moment.
 type kubelet struct {
 	m *machine
@@ -270,7 +270,7 @@ type step struct {
 	then func(err error)
 }
 
-var errGone = status.Error(codes.Unavailable, "the node plug-in went away")
+var errGone = status.Error(codes.Unavailable, "the node plug-in has stopped")
 
 // run makes calls for a volume, one after the other, until one fails.
 func (k *kubelet) run(l *localVolume, steps ...step) {

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What Kubernetes itself keeps of volumes: PersistentVolumes and claims, a pod for each volume that a kubelet has been told to stage, and the
-// volumes in use of each Node, which the failover has to take away from a node that is lost before anybody unpublishes them.
+// The objects that Kubernetes has of volumes: PersistentVolumes and their claims, a pod for each volume that a kubelet stages, and the volumes in use of
+// each Node, which the failover has to remove from a lost node before Kubernetes unpublishes them.
 
 const podNamespace = "default"
 
@@ -18,7 +18,7 @@ func inUseName(v *volumeModel) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + diskOf(v.name))
 }
 
-// addPersistentVolume makes the PersistentVolume and the claim of a volume, bound to each other.
+// addPersistentVolume creates the PersistentVolume and the PersistentVolumeClaim of a volume, bound to each other.
 func (w *world) addPersistentVolume(v *volumeModel) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: diskOf(v.name)}

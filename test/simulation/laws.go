@@ -73,18 +73,18 @@ func (w *world) attachments(volume string) []*apiv1.AzVolumeAttachment {
 	return found
 }
 
-// maysMount holds law 2: a kernel mounts only for the node that has the claim.
+// maysMount holds law 2: a kernel mounts only for the node that holds the ownership.
 func (w *world) maysMount(m *machine, volume string) {
 	v := w.volume(volume)
 	if model := w.model(volume); w.edits && model != nil && model.edited && (v == nil || v.Status.Primary == nil) {
-		return // the claim that it was granted was lost since
+		return // the ownership under which it may mount was lost since
 	}
 	if v == nil || v.Status.Primary == nil {
-		w.broken("law 2: %s mounts %s, which has no claim", m.name, volume)
+		w.broken("law 2: %s mounts %s, which has no ownership", m.name, volume)
 		return
 	}
 	if c := v.Status.Primary; c.State == apiv1.OwnershipReleased || c.NodeName != m.name {
-		w.broken("law 2: %s mounts %s, and the claim is %s", m.name, volume, describe(c))
+		w.broken("law 2: %s mounts %s, and the ownership is %s", m.name, volume, describe(c))
 	}
 }
 
@@ -106,7 +106,7 @@ func (w *world) changed(c memapi.Change) {
 	switch before := c.Before.(type) {
 	case *apiv1.AzVolume:
 		if after, ok := c.After.(*apiv1.AzVolume); ok {
-			w.claimChanged(before, after)
+			w.ownershipChanged(before, after)
 			w.sizeChanged(before, after)
 		}
 	case *corev1.Pod:
@@ -124,8 +124,8 @@ func (w *world) changed(c memapi.Change) {
 	}
 }
 
-// claimChanged holds laws 1 and 3.
-func (w *world) claimChanged(v, next *apiv1.AzVolume) {
+// ownershipChanged holds laws 1 and 3.
+func (w *world) ownershipChanged(v, next *apiv1.AzVolume) {
 	before, after := v.Status.Primary, next.Status.Primary
 	if after == nil || before != nil && describe(before) == describe(after) {
 		return
@@ -133,16 +133,16 @@ func (w *world) claimChanged(v, next *apiv1.AzVolume) {
 	if before == nil {
 		before = &apiv1.Ownership{State: apiv1.OwnershipReleased}
 	}
-	w.note("claim of %s: %s", v.Name, describe(after))
+	w.note("ownership of %s: %s", v.Name, describe(after))
 	switch {
 	case after.Epoch < before.Epoch:
 		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
 	case after.State == apiv1.OwnershipHeld && after.Epoch != before.Epoch+1 && !(w.edits && after.Epoch > before.Epoch):
-		w.broken("law 1: %s is claimed anew and the epoch goes from %d to %d", v.Name, before.Epoch, after.Epoch)
+		w.broken("law 1: a node acquires ownership of %s and the epoch changes from %d to %d", v.Name, before.Epoch, after.Epoch)
 	case before.State != apiv1.OwnershipReleased && after.State != apiv1.OwnershipReleased && after.NodeName != before.NodeName:
-		w.broken("law 1: the claim of %s goes from %s to %s without a release", v.Name, describe(before), describe(after))
+		w.broken("law 1: the ownership of %s changes from %s to %s without a release", v.Name, describe(before), describe(after))
 	case after.State == apiv1.OwnershipReleased && before.State == apiv1.OwnershipHeld:
-		w.broken("law 3: the claim of %s is released without having been taken back", v.Name)
+		w.broken("law 3: the ownership of %s is Released without having been Releasing", v.Name)
 	case after.State == apiv1.OwnershipReleased:
 		w.released(next, before)
 	}
@@ -166,13 +166,13 @@ func (w *world) released(v *apiv1.AzVolume, before *apiv1.Ownership) {
 	}
 }
 
-// attachmentGone holds: an object goes only once its disk is off.
+// attachmentGone holds: an object is removed only after its disk is detached.
 func (w *world) attachmentGone(a *apiv1.AzVolumeAttachment) {
 	if a.Status.VMID == "" {
 		return
 	}
 	if _, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName)); attached {
-		w.broken("leak: the object %s goes, and Azure has the disk attached", a.Name)
+		w.broken("leak: the object %s is removed, and Azure has the disk attached", a.Name)
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// A liar is a machine whose token is in wrong hands: whoever has it writes what they like into the machine's own AzDriverNode, which is all that the token
-// allows. No pod is put on a liar, so that every volume is one of other nodes, and every law holds for all volumes as it does without a liar. What a node
-// can do to a volume that was given to it is not looked at: it can write to it, and can say that it does not.
+// A liar is a machine whose token is in wrong hands: an attacker writes false reports into the machine's own AzDriverNode, which is all that the
+// token allows. No pod is put on a liar, so that every volume is one of other nodes, and every law holds for all volumes as it does without a liar. The
+// simulation does not check a volume that is published to the liar: the liar can write to it, and can report that it does not.
 
 // hosts are the machines that pods are put on.
 func (w *world) hosts() []*machine {
@@ -69,14 +69,14 @@ func (w *world) lie() {
 	w.must(w.store.Update(d, true))
 }
 
-// endLies has a person put the liar right whose attachments were edited. Azure is asked nothing in the name of a node that is not believed (ADR 0013): a disk that
-// only Azure's word about the node's VM shows to be attached stays there until the node is believed again.
+// endLies makes a person repair the liar whose attachments were edited. The driver asks Azure nothing about the VM of a node that is not believed (ADR 0013): a disk that
+// only the answer of Azure about that VM shows to be attached stays attached until the node is believed again.
 func (w *world) endLies() {
 	m := w.liar
 	if m == nil || !w.mislaid {
 		return
 	}
-	w.note("somebody puts %s right", m.name)
+	w.note("a person repairs %s", m.name)
 	m.pretends = nil
 	if !m.on {
 		w.power(m)

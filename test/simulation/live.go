@@ -168,7 +168,7 @@ func (w *world) loseUser() {
 	}
 	if m.on && w.random.IntN(2) == 0 {
 		m.setCutOff(false)
-		w.comeBack(v, m)
+		w.nextPodOn(v, m)
 	}
 	if p := w.alive(); p != nil && !w.byPods && !w.kubelets {
 		w.unpublish(p, v, m.name, 15*time.Second)

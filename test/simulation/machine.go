@@ -42,7 +42,7 @@ type machine struct {
 	devices map[string]*device
 	leaks   []leak
 
-	// unreported says that somebody edited the report, and that the node has not written it since.
+	// unreported says that a person edited the report, and that the node has not written it since.
 	unreported bool
 	// pretends is the machine whose VM a liar says that it is; nil for its own.
 	pretends *machine

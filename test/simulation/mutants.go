@@ -16,7 +16,7 @@ type Mutant string
 
 // The mutants.
 const (
-	// NoCompareAndSwap: a claim is written whatever has been written since it was read (law 1).
+	// NoCompareAndSwap: an ownership is written even if the AzVolume has changed since it was read (law 1).
 	NoCompareAndSwap Mutant = "no compare-and-swap"
 	// NoEpochCheck: a node stages whatever is attached, also if it is being taken away (law 2).
 	NoEpochCheck Mutant = "no epoch check"
@@ -28,7 +28,7 @@ const (
 	FinalizerFirst Mutant = "finalizer before detach"
 	// ReplicasUncounted: as many replicas are made as the disk has shares.
 	ReplicasUncounted Mutant = "replica count ignored"
-	// RecordIsDisk: the disk goes with its AzVolume, whoever deletes that.
+	// RecordIsDisk: the disk is deleted with its AzVolume, whichever client deletes that.
 	RecordIsDisk Mutant = "record is disk"
 	// NoAnnouncement: a node mounts without having said so in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"

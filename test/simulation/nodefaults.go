@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Faults of one node: a disk that somebody detaches by hand, so that its LUN becomes another disk's; a mount namespace that keeps a
-// filesystem mounted; a volume that another driver staged, of which there is no record.
+// Faults of one node: a disk that a person detaches, so that its LUN becomes another disk's; a mount namespace that keeps a
+// filesystem mounted; a volume that another driver staged, for which there is no record.
 
 // leak is a device that a mount namespace on the machine keeps mounted, and can write to.
 type leak struct {
@@ -25,7 +25,7 @@ func (m *machine) ended(l leak) bool { return !l.ends.IsZero() && !l.ends.After(
 func (w *world) nodeFault(m *machine, v *volumeModel) {
 	switch w.random.IntN(3) {
 	case 0:
-		w.detachByHand(m, v)
+		w.detachManually(m, v)
 	case 1:
 		m.leakOrNot(v)
 	default:
@@ -33,8 +33,8 @@ func (w *world) nodeFault(m *machine, v *volumeModel) {
 	}
 }
 
-// detachByHand has a person detach a disk at Azure, by its portal.
-func (w *world) detachByHand(m *machine, v *volumeModel) {
+// detachManually makes a person detach a disk at Azure, in the portal.
+func (w *world) detachManually(m *machine, v *volumeModel) {
 	vm, disk := vmOf(m.name), diskOf(v.name)
 	if _, attached := w.azure.holds(vm, disk); !attached || !w.azure.free(vm, disk, false, false) {
 		return
@@ -43,7 +43,7 @@ func (w *world) detachByHand(m *machine, v *volumeModel) {
 	if err != nil {
 		return
 	}
-	w.note("somebody detaches %s from %s by hand", v.name, m.name)
+	w.note("a person detaches %s from %s manually", v.name, m.name)
 	w.azure.changed = true
 	w.azure.operations[op.Token()] = &began{vm: vm, disk: disk, ends: w.now().Add(w.latency.Detach)}
 }

@@ -37,7 +37,7 @@ const (
 var interventions = []intervention{
 	{when: (*world).unreportedLoss, pods: forcePods,
 		file: "guides/failover.md", section: "What the driver does not move", words: "no heartbeat is known that could be missing. Delete the pods of that node by force."},
-	{when: (*world).lostUntaken, pods: forcePods,
+	{when: (*world).lostNeverPublished, pods: forcePods,
 		file: "guides/failover.md", section: "What the driver does not move", words: "A volume whose AzVolume was removed manually may be such a one: delete the pod by force"},
 	{when: (*world).kubeletDead, pods: forcePods,
 		file: "guides/failover.md", section: "When only the kubelet is dead", words: "To move such a pod, delete its object:"},
@@ -49,7 +49,7 @@ var interventions = []intervention{
 		file: "guides/migrate-from-v1.md", section: "What changes", words: "end all pods that use it there. Start the next one when the node's report does not name the volume any more"},
 	{when: (*world).attachmentOfNoVolume, do: (*cluster).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "delete its AzVolumeAttachments as well"},
-	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachByHand,
+	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
 	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
 		file: "guides/restore.md", section: "From a backup of etcd", words: "If the disk is shared, end all pods that use the volume first:"},
@@ -73,13 +73,13 @@ func (c *cluster) intervene(v *volumeModel) {
 	}
 }
 
-// unreportedLoss: a machine lost its power after its AzDriverNode was deleted by hand. No heartbeat is known that could be missed.
+// unreportedLoss: a machine lost its power after a person deleted its AzDriverNode. No heartbeat is known that could be missing.
 func (w *world) unreportedLoss(_ *volumeModel, m *machine) bool {
 	return w.edits && !m.on && w.report(m) == nil
 }
 
-// lostUntaken: a machine without power has a pod of a volume that the V1 driver may have published, because the AzVolume was removed by hand.
-func (w *world) lostUntaken(v *volumeModel, m *machine) bool {
+// lostNeverPublished: a machine without power has a pod of a volume that the V1 driver may have published, because a person removed the AzVolume.
+func (w *world) lostNeverPublished(v *volumeModel, m *machine) bool {
 	return w.edits && !m.on && ownership.NeverPublished(w.volume(v.name))
 }
 
@@ -116,8 +116,8 @@ func (w *world) unusedOn(v *volumeModel, m *machine) bool {
 		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
 }
 
-// attachmentOfNoVolume: the AzVolume of a volume that no pod uses was removed by hand. A driver that follows the pods cannot tell of which disk the attachment is, and no
-// publish adopts the volume.
+// attachmentOfNoVolume: a person removed the AzVolume of a volume that no pod uses. A driver that publishes for pods cannot know the disk of the attachment, and
+// no publish adopts the volume.
 func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
 	if !w.edits || !w.byPods || len(w.podsOf(v)) > 0 || w.volume(v.name) != nil {
 		return false
@@ -128,11 +128,11 @@ func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
 
 func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
 	a := c.w.attachment(v.name, m.name)
-	c.w.note("somebody deletes %s", a.Name)
+	c.w.note("a person deletes %s", a.Name)
 	c.w.must(c.w.store.Delete(a, client.DeleteOptions{}))
 }
 
-// diskAttachedUnrecorded: the AzVolume and the attachment were removed by hand, and Azure has the disk attached to a machine that does not use it. The V1 driver
+// diskAttachedUnrecorded: a person removed the AzVolume and the attachment, and Azure has the disk attached to a machine that does not use it. The V1 driver
 // may have attached it.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 	if !v.edited || !w.unusedOn(v, m) || !ownership.NeverPublished(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
@@ -142,9 +142,9 @@ func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 	return attached
 }
 
-func (c *cluster) detachByHand(v *volumeModel, m *machine) { c.w.detachByHand(m, v) }
+func (c *cluster) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
 
-// diskLargerThanRecorded: an AzVolume of before an expansion was restored.
+// diskLargerThanRecorded: an AzVolume from before an expansion was restored.
 func (w *world) diskLargerThanRecorded(v *volumeModel, _ *machine) bool {
 	o := w.volume(v.name)
 	return v.edited && o != nil && o.Status.SizeBytes > 0 && w.azure.sizeOf(diskOf(v.name)) > o.Status.SizeBytes

@@ -21,7 +21,7 @@ type podModel struct {
 	m    *machine
 	// deleting and gone are what the API server has of it; known, that its kubelet has seen it.
 	deleting, gone, known bool
-	// since is when somebody last did something about it.
+	// since is when a person last acted on it.
 	since time.Time
 }
 
@@ -122,15 +122,15 @@ func (w *world) usePods() {
 		}
 	default:
 		p := pick(w.random, pods)
-		w.note("somebody deletes pod %s by force", p.name)
+		w.note("a person deletes pod %s by force", p.name)
 		zero := int64(0)
 		w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}, client.DeleteOptions{GracePeriodSeconds: &zero}))
 	}
 }
 
-// comeBack has the next pod of a volume come to a machine that has just been reached again, as soon as the scheduler lets it: its kubelet may be ending the
-// pod of before, and holds the volume for staged.
-func (w *world) comeBack(v *volumeModel, m *machine) {
+// nextPodOn places the next pod of a volume on a machine that is reachable again, as soon as the scheduler allows it: its kubelet may be ending the
+// earlier pod, and believes that the volume is staged.
+func (w *world) nextPodOn(v *volumeModel, m *machine) {
 	if !w.kubelets || w.random.IntN(2) == 0 {
 		return
 	}
@@ -143,10 +143,10 @@ func (w *world) comeBack(v *volumeModel, m *machine) {
 	}
 }
 
-// afterAWhile is when somebody does something about a pod that does not get anywhere.
+// afterAWhile is when a person acts on a pod that makes no progress.
 const afterAWhile = 20 * time.Second
 
-// placePods brings about the pods that are wanted, as a controller of pods, a scheduler and an attentive person do, and says what is missing.
+// placePods creates and deletes pods until the wanted ones run, as a controller of pods, a scheduler and an attentive person do, and says what is missing.
 func (c *cluster) placePods(v *volumeModel) string {
 	w := c.w
 	wants := v.wants
@@ -188,7 +188,7 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 	case !p.deleting && (!wanted || dead && waited):
 		c.w.endPodModel(p)
 	case p.deleting && waited && c.w.personDoes(forcePods, p.v, p.m):
-		c.w.note("somebody deletes pod %s by force", p.name)
+		c.w.note("a person deletes pod %s by force", p.name)
 		c.w.removePod(p)
 	case !p.deleting && wanted:
 		return ""

@@ -42,7 +42,7 @@ import (
 const (
 	namespace     = "azure-disk-csi"
 	driverName    = "disk.csi.azure.com"
-	cleanUpAfter  = 20 * time.Second
+	cleanUpDelay  = 20 * time.Second
 	staleAfter    = 6 * time.Second
 	reservedSlots = 1
 	massLoss      = 45
@@ -114,7 +114,7 @@ func (p *process) start() error {
 	}
 	volumes, err := volume.New(volume.Options{
 		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
-		Events: silence{}, DriverName: driverName, CleanUpDelay: cleanUpAfter, ReservedSlots: reservedSlots, Workers: workers,
+		Events: silence{}, DriverName: driverName, CleanUpDelay: cleanUpDelay, ReservedSlots: reservedSlots, Workers: workers,
 	})
 	if err != nil {
 		return err
@@ -363,7 +363,7 @@ func (q *queue) ShuttingDown() bool { return false }
 
 // fakeManager is what SetUp needs of a manager.
 type fakeManager struct {
-	ctrl.Manager // for the methods that nobody calls
+	ctrl.Manager // for the methods that are not called
 	p            *process
 }
 

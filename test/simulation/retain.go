@@ -27,16 +27,16 @@ func (w *world) kept() {
 	}
 	for _, v := range w.volumes {
 		if v.made && !v.mayGo && !w.diskThere(v) {
-			w.broken("the disk of %s was deleted, and nobody asked for it", v.name)
+			w.broken("the disk of %s was deleted without a request", v.name)
 		}
 	}
 }
 
-// giveUp has people clean up after volumes that are released: they delete PersistentVolumes of disks that are to be kept, and records, in any order, while
+// giveUp makes people delete the objects of released volumes: the PersistentVolumes of disks that are to be kept, and AzVolumes, in any order, while
 // controllers are replaced.
 func (w *world) giveUp() {
 	for _, v := range w.volumes {
-		record := w.random.IntN(3) // 0: before the PersistentVolume; 1: after it; 2: nobody deletes it
+		record := w.random.IntN(3) // 0: before the PersistentVolume; 1: after it; 2: it stays
 		if record == 0 {
 			w.deleteRecord(v)
 		}
@@ -44,7 +44,7 @@ func (w *world) giveUp() {
 			// One that went before the driver had written down that it was there is like one that never was: the record waits for people.
 			object := w.volume(v.name)
 			v.forgettable = object != nil && object.Status.PersistentVolume != ""
-			w.note("somebody deletes the PersistentVolume of %s", v.name)
+			w.note("a person deletes the PersistentVolume of %s", v.name)
 			w.must(w.store.Delete(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}}, client.DeleteOptions{}))
 		}
 		if w.random.IntN(2) == 0 {
@@ -57,7 +57,7 @@ func (w *world) giveUp() {
 }
 
 func (w *world) deleteRecord(v *volumeModel) {
-	w.note("somebody deletes the AzVolume %s", v.name)
+	w.note("a person deletes the AzVolume %s", v.name)
 	w.must(client.IgnoreNotFound(w.store.Delete(&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}, client.DeleteOptions{})))
 	for range w.random.IntN(10) {
 		w.step()

@@ -6,7 +6,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Scenes are situations that seldom come up by chance, because each needs several faults that meet one volume in a certain order. A share of the histories
+// Scenes are situations that rarely happen by chance, because each needs several faults that meet one volume in a certain order. A share of the histories
 // plays them between the phases of settle, in a world that has settled, and the world has to settle again after each.
 
 // playUsed plays the scenes of volumes that are in use.
@@ -20,7 +20,7 @@ func (w *world) playUsed(cluster *cluster) {
 			w.until("every volume is where it is wanted again", patience, cluster.place)
 		}
 	}
-	w.until("replicas and Azure are as they should be again", patience, cluster.unsettled)
+	w.until("replicas and Azure are as they should be again", patience, cluster.notSettled)
 	w.adopt()
 }
 
@@ -37,14 +37,14 @@ func (w *world) playUnused(cluster *cluster) {
 	}
 }
 
-// cutOffAndBack cuts a machine off for long enough to be fenced, and lets it come back without a reboot, with the next pod of the volume.
+// cutOffAndBack cuts a machine off for long enough to be fenced, and reconnects it without a reboot, with the next pod of the volume.
 func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	m.setCutOff(true)
 	for end := w.now().Add(time.Duration(15+w.random.IntN(15)) * time.Second); w.violation == "" && w.now().Before(end); {
 		w.step()
 	}
 	m.setCutOff(false)
-	w.comeBack(v, m)
+	w.nextPodOn(v, m)
 }
 
 // giveUpPod has a pod start while many requests to the API server and to Azure fail, and deletes it as soon as its volume is mounted and a call has failed.

@@ -47,7 +47,7 @@ func (w *world) settle() {
 	}
 	cluster := &cluster{w: w, calls: map[string]*call{}, next: map[string]time.Time{}}
 	w.until("every volume is where it is wanted", patience, cluster.place)
-	w.until("replicas and Azure are as they should be", patience, cluster.unsettled)
+	w.until("replicas and Azure are as they should be", patience, cluster.notSettled)
 	w.until("disks are as they were asked for", patience, w.asAsked)
 	w.playUsed(cluster)
 	for _, v := range w.volumes {
@@ -72,8 +72,8 @@ func (w *world) settle() {
 	w.until("nothing is left", patience, w.leftOvers)
 }
 
-// restore brings the machines back, but for one at most, which may stay without power or without a kubelet: when more are lost at once, the driver holds
-// back until somebody looks.
+// restore repairs the machines, except at most one, which may stay without power or without a kubelet: if more are lost at once, the driver does not fail
+// over until a person acts.
 func (w *world) restore() {
 	dead := false
 	for _, m := range w.machines {
@@ -248,13 +248,13 @@ func (c *cluster) entry(m *machine, volume string) apiv1.StagePhase {
 	return ""
 }
 
-// unsettled says what is missing before every volume is where it is wanted, and all is as it should be: the end of a detach by hand can come late.
-func (c *cluster) unsettled() string {
-	return cmp.Or(c.place(), c.w.unsettled())
+// notSettled says what is missing until every volume is where it is wanted and all objects are correct: the end of a manual detach can come late.
+func (c *cluster) notSettled() string {
+	return cmp.Or(c.place(), c.w.notSettled())
 }
 
-// unsettled compares the objects with what is wanted and with Azure.
-func (w *world) unsettled() string {
+// notSettled compares the objects with what is wanted and with Azure.
+func (w *world) notSettled() string {
 	for _, v := range w.volumes {
 		if why := w.primaryAmiss(v); why != "" {
 			return v.name + ": " + why
@@ -286,9 +286,9 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 	if v.several {
 		return w.sharesAmiss(v)
 	}
-	claim := w.record(v).Status.Primary
-	if claim == nil {
-		claim = &apiv1.Ownership{}
+	o := w.record(v).Status.Primary
+	if o == nil {
+		o = &apiv1.Ownership{}
 	}
 	for _, a := range w.attachments(v.name) {
 		switch {
@@ -298,7 +298,7 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 			return a.Name + " is on its way out"
 		case a.Status.State != apiv1.AttachmentAttached:
 			return a.Name + " is " + string(a.Status.State) + why(a)
-		case a.Spec.Role == apiv1.RolePrimary && (a.Spec.NodeName != v.want || a.Spec.Epoch != claim.Epoch):
+		case a.Spec.Role == apiv1.RolePrimary && (a.Spec.NodeName != v.want || a.Spec.Epoch != o.Epoch):
 			return a.Name + " is primary"
 		case a.Spec.Role == apiv1.RoleReplica && a.Spec.NodeName == v.want:
 			return a.Name + " is a replica"

@@ -10,7 +10,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// A volume of several nodes is a raw block volume that as many nodes use at once as its disk has shares. It has no claim and no replicas: each node's attachment
+// A volume of several nodes is a raw block volume that as many nodes use at once as its disk has shares. It has no ownership and no replicas: each node's attachment
 // says that it may use the volume, from the attachment's creation to its deletion.
 
 // rawTarget is where a node has the device of a volume of several nodes for its pod.
@@ -33,7 +33,7 @@ func (w *world) model(volume string) *volumeModel {
 	return nil
 }
 
-// mayUse holds law 2 where there is no claim: a pod gets a device only on a node that has an attachment under which nothing was proved.
+// mayUse holds law 2 for a volume without ownership: a pod gets a device only on a node with an attachment that has no proof.
 func (w *world) mayUse(m *machine, volume string) {
 	switch a := w.attachment(volume, m.name); {
 	case a == nil && w.model(volume).erased[m.name]:
@@ -41,11 +41,11 @@ func (w *world) mayUse(m *machine, volume string) {
 	case a == nil:
 		w.broken("law 2: %s uses %s, which is not attached there", m.name, volume)
 	case ownership.HasProof(a):
-		w.broken("law 2: %s uses %s, and was proved (%s) to have let go of it", m.name, volume, a.Status.Proof.Kind)
+		w.broken("law 2: %s uses %s, although there is a proof (%s) that it released it", m.name, volume, a.Status.Proof.Kind)
 	}
 }
 
-// proved holds law 3 where there is no claim: when a proof is recorded, the node cannot write. The store is locked.
+// proved holds law 3 for a volume without ownership: when a proof is recorded, the node cannot write. The store is locked.
 func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 	v := w.model(after.Spec.VolumeName)
 	if v == nil || !v.several || ownership.HasProof(before) || !ownership.HasProof(after) {
@@ -54,7 +54,7 @@ func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 	m := w.machine(after.Spec.NodeName)
 	m.look()
 	if m.writes(v.name) {
-		w.broken("law 3: %s is proved (%s) to have let go of %s, and can write to it", m.name, after.Status.Proof.Kind, v.name)
+		w.broken("law 3: there is a proof (%[2]s) that %[1]s released %[3]s, and it can write to it", m.name, after.Status.Proof.Kind, v.name)
 	}
 }
 

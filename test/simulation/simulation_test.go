@@ -24,20 +24,20 @@ var (
 	histories  = flag.Uint64("histories", enough, "number of histories")
 	failures   = flag.Uint64("failures", 5, "stop after that many histories that broke a law")
 	restores   = flag.Bool("restores", false, "restore all of the driver's objects now and then")
-	everything = flag.Uint64("everything", math.MaxUint64, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(seldom, ", "))
+	everything = flag.Uint64("everything", math.MaxUint64, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
 	without    = flag.String("without", "", "behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
 )
 
-// seldom are the behaviours that a cluster seldom shows.
-var seldom = []string{"kubelets", "faults", "edits"}
+// rare are the behaviours that are rare in a cluster.
+var rare = []string{"kubelets", "faults", "edits"}
 
 func TestMain(m *testing.M) {
-	// Histories make much garbage and keep nothing; memory is there, and time is short.
+	// Histories allocate much and keep nothing: a rare garbage collection saves time.
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }
 
-// directory is in memory where there is such a thing: the nodes' records are synced to it at every change.
+// directory returns a directory in memory if the system has one, because the nodes sync their records to it at every change.
 func directory(t *testing.T) string {
 	t.Helper()
 	for _, parent := range []string{"/dev/shm", ""} {
@@ -75,7 +75,7 @@ func TestHistories(t *testing.T) {
 				for n := next.Add(1); n < *first+*histories && failed.Load() < *failures; n = next.Add(1) {
 					options := options
 					if n > *everything {
-						options.Without = slices.Concat(options.Without, seldom)
+						options.Without = slices.Concat(options.Without, rare)
 					}
 					result := run(t, n, options)
 					steps.Add(uint64(result.Steps))
@@ -91,7 +91,7 @@ func TestHistories(t *testing.T) {
 	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond), float64(steps.Load())/took.Seconds())
 }
 
-// report prints what a failed history ended with, and how to see the whole of it.
+// report prints the end of a failed history, and the command that prints all of it.
 func report(t *testing.T, seed uint64, result simulation.Result, options simulation.Options) {
 	t.Helper()
 	last := result.History
@@ -102,7 +102,7 @@ func report(t *testing.T, seed uint64, result simulation.Result, options simulat
 		strings.Trim(strings.Join(options.Without, ","), ","))
 }
 
-// TestTheSimulationFindsBrokenLaws breaks the laws one by one, and expects to be told.
+// TestTheSimulationFindsBrokenLaws breaks the laws one by one, and expects that a history finds each.
 func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 	const bound = 500
 	directory := directory(t)
@@ -114,25 +114,25 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		// has are the behaviours that show it, separated by commas; "" where none is needed.
 		has string
 	}{
-		"claims are written over":                        {simulation.NoCompareAndSwap, "law 1", 1, ""},
-		"nodes stage without a claim":                    {simulation.NoEpochCheck, "law 2", 1, ""},
+		"an ownership is overwritten":                    {simulation.NoCompareAndSwap, "law 1", 1, ""},
+		"nodes stage without ownership":                  {simulation.NoEpochCheck, "law 2", 1, ""},
 		"nodes use what they have no share of":           {simulation.NoEpochCheck, " uses ", 5 * 19, "scenes"},
-		"claims are released without proof":              {simulation.NoProof, "law 3", 1, ""},
+		"ownership is released without proof":            {simulation.NoProof, "law 3", 1, ""},
 		"shares are taken without proof":                 {simulation.NoProof, " is proved ", 5, ""},
 		"nodes that live are not cut off":                {simulation.NoFence, "law 3", 1, ""},
 		"nodes that live are not cut off from one share": {simulation.NoFence, " is proved ", 5, ""},
 		"nodes mount unannounced":                        {simulation.NoAnnouncement, "law", 1, ""},
 		"finalizers go before the disk is off":           {simulation.FinalizerFirst, "leak", 1, ""},
 		"replicas are not counted":                       {simulation.ReplicasUncounted, "replicas", 1, ""},
-		"disks go with their records":                    {simulation.RecordIsDisk, "nobody asked", 1, ""},
+		"disks are deleted with their AzVolumes":         {simulation.RecordIsDisk, "without a request", 1, ""},
 		"a node names another node's VM as its own":      {simulation.NodeNamesItsVM, "the world does not settle", 13, "liars"},
 		"a dead kubelet is waited for":                   {simulation.KubeletIsThere, "the world does not settle", 7, "kubelets"},
 		"a node forgets what it left behind":             {simulation.FinalCode, "the world does not settle", 7 * 19, "kubelets,scenes"},
 		"a device that is held is not waited for":        {simulation.NoRecord, "law 3", 19, "scenes"},
 		"a pod gets a mount that is dead":                {simulation.MountIsGood, "has a dead mount", 7 * 19, "kubelets,scenes"},
-		"a claim begins with epoch 1 again":              {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},
+		"ownership begins with epoch 1 again":            {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},
 		"a node waits for a disk that is off":            {simulation.StagingIsStaged, "the world does not settle", 11, "faults"},
-		"a volume is staged with another one's device":   {simulation.DevicesOfAnybody, "identity", 11, "faults"},
+		"a volume is staged with another one's device":   {simulation.DevicesOfOthers, "identity", 11, "faults"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 17, "edits"},
 	} {
 		t.Run(name, func(t *testing.T) {

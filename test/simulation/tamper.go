@@ -25,14 +25,14 @@ const (
 	FinalCode Mutant = "final codes"
 	// NoRecord: a node does not write down which device it has yet to flush (law 3).
 	NoRecord Mutant = "no record of the device"
-	// MountIsGood: a volume is published as it was staged, whatever has become of its claim and its device.
+	// MountIsGood: a volume is published as it was staged, even if its ownership or its device has changed.
 	MountIsGood Mutant = "every mount is good"
-	// NoEpochsOfBefore: an AzVolume without a claim begins with epoch 1, whatever its attachments say.
+	// NoEpochsOfBefore: an AzVolume without an ownership begins with epoch 1, whatever its attachments say.
 	NoEpochsOfBefore Mutant = "no epochs of before"
 	// StagingIsStaged: a node that waits for its disk is taken for one that uses it.
 	StagingIsStaged Mutant = "Staging is Staged"
-	// DevicesOfAnybody: a node uses a device that another volume is staged with.
-	DevicesOfAnybody Mutant = "devices of anybody"
+	// DevicesOfOthers: a node uses a device that another volume is staged with.
+	DevicesOfOthers Mutant = "devices of others"
 	// EntriesStayAway: a node does not write an entry again that others took out of its report (law 3).
 	EntriesStayAway Mutant = "entries stay away"
 )
@@ -73,7 +73,7 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 	}
 }
 
-// asRecorded makes claim and attachment what they were when the node staged the volume.
+// asRecorded sets ownership and attachment to what they were when the node staged the volume.
 func (t tampered) asRecorded(o client.Object) {
 	switch o := o.(type) {
 	case *apiv1.AzVolume:
@@ -124,14 +124,14 @@ func (t tampered) keepAway(d *apiv1.AzDriverNode) {
 	d.Status.ReportDigest = ownership.ReportDigest(d)
 }
 
-// believed says that a device is taken for good without a look.
+// believed says that a device counts as good without a check.
 func (k kernel) believed(ctx context.Context) bool {
 	return k.m.w.options.Mutant == MountIsGood && ctx.Value(publishing{}) != nil
 }
 
 // forgetOwners makes the records of a disk's volume those of another boot, so that nothing says whose device it is.
 func (k kernel) forgetOwners(volume string) {
-	if k.m.w.options.Mutant != DevicesOfAnybody {
+	if k.m.w.options.Mutant != DevicesOfOthers {
 		return
 	}
 	if record, found, err := k.m.records.Get(volume); err == nil && found {
@@ -142,7 +142,7 @@ func (k kernel) forgetOwners(volume string) {
 
 // metadata is what a node has of instance metadata.
 func (w *world) metadata(diskAt func(context.Context, int32) (string, error)) func(context.Context, int32) (string, error) {
-	if w.options.Mutant == DevicesOfAnybody {
+	if w.options.Mutant == DevicesOfOthers {
 		return nil
 	}
 	return diskAt

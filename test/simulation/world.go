@@ -19,12 +19,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// verdict is what becomes of an access.
-type verdict int
+// outcome is the result of an access.
+type outcome int
 
 const (
 	// pass: it happens and the caller learns of it.
-	pass verdict = iota
+	pass outcome = iota
 	// lose: it happens, and the caller gets an error.
 	lose
 	// refuse: it does not happen, and the caller gets an error.
@@ -39,7 +39,7 @@ const (
 	expired
 )
 
-func (v verdict) String() string {
+func (v outcome) String() string {
 	return [...]string{"", " (answer lost)", " (refused)", " (will fail)", " (killed before)", " (killed after)", " (expired)"}[v]
 }
 
@@ -71,7 +71,7 @@ type access struct {
 	writes bool
 	// ready says that it can happen; nil for always.
 	ready  func() bool
-	resume chan verdict
+	resume chan outcome
 	// arrived is the step in which it began to wait, twins are accesses that nothing tells apart from it.
 	arrived int
 	twins   []*access
@@ -103,9 +103,9 @@ type world struct {
 	podSerial int
 	// attaching are the VolumeAttachments of a history with kubelets.
 	attaching map[share]*attaching
-	// faults says that disks are detached by hand, that mounts leak, and that volumes have no records.
+	// faults says that people detach disks, that mounts leak, and that volumes have no records.
 	faults bool
-	// scenes says that what seldom comes up by chance is played after the faults have stopped.
+	// scenes says that situations which rarely happen by chance are played after the faults have stopped.
 	scenes bool
 	// liar is a machine whose node plug-in lies, the last of machines; nil for none.
 	liar *machine
@@ -116,7 +116,7 @@ type world struct {
 	moments        []int64
 	// overlaps says that two processes lead at once now and then.
 	overlaps bool
-	// people says that there are retained disks, and that somebody deletes records.
+	// people says that there are retained disks, and that people delete AzVolumes.
 	people bool
 
 	// apiDown and trouble are faults: no API server, and how many of 100 accesses to Azure and the API server go wrong.
@@ -151,9 +151,9 @@ func (w *world) broken(format string, args ...any) {
 	}
 }
 
-// yield waits until the access may happen, and says how it does. It does not return to those who are killed.
-func (w *world) yield(ctx context.Context, a *access) verdict {
-	a.resume = make(chan verdict)
+// yield waits until the access may happen, and says how it does. It does not return if the caller is killed.
+func (w *world) yield(ctx context.Context, a *access) outcome {
+	a.resume = make(chan outcome)
 	w.mu.Lock()
 	a.arrived, a.twins = w.steps, nil
 	dead := a.by.dead
@@ -220,7 +220,7 @@ func (w *world) possible(a *access) bool {
 }
 
 // let opens the gate for an access.
-func (w *world) let(a *access, v verdict) {
+func (w *world) let(a *access, v outcome) {
 	for _, a := range append([]*access{a}, a.twins...) {
 		if !w.forget(a) {
 			continue // its twin ended it
@@ -231,7 +231,7 @@ func (w *world) let(a *access, v verdict) {
 	}
 }
 
-func (w *world) verdictFor(a *access) verdict {
+func (w *world) outcomeFor(a *access) outcome {
 	if a.over == local || w.trouble == 0 || w.random.IntN(100) >= w.trouble {
 		return pass
 	}
@@ -252,7 +252,7 @@ func (w *world) step() {
 	var choices []func()
 	for _, a := range w.accesses() {
 		if w.possible(a) {
-			choices = append(choices, func() { w.let(a, w.verdictFor(a)) })
+			choices = append(choices, func() { w.let(a, w.outcomeFor(a)) })
 		}
 	}
 	for _, p := range w.processes {
@@ -289,7 +289,7 @@ func (w *world) pass(d time.Duration) {
 	w.azure.changed = true
 }
 
-// kill ends a process: some of its accesses under way still happen, and nobody learns of them.
+// kill ends a process: some of its accesses in progress still happen, and no caller gets their results.
 func (w *world) kill(o *owner, cancel context.CancelFunc) {
 	o.dead = true
 	for _, a := range w.accesses() {
@@ -345,8 +345,8 @@ func actorOf(ctx context.Context) string {
 
 var bubbleClock = clock.RealClock{} // inside a bubble the real clock is the bubble's
 
-// unevenClock ticks when nothing else happens. Which of two timers of one moment comes first is nobody's decision: the conditions would be compared with the
-// monitor's verdict now before it judges and now after.
+// unevenClock ticks when nothing else happens. Otherwise the order of two timers of one moment would be undefined: the conditions would be compared
+// with the monitor's result sometimes before it judges, and sometimes after.
 type unevenClock struct{ clock.WithTicker }
 
 // NewTicker implements clock.WithTicker.
