@@ -74,7 +74,7 @@ func (w *world) attachDetach() []func() {
 	return choices
 }
 
-// attachedElsewhere says that Kubernetes holds a volume for one node at a time to be at another one.
+// attachedElsewhere says that, for Kubernetes, a volume for one node at a time is attached to another node.
 func (w *world) attachedElsewhere(v *volumeModel, m *machine) bool {
 	return slices.ContainsFunc(w.machines, func(other *machine) bool { return other != m && w.attaching[shareOf(v, other)] != nil })
 }
@@ -140,7 +140,7 @@ func (s attachState) String() string {
 	return [...]string{"attaching", "attached", "detaching"}[s]
 }
 
-// publisher names the node of each call, because the driver makes those for a volume of several nodes beside each other.
+// publisher names the node of each call, because the driver makes the calls for a volume of several nodes in parallel.
 type publisher struct{ *csicontroller.Server }
 
 // ControllerPublishVolume implements attachdetach.Publisher.

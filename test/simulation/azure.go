@@ -27,7 +27,7 @@ func lastOf(id string) string { return id[strings.LastIndex(id, "/")+1:] }
 func volumeOf(disk string) string { return apiv1.VolumeName(subscription, group, lastOf(disk)) }
 func diskOf(volume string) string { return prefix + "disks/" + volume[:strings.LastIndex(volume, "-")] }
 
-// platform is what the simulation knows of the platform beyond what the platform tells the driver.
+// platform is what the simulation knows of the platform, including what the platform does not report to the driver.
 type platform struct {
 	w *world
 	// operations by token, of all processes.
@@ -44,7 +44,7 @@ type began struct {
 	ends     time.Time
 }
 
-// state is what there is at the platform now.
+// state is the present state of the platform.
 func (p *platform) state() fake.State {
 	if p.changed {
 		p.last, p.changed = p.w.cloud.State(), false
@@ -67,7 +67,7 @@ func (p *platform) holds(vm, disk string) (int32, bool) {
 	return 0, false
 }
 
-// free says that a call for the VM need not wait for another at the platform, where it could not be controlled.
+// free says that a call for the VM does not wait for another call inside the platform, where the simulation cannot control the order.
 func (p *platform) free(vm, disk string, attach, shared bool) bool {
 	now := p.w.now()
 	for _, op := range p.operations {

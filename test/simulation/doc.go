@@ -9,7 +9,7 @@
 // and the reconciler attachdetach makes the calls. In a third there are disks to be retained, and people delete PersistentVolumes and AzVolumes. In a fifth,
 // disks with several shares are raw block volumes that several nodes use at once.
 //
-// Each of the following is in a share of the histories, by the seed, so that all combinations come up (history.go, Behaviours):
+// Each of the following is in a share of the histories, by the seed, so that all combinations occur (history.go, Behaviours):
 //
 //   - kubelets: pods are bound to nodes, and models of kubelets and of Kubernetes' attach/detach controller make the calls (kubelet.go, attachdetach.go). A kubelet
 //     stages a volume once for all of its pods, forgets it after a final error, and can die beside a node plug-in that lives;
@@ -27,7 +27,7 @@
 // A history runs inside a synctest bubble, so that its clock is its own. Every access to the API server, to
 // Azure or to a kernel stops at a gate (world.yield). One gate is opened at a time, and nothing else happens until all callers wait again. The
 // seed decides which gate it is, whether its answer is lost, and whether the caller dies before or after it. So two processes
-// are interleaved at every access that one can notice of the other, and a process is killed between any two.
+// are interleaved at every access of one that the other can notice, and a process is killed between any two.
 //
 // # What is checked
 //
@@ -39,7 +39,7 @@
 //   - no disk is detached from a node that writes to it, except by force (world.takenFrom);
 //   - nothing leaks: no object is removed before its disk is detached, and at the end nothing is left at Azure or in the API;
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
-//   - only DeleteVolume deletes a disk, whatever other clients delete PersistentVolumes and AzVolumes, and when;
+//   - only DeleteVolume deletes a disk, even if other clients delete PersistentVolumes and AzVolumes at any time;
 //   - no disk ever shrinks, and at the end each disk is equal to the spec of its volume;
 //   - identity: no disk is mounted for another one's volume (mounts.sameDisk);
 //   - never format twice: no filesystem is created on a device that is not blank;

@@ -32,7 +32,7 @@ type Options struct {
 	Directory string
 	// Mutant is the law that the driver breaks; "" for none.
 	Mutant Mutant
-	// Restores has all of the driver's objects restored now and then in histories with edits. The driver does not yet come through each of them.
+	// Restores makes histories with edits sometimes restore all of the driver's objects. The driver does not yet survive every such restore.
 	Restores bool
 	// Without are the behaviours that are left out; see Behaviours.
 	Without []string
@@ -48,12 +48,12 @@ const (
 	behaviourScenes   = "scenes"
 )
 
-// Behaviours are the names of what can be left out, to see what a history depends on.
+// Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
 func Behaviours() []string {
 	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes}
 }
 
-// has says that the history has a behaviour: those whose seed is at most a share when divided by a number of their own.
+// has says that the history has a behaviour: the remainder of the seed divided by of is below share.
 func (w *world) has(behaviour string, of, share uint64) bool {
 	return w.seed%of < share && !slices.Contains(w.options.Without, behaviour)
 }
@@ -86,11 +86,11 @@ type volumeModel struct {
 	edited bool
 	// erased are the nodes whose attachment a person removed, until the node has read it again: until then the node uses what it read before.
 	erased map[string]bool
-	// grown and classes are how often more, or something else, was asked for.
+	// grown and classes count the requests for a larger disk and for other parameters.
 	grown, classes int
 }
 
-// call is a call to a CSI server, under way or over.
+// call is a call to a CSI server, in progress or completed.
 type call struct {
 	what string
 	done bool
@@ -115,7 +115,7 @@ func Run(seed uint64, options Options) Result {
 	for _, m := range w.machines {
 		m.stopPlugin()
 	}
-	// What is left are calls that wait for their context, and they are short.
+	// The calls that remain wait for the end of their contexts, which is soon.
 	w.pass(time.Minute)
 	w.must(os.RemoveAll(w.directory()))
 	return Result{Violation: w.violation, Steps: w.steps, Lasted: w.now().Sub(w.began), History: w.trace}
@@ -157,7 +157,7 @@ func newWorld(seed uint64, options Options) *world {
 	return w
 }
 
-// scheme is shared: it does not change once it has been made.
+// scheme is shared: it does not change after it is created.
 var scheme = func() func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
@@ -190,7 +190,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// found brings the world up: processes, machines and volumes.
+// found starts the world: processes, machines and volumes.
 func (w *world) found() {
 	for _, p := range w.processes {
 		w.must(p.start())
@@ -244,10 +244,10 @@ func (v *volumeModel) capability() *csi.VolumeCapability {
 	}
 }
 
-// begin begins a call to a process. It is over at the latest when the time is.
+// begin begins a call to a process. The call ends after timeout at the latest.
 func (w *world) begin(by *owner, what string, timeout time.Duration, do func(context.Context) error) *call {
 	c := &call{what: what, err: errKilled}
-	timeout += time.Duration(1+w.random.IntN(1e6)) * time.Nanosecond // so that it ends when nothing else does
+	timeout += time.Duration(1+w.random.IntN(1e6)) * time.Nanosecond // so that nothing else ends at that moment
 	w.note("→ %s: %s", by.name, what)
 	w.calls = append(w.calls, c)
 	go func() {
@@ -309,7 +309,7 @@ func (w *world) unstage(m *machine, v *volumeModel, timeout time.Duration) *call
 	})
 }
 
-// until lets the world run until check returns "", and breaks a law when it takes too long.
+// until runs the world until check returns "". After limit it reports a violation.
 func (w *world) until(what string, limit time.Duration, check func() string) {
 	end := w.now().Add(limit)
 	for w.violation == "" {

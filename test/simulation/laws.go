@@ -26,7 +26,7 @@ func clientKey(o client.Object) client.ObjectKey { return client.ObjectKeyFromOb
 func (w *world) check() {
 	for _, m := range w.machines {
 		m.look()
-		m.tellOfNode()
+		m.updateNode()
 	}
 	w.sizes()
 	w.kept()

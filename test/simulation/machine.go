@@ -24,16 +24,16 @@ import (
 type machine struct {
 	w    *world
 	name string
-	// on says that it has power. What Azure says of it may lag behind.
+	// on says that it has power. Azure may report it late.
 	on    bool
 	boots int
-	// cutOff says that it cannot reach the API server. Its kernel goes on writing.
+	// cutOff says that it cannot reach the API server. Its kernel continues to write.
 	cutOff bool
 	// silentSince is when the API server lost touch with the kubelet.
 	silentSince time.Time
 	// renewed is when the kubelet last renewed its lease.
 	renewed time.Time
-	// told is what the API server was told last of the Node.
+	// told is the last state of the Node that was written to the API server.
 	told    corev1.ConditionStatus
 	records nodereport.Records
 
@@ -46,7 +46,7 @@ type machine struct {
 	unreported bool
 	// pretends is the machine whose VM a liar says that it is; nil for its own.
 	pretends *machine
-	// kubelet is nil where calls come at random.
+	// kubelet is nil in histories without kubelets, where calls are random.
 	kubelet *kubelet
 
 	plugin *owner
@@ -86,7 +86,7 @@ func (m *machine) boot() {
 	m.startPlugin()
 }
 
-// die takes the power away.
+// die cuts the power.
 func (m *machine) die() {
 	m.w.note("%s loses its power", m.name)
 	m.on, m.silentSince = false, m.w.now()
@@ -199,7 +199,7 @@ func (m *machine) writes(volume string) bool {
 	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.volume == volume && m.works(l.path) && !m.ended(l) })
 }
 
-// look makes the kernel notice what was detached. It is called after each step, so that no detach goes unseen.
+// look makes the kernel notice detached disks. It is called after each step, so that it misses no detach.
 func (m *machine) look() {
 	for _, d := range m.devices {
 		if lun, attached := m.w.azure.holds(vmOf(m.name), d.disk); !attached || lun != d.lun {
@@ -208,7 +208,7 @@ func (m *machine) look() {
 	}
 }
 
-// unheard is since when the API server has not heard of the kubelet; zero if it does.
+// unheard is when the API server last heard of a kubelet that is silent now; zero if it is not silent.
 func (m *machine) unheard() time.Time {
 	if m.silentSince.IsZero() && m.kubelet != nil {
 		return m.kubelet.dead
@@ -216,8 +216,8 @@ func (m *machine) unheard() time.Time {
 	return m.silentSince
 }
 
-// tellOfNode tells the API server of the Node as Kubernetes' node controller would: not ready some time after its kubelet fell silent.
-func (m *machine) tellOfNode() {
+// updateNode writes the Node as Kubernetes' node controller does: not ready some time after the kubelet became silent.
+func (m *machine) updateNode() {
 	since := m.unheard()
 	if since.IsZero() && !m.w.apiDown && m.w.now().Sub(m.renewed) >= leaseDuration/3 {
 		m.renewLease()

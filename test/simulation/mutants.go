@@ -10,31 +10,31 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Mutant is a law that the driver does not keep. The simulation breaks it from outside: what the driver reads and writes is tampered with, so
-// that it acts as if a check were not there.
+// Mutant is a law that the driver breaks. The simulation breaks it from outside: it changes what the driver reads and writes, so that the
+// driver acts as if a check were missing.
 type Mutant string
 
 // The mutants.
 const (
 	// NoCompareAndSwap: an ownership is written even if the AzVolume has changed since it was read (law 1).
 	NoCompareAndSwap Mutant = "no compare-and-swap"
-	// NoEpochCheck: a node stages whatever is attached, also if it is being taken away (law 2).
+	// NoEpochCheck: a node stages every attached volume, also one that is being released (law 2).
 	NoEpochCheck Mutant = "no epoch check"
-	// NoProof: a node's report is taken for a proof whatever it says (law 3).
+	// NoProof: every report of a node counts as a proof (law 3).
 	NoProof Mutant = "no proof"
-	// NoFence: the disk is not cut off a node that has power, cut off or back again (law 3).
+	// NoFence: the disk is not detached from a node that has power, whether it is cut off or reachable again (law 3).
 	NoFence Mutant = "no fence of a node that lives"
-	// FinalizerFirst: the finalizer goes before the disk is off.
+	// FinalizerFirst: the finalizer is removed before the disk is detached.
 	FinalizerFirst Mutant = "finalizer before detach"
-	// ReplicasUncounted: as many replicas are made as the disk has shares.
+	// ReplicasUncounted: the driver creates as many replicas as the disk has shares.
 	ReplicasUncounted Mutant = "replica count ignored"
 	// RecordIsDisk: the disk is deleted with its AzVolume, whichever client deletes that.
 	RecordIsDisk Mutant = "record is disk"
-	// NoAnnouncement: a node mounts without having said so in its report (laws 2 and 3).
+	// NoAnnouncement: a node mounts without an entry in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"
 )
 
-// tampered is a client of a process that does not keep a law.
+// tampered is a client of a process that breaks a law.
 type tampered struct {
 	*memapi.Client
 	w *world
@@ -42,7 +42,7 @@ type tampered struct {
 	node string
 }
 
-// tamper returns the client as the process shall have it.
+// tamper returns the client for the process.
 func (w *world) tamper(c *memapi.Client, node string) client.WithWatch {
 	if w.options.Mutant == "" {
 		return c
@@ -107,7 +107,7 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 	if s.t.w.options.Mutant != NoAnnouncement || !isReport || s.t.node == "" {
 		return s.SubResourceWriter.Update(ctx, o, options...)
 	}
-	// What is said is not written until it is over.
+	// The entry is written when the operation is complete.
 	kept := d.DeepCopy().Status.StagedVolumes
 	d.Status.StagedVolumes, d.Status.ReportDigest = nil, ""
 	for _, e := range kept {
@@ -122,12 +122,12 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 	return nil
 }
 
-// spared says that a forced detach is not done though it is said to be.
+// spared says that a forced detach is reported and not done.
 func (a azureAttachments) spared(vm string) bool {
 	return a.w.options.Mutant == NoFence && a.w.machine(lastOf(vm)).on
 }
 
-// hide takes what was spared out of what Azure shows of a VM.
+// hide removes spared disks from what Azure shows of a VM.
 func (a azureAttachments) hide(vm string, disks []provisioner.Attachment) []provisioner.Attachment {
 	var seen []provisioner.Attachment
 	for _, d := range disks {

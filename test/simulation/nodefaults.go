@@ -21,7 +21,7 @@ type leak struct {
 
 func (m *machine) ended(l leak) bool { return !l.ends.IsZero() && !l.ends.After(m.w.now()) }
 
-// nodeFault makes one of them.
+// nodeFault causes one of these faults.
 func (w *world) nodeFault(m *machine, v *volumeModel) {
 	switch w.random.IntN(3) {
 	case 0:
@@ -48,7 +48,7 @@ func (w *world) detachManually(m *machine, v *volumeModel) {
 	w.azure.operations[op.Token()] = &began{vm: vm, disk: disk, ends: w.now().Add(w.latency.Detach)}
 }
 
-// leakOrNot has a new mount namespace copy the mounts of a volume, or ends those that there are.
+// leakOrNot makes a new mount namespace copy the mounts of a volume, or ends the existing ones.
 func (m *machine) leakOrNot(v *volumeModel) {
 	if len(m.leaks) > 0 {
 		m.w.note("the leaked mounts of %s go", m.name)
@@ -74,8 +74,8 @@ func (m *machine) targets() []string {
 	return targets
 }
 
-// forgetRecord makes a volume that is staged one that the V1 driver staged: there is a mount, and the kubelet's file beside it, and no record.
-// It says whether it did.
+// forgetRecord makes a staged volume look as if the V1 driver had staged it: it has a mount and the kubelet's file beside it, and no record.
+// It returns whether it did.
 func (m *machine) forgetRecord(v *volumeModel) bool {
 	record, found, err := m.records.Get(v.name)
 	if _, staged := m.mounts[m.staging(v.name)]; err != nil || !found || !staged || record.Block || record.Formatting != nil || !m.on {
@@ -93,7 +93,7 @@ func (m *machine) forgetRecord(v *volumeModel) bool {
 	return true
 }
 
-// overlap has a standby take the lease from a leader that runs on for a while, as it does when it judges the leader's own node lost.
+// overlap makes a standby take the lease from a leader that runs on for a while, as it does when it judges the leader's own node Lost.
 func (w *world) overlap() {
 	old := w.leader()
 	for _, p := range w.processes {
@@ -110,7 +110,7 @@ func (w *world) overlap() {
 	}
 }
 
-// endOverlap ends a leader that has learnt that it is none any more.
+// endOverlap ends a leader that has lost the lease.
 func (w *world) endOverlap() {
 	for _, p := range w.processes {
 		switch {

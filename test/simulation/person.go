@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// intervention is what a person does where the driver leaves a situation to people. Each one is documented, and a test compares the table with the documentation.
+// intervention is what a person does in a situation that the driver cannot resolve. Each one is documented, and a test compares the table with the
+// documentation.
 type intervention struct {
 	// when says whether a volume on a machine is in the situation.
 	when func(w *world, v *volumeModel, m *machine) bool
@@ -83,12 +84,12 @@ func (w *world) lostNeverPublished(v *volumeModel, m *machine) bool {
 	return w.edits && !m.on && ownership.NeverPublished(w.volume(v.name))
 }
 
-// kubeletDead: the machine lives and its kubelet does not.
+// kubeletDead: the machine runs, and its kubelet does not.
 func (w *world) kubeletDead(_ *volumeModel, m *machine) bool {
 	return m.on && m.kubelet != nil && !m.kubelet.dead.IsZero()
 }
 
-// detachedByForce: Kubernetes detaches a volume that it had given up on this machine, and the kubelet holds it for staged.
+// detachedByForce: Kubernetes detached a volume from this machine by force, and the kubelet believes that it is staged.
 func (w *world) detachedByForce(v *volumeModel, m *machine) bool {
 	return w.attaching[shareOf(v, m)].is(detachingState)
 }
@@ -99,7 +100,7 @@ func (w *world) beingDeleted(v *volumeModel, m *machine) bool {
 	return a != nil && a.DeletionTimestamp != nil
 }
 
-// deadOfV1: the V1 driver staged the volume, and the device is gone. Such a volume is published as it is (ADR 0015).
+// deadOfV1: the V1 driver staged the volume, and the device was removed. Such a volume is published without a check (ADR 0015).
 func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	_, staged := m.mounts[m.staging(v.name)]
 	if !staged || m.live(m.staging(v.name)) {
@@ -110,10 +111,9 @@ func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	return found && record.Epoch == 0
 }
 
-// unusedOn says that nothing wants a volume on a machine or has it there.
-func (w *world) unusedOn(v *volumeModel, m *machine) bool {
-	return v.want != m.name && !slices.Contains(v.wants, m.name) && !m.mounted(v.name) &&
-		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
+// unused says that no pod wants a volume, and no node has it.
+func (w *world) unused(v *volumeModel) bool {
+	return v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0
 }
 
 // attachmentOfNoVolume: a person removed the AzVolume of a volume that no pod uses. A driver that publishes for pods cannot know the disk of the attachment, and

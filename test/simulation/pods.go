@@ -19,7 +19,7 @@ type podModel struct {
 	name string
 	v    *volumeModel
 	m    *machine
-	// deleting and gone are what the API server has of it; known, that its kubelet has seen it.
+	// deleting and gone are its state in the API server; known says that its kubelet has seen it.
 	deleting, gone, known bool
 	// since is when a person last acted on it.
 	since time.Time
@@ -42,7 +42,7 @@ func (w *world) addPod(v *volumeModel, m *machine) {
 	w.must(w.store.Create(o))
 }
 
-// removePod takes a pod out of the API server.
+// removePod removes a pod from the API server.
 func (w *world) removePod(p *podModel) {
 	if !p.gone {
 		w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}, client.DeleteOptions{GracePeriodSeconds: new(int64)}))
@@ -57,7 +57,7 @@ func (w *world) endPodModel(p *podModel) {
 	w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}, client.DeleteOptions{}))
 }
 
-// podChanged takes note of what the API server has of a pod. The store is locked.
+// podChanged records the state of a pod in the API server. The store is locked.
 func (w *world) podChanged(c memapi.Change) {
 	of := c.After
 	if of == nil {
@@ -77,7 +77,7 @@ func (w *world) takesPods(m *machine) bool {
 	return n != nil && m.told != corev1.ConditionUnknown && len(n.Spec.Taints) == 0
 }
 
-// podsOf are the pods of a volume that have not gone.
+// podsOf are the pods of a volume that have not ended.
 func (w *world) podsOf(v *volumeModel) []*podModel {
 	var found []*podModel
 	for _, p := range w.pods {
@@ -199,7 +199,7 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 	return p.name + " is to end"
 }
 
-// podRuns makes a pod on a node, and says why it does not run yet.
+// podRuns creates a pod on a node, and says why it does not run yet.
 func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 	for _, p := range c.w.podsOf(v) {
 		if p.m != m || p.deleting {

@@ -70,7 +70,7 @@ type process struct {
 	running []*controller
 }
 
-// start starts a process of a name, in the place of one that was killed.
+// start starts a process of a name, instead of one that was killed.
 func (p *process) start() error {
 	w := p.w
 	p.serial++
@@ -262,7 +262,7 @@ func roomy(n int) byte {
 	return room[n]
 }
 
-// queue is a work queue whose order is the simulation's.
+// queue is a work queue whose order the simulation decides.
 type queue struct {
 	mu       sync.Mutex
 	at       map[reconcile.Request]time.Time
@@ -379,7 +379,7 @@ func (m fakeManager) GetControllerOptions() (options ctrlconfig.Controller) {
 	return options
 }
 
-// Add takes a controller over: its sources are its own, its queue and its workers are the simulation's.
+// Add adds a controller: it keeps its sources, and the simulation provides its queue and its workers.
 func (m fakeManager) Add(r manager.Runnable) error {
 	v := reflect.ValueOf(r).Elem()
 	do, ok := v.FieldByName("Do").Interface().(reconcile.Reconciler)

@@ -20,7 +20,7 @@ func (w *world) diskThere(v *volumeModel) bool {
 	return false
 }
 
-// kept holds that no disk goes unless CSI was asked to delete its volume.
+// kept holds that no disk is deleted unless CSI was asked to delete its volume.
 func (w *world) kept() {
 	if len(w.azure.state().Disks) == len(w.volumes) {
 		return // as nearly always
@@ -41,7 +41,7 @@ func (w *world) giveUp() {
 			w.deleteRecord(v)
 		}
 		if v.retained {
-			// One that went before the driver had written down that it was there is like one that never was: the record waits for people.
+			// If it is deleted before the driver has recorded it, the driver cannot know that it existed: a person has to delete the AzVolume.
 			object := w.volume(v.name)
 			v.forgettable = object != nil && object.Status.PersistentVolume != ""
 			w.note("a person deletes the PersistentVolume of %s", v.name)
@@ -72,7 +72,7 @@ func (w *world) replaceLeader() {
 	w.changeLeader()
 }
 
-// unforgotten names the volumes that Kubernetes has given up and the driver has not.
+// unforgotten names the volumes that Kubernetes does not use any more and the driver still has.
 func (w *world) unforgotten() string {
 	var left []string
 	for _, v := range w.volumes {

@@ -47,13 +47,13 @@ func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	w.nextPodOn(v, m)
 }
 
-// giveUpPod has a pod start while many requests to the API server and to Azure fail, and deletes it as soon as its volume is mounted and a call has failed.
+// giveUpPod makes a pod start while many requests to the API server and to Azure fail, and deletes it as soon as its volume is mounted and a call has failed.
 func (w *world) giveUpPod(v *volumeModel, m *machine) {
 	w.note("trouble while a pod of %s starts on %s", v.name, m.name)
 	w.addPod(v, m)
 	l := m.kubelet.volume(v)
 	for end := w.now().Add(time.Minute); w.violation == "" && w.now().Before(end) && (l.busy || l.failures == 0 || !m.mounted(v.name)); w.step() {
-		// Until it is mounted all goes well.
+		// Until it is mounted no request fails.
 		if w.trouble = 0; m.mounted(v.name) {
 			w.trouble = 60
 		}
@@ -66,7 +66,7 @@ func (w *world) giveUpPod(v *volumeModel, m *machine) {
 	}
 }
 
-// lateCall has a node plug-in get a call to stage a volume of several nodes that has been proved to be unused there, once for each volume and node.
+// lateCall sends a node plug-in a call to stage a volume of several nodes after the proof that it is unused there, once for each volume and node.
 func (c *cluster) lateCall(v *volumeModel, m *machine) {
 	key := v.name + " late on " + m.name
 	a := c.w.attachment(v.name, m.name)
@@ -76,7 +76,7 @@ func (c *cluster) lateCall(v *volumeModel, m *machine) {
 	c.do(key, func() *call { return c.w.stage(m, v, callTimeout/3) })
 }
 
-// adopt makes all that is staged the work of the V1 driver, from which the driver takes it over. The mount namespace of a container that is older than that
+// adopt makes all staged volumes look as if the V1 driver had staged them, so that the driver adopts them. The mount namespace of a container that is older than that
 // often keeps a volume mounted until the container ends.
 func (w *world) adopt() {
 	for _, m := range w.machines {

@@ -20,7 +20,7 @@ import (
 // patience is how long the world may take to settle once the faults have stopped.
 const patience = 10 * time.Minute
 
-// settle ends the faults, asks for what a cluster would, and checks that it comes about, that nothing is left over, and that everything can go.
+// settle ends the faults, requests what a cluster would, and checks that the driver does it, that nothing is left over, and that everything can be deleted.
 func (w *world) settle() {
 	w.note("the faults stop")
 	w.trouble, w.apiDown = 0, false
@@ -105,7 +105,7 @@ type cluster struct {
 	next  map[string]time.Time
 }
 
-// over says that no call of that key is under way, and that the time has come for the next.
+// over says that no call of that key is in progress, and that the next one is due.
 func (c *cluster) over(key string) bool {
 	if last := c.calls[key]; last != nil && !last.done {
 		return false
@@ -123,7 +123,7 @@ func (c *cluster) do(key string, begin func() *call) {
 
 const callTimeout = 15 * time.Second
 
-// place brings each volume where it is wanted, and says what is missing.
+// place publishes each volume where it is wanted, and says what is missing.
 func (c *cluster) place() string {
 	var missing []string
 	for _, v := range c.w.volumes {
@@ -188,7 +188,7 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	return ""
 }
 
-// takeFrom takes a volume from a node where it is not wanted, or where it is of no use any more.
+// takeFrom unpublishes a volume from a node where it is not wanted, or where it cannot be used any more.
 func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	mounted := m.mounted(v.name)
@@ -293,9 +293,9 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 	for _, a := range w.attachments(v.name) {
 		switch {
 		case w.liar != nil && a.Spec.NodeName == w.liar.name:
-			// Which VM it is need not be known, and then the replica waits.
+			// If the VM of the liar is not known, the replica waits.
 		case a.DeletionTimestamp != nil:
-			return a.Name + " is on its way out"
+			return a.Name + " is being deleted"
 		case a.Status.State != apiv1.AttachmentAttached:
 			return a.Name + " is " + string(a.Status.State) + why(a)
 		case a.Spec.Role == apiv1.RolePrimary && (a.Spec.NodeName != v.want || a.Spec.Epoch != o.Epoch):
@@ -319,8 +319,8 @@ func why(a *apiv1.AzVolumeAttachment) string {
 func (w *world) differences() string {
 	objects, found := map[string]bool{}, 0
 	for _, a := range w.attachments("") {
-		if w.waitsForBelief(a) {
-			continue
+		if w.liar != nil && a.Spec.NodeName == w.liar.name && a.Status.VMID == "" {
+			continue // its VM is not known, and the driver has not called Azure
 		}
 		objects[vmOf(a.Spec.NodeName)+" "+diskOf(a.Spec.VolumeName)] = true
 	}
