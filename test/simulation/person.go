@@ -111,9 +111,10 @@ func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	return found && record.Epoch == 0
 }
 
-// unused says that no pod wants a volume, and no node has it.
-func (w *world) unused(v *volumeModel) bool {
-	return v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0
+// unusedOn says that no pod wants a volume on a machine, and that the machine does not have it.
+func (w *world) unusedOn(v *volumeModel, m *machine) bool {
+	return v.want != m.name && !slices.Contains(v.wants, m.name) && !m.mounted(v.name) &&
+		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
 }
 
 // attachmentOfNoVolume: a person removed the AzVolume of a volume that no pod uses. A driver that publishes for pods cannot know the disk of the attachment, and

@@ -319,8 +319,8 @@ func why(a *apiv1.AzVolumeAttachment) string {
 func (w *world) differences() string {
 	objects, found := map[string]bool{}, 0
 	for _, a := range w.attachments("") {
-		if w.liar != nil && a.Spec.NodeName == w.liar.name && a.Status.VMID == "" {
-			continue // its VM is not known, and the driver has not called Azure
+		if w.waitsForBelief(a) {
+			continue
 		}
 		objects[vmOf(a.Spec.NodeName)+" "+diskOf(a.Spec.VolumeName)] = true
 	}

@@ -218,7 +218,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 
 // neverPublished says whether the node may use a volume of the driver's that it does not hold; see ownership.NeverPublished. An AzVolume of that name that is another disk's says
 // nothing of this one.
-func (r *Reconciler) untaken(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
+func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}

@@ -83,7 +83,7 @@ func TestFailoverLaws(t *testing.T) {
 				if d.Force && unproven[v.Volume] {
 					t.Fatalf("law 3: %s is deleted by force, and %s has no proof: %s", p.Pod.Name, v.Volume, line)
 				}
-				if (v.Volume == "" && !v.ReadOnly || v.Untaken) && in.Health.State != nodehealth.Down {
+				if (v.Volume == "" && !v.ReadOnly || v.NeverPublished) && in.Health.State != nodehealth.Down {
 					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
 				}
 				lostOne = lostOne || decided[v.Volume]

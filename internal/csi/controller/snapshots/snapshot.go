@@ -148,7 +148,7 @@ func (s *Snapshotter) takeSnapshot(ctx context.Context, w wantedSnapshot) (provi
 	if err := w.checkUsable(cmp.Or(w.parameters.Location, disk.Location)); err != nil {
 		return provisioner.Snapshot{}, err
 	}
-	if w.parameters.Abroad(disk) {
+	if w.parameters.InAnotherRegion(disk) {
 		return s.copyToRegion(ctx, w, disk.Location)
 	}
 	return s.ensureSnapshot(ctx, w.spec(w.target, w.source.String(), disk.Location))
