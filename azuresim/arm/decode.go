@@ -68,8 +68,9 @@ func isNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice:
 		return r.IsNil()
+	default:
+		return false
 	}
-	return false
 }
 
 // orNil returns nil for a zero value, so that object leaves the member out.

@@ -2,7 +2,7 @@ package auth
 
 import (
 	"crypto"
-	"crypto/sha1"
+	"crypto/sha1" //nolint:gosec // RFC 7515: the header x5t is a SHA-1 thumbprint
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
@@ -129,7 +129,7 @@ func (a Application) signingKey(header map[string]any, now time.Time) (crypto.Pu
 
 // names says whether a header's thumbprint is the certificate's.
 func names(header map[string]any, c *x509.Certificate) bool {
-	long, short := sha256.Sum256(c.Raw), sha1.Sum(c.Raw)
+	long, short := sha256.Sum256(c.Raw), sha1.Sum(c.Raw) //nolint:gosec // as above: a name of the certificate, not a signature
 	for field, sum := range map[string][]byte{"x5t#S256": long[:], "x5t": short[:]} {
 		text, ok := header[field].(string)
 		if !ok {

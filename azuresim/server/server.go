@@ -66,6 +66,9 @@ type app struct {
 	log   *slog.Logger
 }
 
+// headerTimeout is how long a client may take to send the header of a request.
+const headerTimeout = 10 * time.Second
+
 func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 	realClock := clock.RealClock{}
 	sampler := latency.NewSampler(s.profile, rand.New(rand.NewSource(s.Seed)))
@@ -139,9 +142,13 @@ func (a *app) serve(ctx context.Context, s settings, out io.Writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ready := func() {
 		fmt.Fprintf(out, "azuresim is ready: azure=%s admin=%s state=%s latency=%s\n", front.Addr(), adminAt, s.StateDir, s.Latency)
-		g.Go(func() error { return serveHTTP(ctx, &http.Server{Handler: a.arm, TLSConfig: s.tls}, front) })
+		g.Go(func() error {
+			return serveHTTP(ctx, &http.Server{Handler: a.arm, TLSConfig: s.tls, ReadHeaderTimeout: headerTimeout}, front)
+		})
 		if back != nil {
-			g.Go(func() error { return serveHTTP(ctx, &http.Server{Handler: a.admin}, back) })
+			g.Go(func() error {
+				return serveHTTP(ctx, &http.Server{Handler: a.admin, ReadHeaderTimeout: headerTimeout}, back)
+			})
 		}
 	}
 	g.Go(func() error { return a.cloud.Run(ctx, ready) })

@@ -219,11 +219,8 @@ const undoTimeout = 30 * time.Second
 
 // undo removes the members of a group without a seal and returns the failure. If the same call may still succeed, they stay for it.
 func (s *Snapshotter) undo(ctx context.Context, g group, failure error) error {
-	switch provisioner.KindOf(failure) {
-	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
-		return failure
-	}
-	if ctx.Err() != nil {
+	retried := []provisioner.Kind{provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable}
+	if ctx.Err() != nil || slices.Contains(retried, provisioner.KindOf(failure)) {
 		return failure
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
