@@ -48,7 +48,9 @@ func (s *Server) lost(ctx context.Context, record nodereport.Record) bool {
 		return ctx.Err() == nil
 	}
 	if !record.Block {
-		return false // the mount holds the device, so its path cannot name another one
+		// A mount holds the device, so that its path cannot name another one. Without the mount it can.
+		mount, mounted, err := s.mountAt(ctx, record.StagingPath)
+		return err == nil && (!mounted || mount.Source != record.Device)
 	}
 	_, why, err := s.stagedBlockDevice(ctx, record)
 	return err == nil && why != ""

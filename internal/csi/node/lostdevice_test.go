@@ -61,6 +61,27 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 	}
 }
 
+// Nothing is mounted any more, so that nothing held the path of the device, and the disk that has the LUN got the path
+// as well. Its filesystem tells the disks apart.
+func TestAVolumeThatIsNotMountedAndLostItsDeviceAndItsPathIsReportedAsStaging(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(nil)
+	s, capability := m.start(), mountCapability("ext4")
+	m.must(m.stage(s, capability))
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: host.content.fs.UUID}
+	})
+	delete(host.mounts, m.stagingPath())
+	host.content.fs.UUID = "another"
+	if err := m.publishNext(s, capability); status.Code(err) != codes.Unavailable {
+		t.Errorf("NodePublishVolume: got %v, want Unavailable", err)
+	}
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
+		t.Errorf("entry: got %+v, want the phase Staging", entry)
+	}
+}
+
 // The LUN on record is out of date, and the volume still has its device: attaching its disk again repairs nothing.
 func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *testing.T) {
 	host := newMemoryHost()
