@@ -186,6 +186,14 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		}
 		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
 	}
+	if a := repair.Promote; a != nil {
+		changed := a.DeepCopy()
+		changed.Spec.Role = apiv1.RolePrimary
+		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("promote attachment: %w", err)
+		}
+		r.event(o.volume, true, attachment.ReasonRoleRepaired, "node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
+	}
 	if repair.Primary != "" {
 		if err := r.create(ctx, o.volume, repair.Primary, apiv1.RolePrimary, o.volume.Status.Primary.Epoch); err != nil {
 			return err

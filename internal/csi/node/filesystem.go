@@ -26,7 +26,7 @@ func (s *Server) stageFilesystem(ctx context.Context, use usage, volume *apiv1.A
 	}
 	fs, err := s.prepare(ctx, use, volume, record, mounted)
 	if err != nil {
-		return provisioner.Filesystem{}, err
+		return provisioner.Filesystem{}, s.reportLost(ctx, use, err)
 	}
 	filesystems := s.options.Host.Filesystems()
 	if !mounted && !use.sealed {

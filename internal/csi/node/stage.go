@@ -171,7 +171,7 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 	} else {
 		fs, err := s.stageFilesystem(ctx, use, volume, record)
 		if err != nil {
-			return s.reportLost(ctx, use, err)
+			return err
 		}
 		staged.Filesystem = &apiv1.FilesystemRecord{Type: fs.Type, UUID: fs.UUID}
 	}

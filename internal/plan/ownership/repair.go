@@ -56,6 +56,9 @@ type Repair struct {
 	Demote, Remove []*apiv1.AzVolumeAttachment
 	// Primary is the node whose attachment is missing although the node holds the ownership.
 	Primary string
+	// Promote is the attachment of the node that holds the ownership, if its role was edited: a replica never has the
+	// epoch of an ownership that is Held.
+	Promote *apiv1.AzVolumeAttachment
 	// In is when to look again.
 	In time.Duration
 }
@@ -79,7 +82,12 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 	}
 	found := false
 	for _, a := range attachments {
-		found = found || a.Spec.NodeName == claim.NodeName
+		if claim.State == apiv1.OwnershipHeld && a.Spec.NodeName == claim.NodeName {
+			found = true
+			if a.Spec.Role == apiv1.RoleReplica && a.Spec.Epoch == claim.Epoch && a.DeletionTimestamp == nil && !HasProof(a) && due(claim.Since) {
+				r.Promote = a
+			}
+		}
 		if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || !ProvedReleased(volume, a) {
 			continue
 		}

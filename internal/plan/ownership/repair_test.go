@@ -82,6 +82,19 @@ func TestRepairs(t *testing.T) {
 	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Fatalf("law 3: %+v", r)
 	}
+	edited := objects.NewAttachment("a", apiv1.RoleReplica, 2, apiv1.AttachmentAttached)
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), objects.Attachments(edited), objects.Now); r.Promote != edited {
+		t.Errorf("the attachment of the primary was edited to be a replica: got %+v, want it promoted", r)
+	}
+	for name, v := range map[string]*apiv1.AzVolume{
+		"a publish promotes the replica, and raises its epoch": objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)),
+		"law 2: the ownership is being released":               objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+		"another node holds the ownership":                     objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
+	} {
+		if r := ownership.Repairs(v, objects.Attachments(edited), objects.Now); r.Promote != nil {
+			t.Errorf("%s: got %+v, want no promotion", name, r)
+		}
+	}
 	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached) // created by a call that came after its ownership had been released
 	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.OwnershipHeld))
 	renewed.Status.Primary.Since = objects.Ago(0)
