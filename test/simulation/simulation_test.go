@@ -3,7 +3,6 @@ package simulation_test
 import (
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,7 +23,7 @@ var (
 	histories  = flag.Uint64("histories", enough, "number of histories")
 	failures   = flag.Uint64("failures", 5, "stop after that many histories that broke a law")
 	restores   = flag.Bool("restores", false, "restore all of the driver's objects now and then")
-	everything = flag.Uint64("everything", math.MaxUint64, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
+	everything = flag.Uint64("everything", 8000, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
 	without    = flag.String("without", "", "behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
 )
 
@@ -118,9 +117,9 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"nodes stage without ownership":                  {simulation.NoEpochCheck, "law 2", 1, ""},
 		"nodes use what they have no share of":           {simulation.NoEpochCheck, " uses ", 5 * 19, "scenes"},
 		"ownership is released without proof":            {simulation.NoProof, "law 3", 1, ""},
-		"shares are taken without proof":                 {simulation.NoProof, " is proved ", 5, ""},
+		"shares are taken without proof":                 {simulation.NoProof, " there is a proof (", 5, ""},
 		"nodes that live are not cut off":                {simulation.NoFence, "law 3", 1, ""},
-		"nodes that live are not cut off from one share": {simulation.NoFence, " is proved ", 5, ""},
+		"nodes that live are not cut off from one share": {simulation.NoFence, " there is a proof (", 5, ""},
 		"nodes mount unannounced":                        {simulation.NoAnnouncement, "law", 1, ""},
 		"finalizers go before the disk is off":           {simulation.FinalizerFirst, "leak", 1, ""},
 		"replicas are not counted":                       {simulation.ReplicasUncounted, "replicas", 1, ""},

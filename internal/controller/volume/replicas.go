@@ -148,14 +148,7 @@ func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string)
 	if reason != placement.ReasonReplicasExpired && reason != placement.ReasonVolumeReleased {
 		return nil
 	}
-	current := &apiv1.AzVolume{}
-	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.volume), current); err != nil {
-		return fmt.Errorf("read volume again: %w", err)
-	}
-	if current.ResourceVersion != o.volume.ResourceVersion {
-		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), o.volume.Name, errors.New("it changed"))
-	}
-	return nil
+	return r.unchanged(ctx, o.volume)
 }
 
 func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) error {
@@ -195,6 +188,10 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		r.event(o.volume, true, attachment.ReasonRoleRepaired, "node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
 	}
 	if repair.Primary != "" {
+		// No release would delete the primary of an ownership that is over, or of an AzVolume that was lost.
+		if err := r.unchanged(ctx, o.volume); err != nil {
+			return err
+		}
 		if err := r.create(ctx, o.volume, repair.Primary, apiv1.RolePrimary, o.volume.Status.Primary.Epoch); err != nil {
 			return err
 		}
