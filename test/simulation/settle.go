@@ -150,13 +150,15 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	case v.several:
 		return c.placeSeveral(v)
 	}
-	for _, m := range c.w.machines {
-		if why := c.takeFrom(v, m); why != "" {
-			return why
-		}
+	if c.w.sharedDiskLargerThanRecorded(v, nil) {
+		// The person ends the pod until the size is recorded.
+		want := v.want
+		v.want = ""
+		defer func() { v.want = want }()
+		return cmp.Or(c.takeFromAll(v), "the present size of the disk is not recorded")
 	}
-	if v.want == "" {
-		return ""
+	if why := c.takeFromAll(v); why != "" || v.want == "" {
+		return why
 	}
 	m, key := c.w.machine(v.want), v.name+" on "+v.want
 	object := c.w.record(v)
@@ -184,6 +186,15 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 		c.w.usePod(m, v)
 		c.do(key, func() *call { return c.w.stage(m, v, callTimeout) })
 		return "not staged on " + v.want
+	}
+	return ""
+}
+
+func (c *cluster) takeFromAll(v *volumeModel) string {
+	for _, m := range c.w.machines {
+		if why := c.takeFrom(v, m); why != "" {
+			return why
+		}
 	}
 	return ""
 }

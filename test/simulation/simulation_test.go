@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,7 +24,7 @@ var (
 	histories  = flag.Uint64("histories", enough, "number of histories")
 	failures   = flag.Uint64("failures", 5, "stop after that many histories that broke a law")
 	restores   = flag.Bool("restores", false, "restore all of the driver's objects now and then")
-	everything = flag.Uint64("everything", 8000, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
+	everything = flag.Uint64("everything", math.MaxUint64, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
 	without    = flag.String("without", "", "behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
 )
 
