@@ -23,6 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -265,7 +266,7 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 		case apiv1.VolumeCreated, apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed:
 			return true, nil
 		case apiv1.VolumeCreationFailed:
-			if e := current.Status.Error; e != nil && final(provisioner.Kind(e.Kind)) {
+			if e := current.Status.Error; e != nil && disk.IsFinal(provisioner.Kind(e.Kind)) {
 				refused = e
 				return true, nil
 			}
@@ -280,18 +281,6 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 		return nil, nil, status.NotFinal(call.Failure(e), "the controller tries again")
 	}
 	return nil, nil, err
-}
-
-// final says that the same request will fail again.
-func final(kind provisioner.Kind) bool {
-	switch kind {
-	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
-		provisioner.InsufficientCapacity, provisioner.Unauthorized:
-		return true
-	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
-		return false
-	}
-	return false
 }
 
 // volumeContext returns the parameters as the V1 driver returns them, so that a PersistentVolume works with both drivers.
