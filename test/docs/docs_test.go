@@ -17,6 +17,12 @@ import (
 // pages returns the Markdown pages of the project, by their paths from its root.
 func pages(t *testing.T) []string {
 	t.Helper()
+	return files(t, ".md", 10)
+}
+
+// files returns the files of the project with a suffix, by their paths from its root. There are at least so many of them.
+func files(t *testing.T, suffix string, atLeast int) []string {
+	t.Helper()
 	var found []string
 	root := tree.Root()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -25,15 +31,15 @@ func pages(t *testing.T) []string {
 			return err
 		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "out" || entry.Name() == "bin"):
 			return fs.SkipDir
-		case strings.HasSuffix(path, ".md"):
+		case strings.HasSuffix(path, suffix):
 			rel, err := filepath.Rel(root, path)
 			found = append(found, rel)
 			return err
 		}
 		return nil
 	})
-	if err != nil || len(found) < 10 {
-		t.Fatalf("pages %q: %v", found, err)
+	if err != nil || len(found) < atLeast {
+		t.Fatalf("files *%s: got %d, %v, want at least %d", suffix, len(found), err, atLeast)
 	}
 	return found
 }

@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,25 +13,7 @@ import (
 
 func goFiles(t *testing.T) []string {
 	t.Helper()
-	var files []string
-	root := tree.Root()
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "out" || entry.Name() == "bin"):
-			return fs.SkipDir
-		case strings.HasSuffix(path, ".go"):
-			rel, err := filepath.Rel(root, path)
-			files = append(files, rel)
-			return err
-		}
-		return nil
-	})
-	if err != nil || len(files) < 100 {
-		t.Fatalf("Go files: got %d, %v", len(files), err)
-	}
-	return files
+	return files(t, ".go", 100)
 }
 
 // goPassages are the comments, the string literals and the declared names of a file that is not generated.
