@@ -62,14 +62,9 @@ func (r *Reconciler) diskID(ctx context.Context, in attachment.Input) (string, e
 	if in.Volume != nil {
 		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
 	}
-	pvs, err := index.PersistentVolumes(ctx, r.Client, in.Attachment.Spec.VolumeName)
-	if err != nil {
+	handle, ok, err := index.Disk(ctx, r.Client, in.Attachment.Spec.VolumeName)
+	if err != nil || !ok {
 		return "", err
 	}
-	for _, pv := range pvs {
-		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err == nil {
-			return handle.String(), nil
-		}
-	}
-	return "", nil
+	return handle.String(), nil
 }

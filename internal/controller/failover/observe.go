@@ -15,7 +15,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // observe reads a node and what is on it from the cache.
@@ -133,15 +132,11 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Spec.VolumeName}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
 	}
-	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
+	handle, _, err := index.Disk(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, err
 	}
-	for _, pv := range pvs {
-		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err == nil {
-			v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = handle.SubscriptionID, handle.ResourceGroup, handle.DiskName
-		}
-	}
+	v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = handle.SubscriptionID, handle.ResourceGroup, handle.DiskName
 	return v, nil
 }
 

@@ -57,6 +57,21 @@ func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) 
 	return names, nil
 }
 
+// Disk returns the disk that a PersistentVolume of a volume names, for a volume whose AzVolume is lost. ok is false if none
+// names one.
+func Disk(ctx context.Context, reader client.Reader, volume string) (handle volumehandle.Handle, ok bool, err error) {
+	pvs, err := PersistentVolumes(ctx, reader, volume)
+	if err != nil {
+		return volumehandle.Handle{}, false, err
+	}
+	for _, pv := range pvs {
+		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err == nil {
+			return handle, true, nil
+		}
+	}
+	return volumehandle.Handle{}, false, nil
+}
+
 // PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of one disk: one that was released and is kept,
 // and another that a user created for the next claim; or one for each of the namespaces that share the disk. They are
 // the cache's own, and only to be read.
