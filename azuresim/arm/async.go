@@ -20,12 +20,12 @@ func (s *Server) asyncHeaders(w http.ResponseWriter, c *call, out reply) {
 	if out.location {
 		w.Header().Set("Location", status+"?monitor=true&"+version)
 	}
-	s.retryAfter(w.Header())
+	s.retryAfter(w.Header(), op.Kind == "disk.create")
 }
 
 // retryAfter tells the client when to retry. Below a second there is only the millisecond header, which Azure's SDKs know.
-func (s *Server) retryAfter(h http.Header) {
-	d := s.Latency.RetryAfter()
+func (s *Server) retryAfter(h http.Header, creation bool) {
+	d := s.Latency.RetryAfter(creation)
 	switch {
 	case d >= time.Second:
 		h.Set("Retry-After", strconv.Itoa(int(d/time.Second)))
@@ -53,7 +53,7 @@ func (s *Server) getOperation(c *call) (reply, error) {
 	}
 	header := http.Header{}
 	if !op.Done() {
-		s.retryAfter(header)
+		s.retryAfter(header, false)
 	}
 	if c.URL.Query().Get("monitor") == "true" {
 		out, err := s.monitor(op)

@@ -30,7 +30,7 @@ func renderDisk(d *compute.DiskView) any {
 		}),
 		"diskSizeGB": spec.SizeGB, "diskSizeBytes": d.SizeBytes(), "tier": orNil(d.Tier),
 		"timeCreated": stamp(d.Created), "provisioningState": shown(d.Provisioning), "diskState": d.State, "uniqueId": d.UID,
-		"diskIOPSReadWrite": orNil(spec.IOPS), "diskMBpsReadWrite": orNil(spec.MBps),
+		"diskIOPSReadWrite": orNil(d.IOPS), "diskMBpsReadWrite": orNil(d.MBps),
 		"diskIOPSReadOnly": orNil(spec.IOPSReadOnly), "diskMBpsReadOnly": orNil(spec.MBpsReadOnly),
 		"burstingEnabled": orNil(spec.Bursting), "burstingEnabledTime": stamp(d.BurstingOn),
 		"optimizedForFrequentAttach": spec.OptimizedForFrequentAttach, "completionPercent": d.CompletionPercent,

@@ -78,9 +78,11 @@ func (s *Server) token(c *call) (reply, error) {
 			"error": refusal.Code, "error_description": refusal.Error(), "error_codes": []int{refusal.Number},
 		}}, nil
 	}
-	audience := strings.TrimSuffix(form.Get("scope"), "/.default")
-	if audience == "" {
-		audience = form.Get("resource")
+	audience := form.Get("resource")
+	for _, scope := range strings.Fields(form.Get("scope")) {
+		if resource, ok := strings.CutSuffix(scope, "/.default"); ok {
+			audience = resource
+		}
 	}
 	token, expires, err := s.Authority.Issue(c.params["tenant"], client, audience)
 	if err != nil {

@@ -41,6 +41,7 @@ func (s *Server) table() []route {
 	s.addDisks(add)
 	s.addVMs(add)
 	s.addScaleSets(add)
+	s.addLinked(add)
 	add("GET", sub+provider+"skus", "ResourceSKUs.List", "skus", "", s.listSKUs)
 	add("GET", sub+provider+"locations/{location}/usages", "Usage.List", "usages", "", s.listUsages)
 	add("GET", sub+provider+"locations/{location}/operations/{operation}", "Operations.Get", "operations", throttle.GetOperation, s.getOperation)

@@ -7,7 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -139,41 +139,30 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, rec *audit.Recor
 	return false
 }
 
-var apiVersion = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(-preview)?$`)
-
-// admit checks token, role, api-version, subscription and quota, and reads the body.
+// admit checks token, role, api-version, subscription, quota, resource group and name, and reads the body.
 func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 	if !c.route.open {
 		if s.CheckTokens {
-			claims, e := s.Authority.Check(c.Header.Get("Authorization"))
-			if e != nil {
-				w.Header().Set("WWW-Authenticate", `Bearer authorization_uri="https://login.windows.net/common", error="invalid_token"`)
+			if e := s.authenticate(w, c); e != nil {
 				return e
 			}
-			c.claims = claims
 			if e := s.authorize(c); e != nil {
 				return e
 			}
 		}
-		switch v := c.URL.Query().Get("api-version"); {
-		case v == "":
-			return armerror.BadRequest("MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
-		case !apiVersion.MatchString(v):
-			return armerror.BadRequest("InvalidApiVersionParameter", "The api-version '%s' is invalid.", v)
+		if e := checkVersion(c.route.kind, c.URL.Query().Get("api-version")); e != nil {
+			return e
 		}
 		if sub := c.params["subscription"]; sub != "" {
 			if err := s.Cloud.CheckSubscription(sub); err != nil {
 				return armerror.From(err)
 			}
-			if s.Limiter != nil {
-				v := s.Limiter.Take(throttle.Request{Method: c.Method, Subscription: sub, Policy: c.route.policy, Resource: c.resource()})
-				for k, values := range v.Header {
-					w.Header()[k] = values
-				}
-				if v.Refusal != nil {
-					return v.Refusal
-				}
+			if e := s.take(w, c); e != nil {
+				return e
 			}
+		}
+		if e := s.checkPlace(c); e != nil {
+			return e
 		}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxBody))
@@ -181,8 +170,57 @@ func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 		return armerror.BadRequest("InvalidRequestContent", "The request content could not be read: %s", err)
 	}
 	c.body = body
+	if e := c.route.checkMembers(body); e != nil {
+		return e
+	}
 	if !c.route.open && s.CheckTokens {
 		return s.authorizeLinked(c)
+	}
+	return nil
+}
+
+// authenticate checks the token, and that it was issued for Resource Manager.
+func (s *Server) authenticate(w http.ResponseWriter, c *call) *armerror.Error {
+	claims, e := s.Authority.Check(c.Header.Get("Authorization"))
+	if allowed := append([]string{baseURL(c.Request)}, managerAudiences...); e == nil && !slices.Contains(allowed, strings.TrimSuffix(claims.Audience, "/")) {
+		e = armerror.New(http.StatusUnauthorized, "InvalidAuthenticationTokenAudience",
+			"The access token has been obtained for wrong audience or resource '%s'. It should exactly match with one of the allowed audiences '%s'.",
+			claims.Audience, strings.Join(allowed, "','"))
+	}
+	if e != nil {
+		w.Header().Set("WWW-Authenticate", `Bearer authorization_uri="https://login.windows.net/common", error="invalid_token"`)
+		return e
+	}
+	c.claims = claims
+	return nil
+}
+
+// managerAudiences are those of tokens for Resource Manager, without the slash that may follow, besides the simulator's own address.
+var managerAudiences = []string{"https://management.azure.com", "https://management.core.windows.net"}
+
+// take counts the call against the quotas.
+func (s *Server) take(w http.ResponseWriter, c *call) *armerror.Error {
+	if s.Limiter == nil {
+		return nil
+	}
+	v := s.Limiter.Take(throttle.Request{
+		Method: c.Method, Subscription: c.params["subscription"], Principal: c.claims.Client, Policy: c.route.policy, Resource: c.resource(),
+	})
+	for k, values := range v.Header {
+		w.Header()[k] = values
+	}
+	return v.Refusal
+}
+
+// checkPlace refuses calls in a resource group that does not exist, and names that a resource cannot have.
+func (s *Server) checkPlace(c *call) *armerror.Error {
+	if group := c.params["group"]; group != "" && c.route.kind != "resourceGroups" {
+		if _, err := s.Cloud.Group(c.params["subscription"], group); err != nil {
+			return armerror.From(err)
+		}
+	}
+	if c.Method == http.MethodPut {
+		return compute.CheckName(c.route.kind, c.params["name"])
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		if err != nil || d == nil {
 			return err
 		}
-		return c.Plane.DeleteDisk(ctx, d.UID)
+		return c.applyDelete(ctx, d)
 	case opSnapshotCreate, opSnapshotDelete:
 		return c.applySnapshot(ctx, op, id)
 	case opScaleSetPut, opScaleSetDelete:
@@ -40,6 +40,34 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
 	}
 	return nil
+}
+
+// applyDelete cuts the VMs that are attaching the disk off from it first.
+func (c *Cloud) applyDelete(ctx context.Context, d *Disk) error {
+	for _, claim := range d.Claims {
+		id, err := ParseID(claim.VM, "vm")
+		if err != nil {
+			return err
+		}
+		if err := c.withPlane(id, func(vm *VM) error { return c.Plane.Detach(ctx, vm.PlaneKey, claim.LUN, d.UID) }); err != nil {
+			return err
+		}
+	}
+	return c.Plane.DeleteDisk(ctx, d.UID)
+}
+
+// present says whether the data plane is to have a disk of a VM: it has not been deleted, and is not being deleted.
+func (c *Cloud) present(d DataDisk) (bool, error) {
+	disk, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, d.Disk.Key()) })
+	return !d.Gone && disk != nil && disk.UID == d.UID && disk.Provisioning != Deleting, err
+}
+
+// plug shows a disk of the VM on the data plane, if the disk is present.
+func (c *Cloud) plug(ctx context.Context, vm *VM, d DataDisk) error {
+	if ok, err := c.present(d); err != nil || !ok {
+		return err
+	}
+	return c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID)
 }
 
 func (c *Cloud) applyResize(ctx context.Context, op *operations.Operation, id ID) error {
@@ -95,7 +123,7 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 	}
 	for _, d := range vm.Disks {
 		if d.Operation == op.ID && d.State == DiskAttaching {
-			faults = append(faults, c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID))
+			faults = append(faults, c.plug(ctx, vm, d))
 		}
 	}
 	return errors.Join(faults...)
@@ -109,7 +137,7 @@ func (c *Cloud) powerOn(ctx context.Context, vm *VM) error {
 	}
 	for _, d := range vm.Disks {
 		if d.State != DiskDetaching {
-			if err := c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID); err != nil {
+			if err := c.plug(ctx, vm, d); err != nil {
 				return err
 			}
 		}

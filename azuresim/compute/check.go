@@ -120,6 +120,9 @@ func (k *checker) checkDataDisks(key string, vm *VM) {
 		if e.State == DiskAttached || e.State == DiskDetachFailed {
 			attached++
 		}
+		if e.Gone {
+			continue
+		}
 		d := k.disks[e.Disk.Key()]
 		k.expect(d != nil && d.UID == e.UID, "VM %s lists disk %s, which is not there", key, e.Disk)
 		if d != nil {
@@ -191,7 +194,7 @@ func (c *Cloud) comparePlane(ctx context.Context) (difference, err error) {
 	for _, vm := range want.vms {
 		for _, d := range vm.Disks {
 			place := fmt.Sprintf("%s/%d/%s", vm.PlaneKey, d.LUN, d.UID)
-			if !have[place] && !vm.Off() {
+			if !have[place] && !vm.Off() && !d.Gone {
 				faults = append(faults, fmt.Errorf("attachment %s is missing on the data plane", place))
 			}
 			delete(have, place)

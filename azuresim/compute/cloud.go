@@ -135,6 +135,9 @@ func (c *Cloud) laneFree(tx *store.Tx, lane string) error {
 
 // CheckSubscription refuses subscriptions that the simulator was not started with.
 func (c *Cloud) CheckSubscription(subscription string) error {
+	if uuid.Validate(subscription) != nil {
+		return armerror.BadRequest("InvalidSubscriptionId", "The provided subscription identifier '%s' is malformed or invalid.", subscription)
+	}
 	known := slices.ContainsFunc(c.Subscriptions, func(s string) bool { return strings.EqualFold(s, subscription) })
 	if !known {
 		return armerror.New(404, "SubscriptionNotFound", "The subscription '%s' could not be found.", subscription)

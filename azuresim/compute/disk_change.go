@@ -53,8 +53,8 @@ func checkDiskChange(d *Disk, to DiskSpec, held []attachment, now time.Time) err
 func (s diskStep) checkSize() error {
 	switch {
 	case s.to.SizeGB < s.from.SizeGB:
-		return armerror.BadRequest("ResizeDiskError", "Only growing of a disk is supported. New disk size %d GB is less than current disk size %d GB of disk '%s'.",
-			s.to.SizeGB, s.from.SizeGB, s.disk.ID)
+		return armerror.BadRequest("ResizeDiskError", "The disk/snapshot resource with id %s cannot be resized down. Reducing disk/snapshot size is not supported in Azure to prevent data loss.",
+			s.disk.ID)
 	case s.to.SizeGB > s.from.SizeGB && s.running != nil && !s.resizableOnline():
 		return armerror.NotAllowed("Cannot resize disk %s while it is attached to running VM %s. Resizing a disk of an Azure Virtual Machine requires the virtual machine to be deallocated.",
 			s.disk.ID.Name, s.running.vm)

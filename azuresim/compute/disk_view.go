@@ -22,7 +22,8 @@ type DiskView struct {
 	Disk
 	State             string   // Unattached, Attached, ...
 	Owners            []string // VMs whose attach has succeeded, first the one in managedBy
-	Tier              string   // the effective performance tier; empty for provisioned SKUs
+	Tier              string   // the effective performance tier; only premium SSDs have one
+	IOPS, MBps        int64    // that the disk provides: what was asked for, or what its tier gives
 	CompletionPercent *float64 // of the background copy, if there is one
 }
 
@@ -81,12 +82,30 @@ func (c *Cloud) diskView(d *Disk, holders []*VM) *DiskView {
 	case sas:
 		v.State = StateActiveSAS
 	}
-	v.Tier = d.Spec.Tier
-	if sku, ok := skus.DiskByName(d.Spec.SKU); ok && v.Tier == "" && !sku.Provisioned {
-		v.Tier = sku.TierFor(d.Spec.SizeGB).Name
+	v.IOPS, v.MBps = d.Spec.IOPS, d.Spec.MBps
+	if sku, ok := skus.DiskByName(d.Spec.SKU); ok && !sku.Provisioned {
+		tier := sku.TierFor(d.Spec.SizeGB)
+		if rank, ok := sku.TierByName(d.Spec.Tier); ok {
+			tier = sku.Tiers[rank]
+		}
+		v.IOPS, v.MBps = tier.IOPS, tier.MBps
+		if sku.ResourceTier == "Premium" {
+			v.Tier = tier.Name
+		}
 	}
 	v.CompletionPercent = completion(d.CopyStarted, d.CopyDone, now)
 	return v
+}
+
+// forgetShown drops the performance that a caller read and sends back, where the size of the disk sets it.
+func (v *DiskView) forgetShown(in *DiskInput) {
+	same := func(n *int64, shown int64) bool { return n != nil && *n == shown }
+	if v.Spec.IOPS == 0 && same(in.IOPS, v.IOPS) {
+		in.IOPS = nil
+	}
+	if v.Spec.MBps == 0 && same(in.MBps, v.MBps) {
+		in.MBps = nil
+	}
 }
 
 // completion is how far a background copy is, nil if there is none.

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -126,6 +127,9 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 	if err := checkDisk(d); err != nil {
 		return none, err
 	}
+	if err := checkLinks(tx, d.Spec.Other); err != nil {
+		return none, err
+	}
 	if err := checkQuota(tx, d, nil); err != nil {
 		return none, err
 	}
@@ -191,10 +195,15 @@ func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskVi
 		return none, armerror.New(409, "InvalidResourceLocation", "The resource '%s' already exists in location '%s'. A resource with the same name cannot be created in location '%s'.",
 			d.ID.Name, d.Location, *in.Location)
 	}
+	if in.Zones != nil && !slices.Equal(in.Zones, d.Zones) {
+		return none, armerror.BadRequest("BadRequest", "Availability zone must not be changed on existing resource '%s'. Existing zones: '%s', new zones: '%s'.",
+			d.ID.Name, strings.Join(d.Zones, ","), strings.Join(in.Zones, ","))
+	}
 	held, views, err := c.holders(tx, d)
 	if err != nil {
 		return none, err
 	}
+	c.diskView(d, views).forgetShown(&in)
 	want := *d
 	want.Spec = merged(d.Spec, in)
 	leaveBehind(d.Spec, &want.Spec, in)
@@ -203,6 +212,9 @@ func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskVi
 		return none, err
 	}
 	if err := checkDisk(&want); err != nil {
+		return none, err
+	}
+	if err := checkLinks(tx, want.Spec.Other); err != nil {
 		return none, err
 	}
 	if err := checkQuota(tx, &want, &d.Spec); err != nil {
@@ -217,8 +229,8 @@ func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskVi
 	return Accepted[DiskView]{c.diskView(d, views), op, false}, err
 }
 
-// DeleteDisk deletes a disk that no VM holds. op is nil if there is no such disk; a disk that is being deleted returns the operation
-// under way.
+// DeleteDisk deletes a disk that is attached to no VM. A disk that is being attached can be deleted. op is nil if there is no such disk; a disk that is being
+// deleted returns the operation under way.
 func (c *Cloud) DeleteDisk(id ID) (op *operations.Operation, err error) {
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
 		d, err := diskTable.Get(tx, id.Key())
@@ -231,8 +243,8 @@ func (c *Cloud) DeleteDisk(id ID) (op *operations.Operation, err error) {
 		if err := c.laneFree(tx, diskLane(id)); err != nil {
 			return nil, err
 		}
-		if len(d.Claims) > 0 {
-			return nil, armerror.NotAllowed("Disk %s is attached to VM %s.", d.ID.Name, d.Claims[0].VM)
+		if i := slices.IndexFunc(d.Claims, func(c Claim) bool { return c.Attached }); i >= 0 {
+			return nil, armerror.NotAllowed("Disk %s is attached to VM %s.", d.ID.Name, d.Claims[i].VM)
 		}
 		if d.Access != nil && d.Access.Expires.After(c.Clock.Now()) {
 			return nil, armerror.NotAllowed("There is an active shared access signature outstanding for disk %s. Call EndGetAccess before deleting the disk.", d.ID.Name)

@@ -46,7 +46,7 @@ func (c *Cloud) Complete(tx *store.Tx, op *operations.Operation) error {
 	case opDiskCreate, opDiskUpdate, opDiskAccess:
 		return c.completeDisk(tx, op, id)
 	case opDiskDelete:
-		return diskTable.Delete(tx, id.Key())
+		return c.forgetDisk(tx, id)
 	case opSnapshotCreate, opSnapshotUpdate, opSnapshotAccess:
 		return c.completeSnapshot(tx, op, id)
 	case opSnapshotDelete:
@@ -82,6 +82,27 @@ func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) erro
 	}
 	d.Provisioning = Succeeded
 	return diskTable.Put(tx, id.Key(), d)
+}
+
+// forgetDisk removes a disk. A VM that was attaching it keeps it in its list.
+func (c *Cloud) forgetDisk(tx *store.Tx, id ID) error {
+	d, err := diskTable.Get(tx, id.Key())
+	if err != nil || d == nil {
+		return err
+	}
+	_, vms, err := c.holders(tx, d)
+	if err != nil {
+		return err
+	}
+	for _, vm := range vms {
+		if entry := vm.findDisk(id); entry != nil {
+			entry.Gone = true
+		}
+		if err := vmTable.Put(tx, vm.ID.Key(), vm); err != nil {
+			return err
+		}
+	}
+	return diskTable.Delete(tx, id.Key())
 }
 
 func (c *Cloud) completeVM(tx *store.Tx, op *operations.Operation, id ID) error {
@@ -123,8 +144,11 @@ func (c *Cloud) settleDisks(tx *store.Tx, op *operations.Operation, vm *VM) erro
 		if err != nil {
 			return err
 		}
-		if disk == nil {
-			return fmt.Errorf("disk %s of VM %s is not there", d.Disk, vm.ID)
+		if disk == nil || d.Gone {
+			if d.State == DiskAttaching {
+				d.State, d.Operation = DiskAttached, ""
+			}
+			continue
 		}
 		if d.State == DiskAttaching {
 			d.State, d.Operation = DiskAttached, ""
@@ -220,7 +244,7 @@ func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 			if err != nil {
 				return err
 			}
-			if disk != nil {
+			if disk != nil && !d.Gone {
 				disk.dropClaim(vm)
 				if err := diskTable.Put(tx, disk.ID.Key(), disk); err != nil {
 					return err

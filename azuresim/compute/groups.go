@@ -54,6 +54,7 @@ func (c *Cloud) DeleteGroup(subscription, name string) error {
 		for _, used := range []func() (bool, error){
 			func() (bool, error) { return hasAny(diskTable, tx, prefix) }, func() (bool, error) { return hasAny(snapshotTable, tx, prefix) },
 			func() (bool, error) { return hasAny(vmTable, tx, prefix) }, func() (bool, error) { return hasAny(scaleSetTable, tx, prefix) },
+			func() (bool, error) { return hasAny(linkedTable, tx, prefix) },
 		} {
 			if any, err := used(); err != nil {
 				return err

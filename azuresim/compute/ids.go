@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
@@ -12,7 +13,23 @@ const (
 	KindSnapshot = "snapshots"
 	KindVM       = "virtualMachines"
 	KindScaleSet = "virtualMachineScaleSets"
+
+	KindEncryptionSet = "diskEncryptionSets"
+	KindDiskAccess    = "diskAccesses"
 )
+
+// resourceName is what Azure takes as the name of a disk and of what has to do with disks: it begins with a letter or digit, and does not end with a
+// hyphen or full stop.
+var resourceName = regexp.MustCompile(`^[a-zA-Z0-9]([\w.-]{0,78}\w)?$`)
+
+// CheckName refuses names that a resource of the kind cannot have. VMs and scale sets are not checked.
+func CheckName(kind, name string) *armerror.Error {
+	parameter := map[string]string{KindDisk: "disk.name", KindSnapshot: "snapshot.name", KindEncryptionSet: "diskEncryptionSet.name", KindDiskAccess: "diskAccess.name"}[kind]
+	if parameter == "" || resourceName.MatchString(name) {
+		return nil
+	}
+	return armerror.InvalidParameter(parameter, "The value of parameter %s is invalid.", parameter)
+}
 
 // ID names a resource. Case is kept for display; two IDs are the same resource if their Keys are equal.
 type ID struct {
@@ -65,7 +82,7 @@ func ParseID(s, target string) (ID, error) {
 		return ID{}, invalid
 	}
 	id := ID{Subscription: parts[1], Group: parts[3], Name: parts[7]}
-	for _, kind := range []string{KindDisk, KindSnapshot, KindVM, KindScaleSet} {
+	for _, kind := range []string{KindDisk, KindSnapshot, KindVM, KindScaleSet, KindEncryptionSet, KindDiskAccess} {
 		if strings.EqualFold(kind, parts[6]) {
 			id.Kind = kind
 		}

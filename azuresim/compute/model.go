@@ -136,6 +136,7 @@ type DataDisk struct {
 	State            string     `json:"state"`
 	Undone           bool       `json:"takenBack,omitempty"` // Detaching before it was ever attached
 	Operation        string     `json:"operation,omitempty"` // the one that will end Attaching or Detaching
+	Gone             bool       `json:"gone,omitempty"`      // the disk was deleted while it was being attached
 	Other            Properties `json:"other,omitempty"`     // of managedDisk
 }
 
@@ -192,10 +193,11 @@ var (
 	vmTable       = store.Table[VM]{Name: "vms"}
 	planeTable    = store.Table[string]{Name: "planeKeys"} // data-plane key -> VM ID key
 	scaleSetTable = store.Table[ScaleSet]{Name: "scaleSets"}
+	linkedTable   = store.Table[Linked]{Name: "linked"}
 	quotaTable    = store.Table[int64]{Name: "quotas"} // by counter; only those that were set by the admin API
 )
 
 // Tables are the tables that the model needs in its store.
 var Tables = []string{
-	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, quotaTable.Name,
+	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, linkedTable.Name, quotaTable.Name,
 }

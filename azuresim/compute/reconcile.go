@@ -119,7 +119,7 @@ func (c *Cloud) reconcileVM(ctx context.Context, vm *VM) error {
 	}
 	for _, d := range vm.Disks {
 		if d.State == DiskAttached || d.State == DiskDetachFailed {
-			if err := c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID); err != nil {
+			if err := c.plug(ctx, vm, d); err != nil {
 				return err
 			}
 		}

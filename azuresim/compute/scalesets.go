@@ -1,7 +1,6 @@
 package compute
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -336,7 +335,9 @@ func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 		return err
 	}
 	vm.Name, vm.Size, vm.ScaleSet, vm.Tags = name, ss.SKU, ss.ID.String(), ss.Tags
-	vm.Properties = ss.instanceProperties(number)
+	if err := ss.model().shape(vm, number); err != nil {
+		return err
+	}
 	if err := claimPlaneKey(tx, vm); err != nil {
 		return err
 	}
@@ -345,34 +346,6 @@ func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 	}
 	_, err = c.enqueue(tx, job{kind: opVMCreate, lane: vmLane(id), target: id, location: vm.Location, duration: c.Latency.Draw(latency.VMCreate)})
 	return err
-}
-
-// instanceProperties gives an instance its computer name: the prefix of the scale set's profile and six base-36 digits.
-func (ss *ScaleSet) instanceProperties(number int) Properties {
-	var profile struct {
-		OSProfile struct {
-			Prefix string `json:"computerNamePrefix"`
-		} `json:"osProfile"`
-		Capabilities json.RawMessage `json:"additionalCapabilities"`
-	}
-	if raw := ss.Properties["virtualMachineProfile"]; raw != nil && json.Unmarshal(raw, &profile) != nil {
-		return nil
-	}
-	prefix := profile.OSProfile.Prefix
-	if prefix == "" {
-		prefix = ss.ID.Name
-	}
-	suffix := strconv.FormatInt(int64(number), 36)
-	name := prefix + strings.Repeat("0", max(0, 6-len(suffix))) + suffix
-	raw, err := json.Marshal(map[string]string{"computerName": name})
-	if err != nil {
-		return nil
-	}
-	p := Properties{"osProfile": raw}
-	if ultra := ss.Properties["additionalCapabilities"]; ultra != nil {
-		p["additionalCapabilities"] = ultra
-	}
-	return p
 }
 
 func (c *Cloud) failScaleSet(tx *store.Tx, id ID) error {

@@ -1,24 +1,16 @@
 package imds_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -224,50 +216,6 @@ func TestFrontEndIsAskedRarelyAndItsAbsenceIsNotNoticed(t *testing.T) {
 	c.SetTime(c.Now().Add(time.Minute))
 	if status, body := get(t, name); status != http.StatusOK || body != "node-1" {
 		t.Errorf("while the front end is down: %d %q, want what it said before", status, body)
-	}
-}
-
-// redirect sends what is meant for Azure's address to the service under test.
-type redirect struct{ base string }
-
-func (r redirect) Do(request *http.Request) (*http.Response, error) {
-	if request.URL.Host != "169.254.169.254" {
-		return nil, errors.New("the credential asked " + request.URL.Host)
-	}
-	request.URL.Host = strings.TrimPrefix(r.base, "http://")
-	request.Host = ""
-	return http.DefaultClient.Do(request)
-}
-
-func TestAzureIdentityLibraryGetsTheTokenOfEachIdentity(t *testing.T) {
-	base := serve(t, startFrontEnd(t), vmPath, clock.RealClock{})
-	userID := group + "/providers/Microsoft.ManagedIdentity/userAssignedIdentities/u"
-	for name, test := range map[string]struct {
-		id      azidentity.ManagedIDKind
-		subject string
-	}{
-		"system-assigned":              {nil, "p-system"},
-		"user-assigned by client ID":   {azidentity.ClientID("c-user"), "p-user"},
-		"user-assigned by object ID":   {azidentity.ObjectID("p-user"), "p-user"},
-		"user-assigned by resource ID": {azidentity.ResourceID(userID), "p-user"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			credential, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
-				ClientOptions: azcore.ClientOptions{Transport: redirect{base}}, ID: test.id,
-			})
-			must(t, err)
-			got, err := credential.GetToken(context.Background(), policy.TokenRequestOptions{Scopes: []string{"https://management.azure.com/.default"}})
-			must(t, err)
-			claims := jwt.MapClaims{}
-			_, err = jwt.ParseWithClaims(got.Token, claims, func(*jwt.Token) (any, error) { return []byte(tokenKey), nil })
-			must(t, err)
-			if claims["oid"] != test.subject || claims["aud"] != "https://management.azure.com" || claims["tid"] != "t-1" {
-				t.Errorf("claims %v", slices.Sorted(maps.Keys(claims)))
-			}
-			if life := time.Until(got.ExpiresOn); life < 23*time.Hour || life > 25*time.Hour {
-				t.Errorf("the token lasts %v", life)
-			}
-		})
 	}
 }
 

@@ -75,10 +75,12 @@ type Range struct {
 	TailMax    Duration `json:"tailMax,omitempty"`
 }
 
-// Profile holds a range for each step (a missing step takes no time) and the time between polls that responses name.
+// Profile holds a range for each step (a missing step takes no time) and the times to wait that answers name: all of them, and that which accepts the creation
+// of a disk.
 type Profile struct {
-	RetryAfter Duration       `json:"retryAfter"`
-	Steps      map[Step]Range `json:"steps"`
+	RetryAfter       Duration       `json:"retryAfter"`
+	CreateRetryAfter Duration       `json:"createRetryAfter,omitzero"`
+	Steps            map[Step]Range `json:"steps"`
 }
 
 // Parse reads a profile from JSON and reports every fault in it.
@@ -95,8 +97,10 @@ func Parse(r io.Reader) (*Profile, error) {
 // Validate reports every fault of the profile.
 func (p *Profile) Validate() error {
 	var faults []error
-	if p.RetryAfter < 0 {
-		faults = append(faults, fmt.Errorf("retryAfter %s: must not be negative", time.Duration(p.RetryAfter)))
+	for name, d := range map[string]Duration{"retryAfter": p.RetryAfter, "createRetryAfter": p.CreateRetryAfter} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("%s %s: must not be negative", name, time.Duration(d)))
+		}
 	}
 	for step, r := range p.Steps {
 		switch {
@@ -141,11 +145,13 @@ func (s *Sampler) Draw(step Step) time.Duration {
 	return lo + time.Duration(s.rand.Int63n(int64(hi-lo)+1))
 }
 
-// RetryAfter is the polling interval that responses ask for.
-func (s *Sampler) RetryAfter() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Duration(s.profile.RetryAfter)
+// RetryAfter is the polling interval that answers ask for; creation: that the answer asks for which accepts the creation of a disk.
+func (s *Sampler) RetryAfter(creation bool) time.Duration {
+	p := s.Profile()
+	if creation && p.CreateRetryAfter > 0 {
+		return time.Duration(p.CreateRetryAfter)
+	}
+	return time.Duration(p.RetryAfter)
 }
 
 // Use makes the sampler draw from another profile, which must be valid and not be changed any more. What is under way

@@ -65,7 +65,7 @@ func TestParseNamesEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewSampler(p, rand.New(rand.NewSource(1)))
-	if s.Draw(Attach) != time.Second || s.Draw(Detach) != 0 || s.RetryAfter() != 2*time.Second {
+	if s.Draw(Attach) != time.Second || s.Draw(Detach) != 0 || s.RetryAfter(false) != 2*time.Second {
 		t.Error("the profile is not followed")
 	}
 }
@@ -79,7 +79,7 @@ func TestASamplerDrawsFromTheProfileThatItIsGivenLater(t *testing.T) {
 	if d := s.Draw(Attach); d > 10*time.Millisecond {
 		t.Errorf("fast: an attach took %s", d)
 	}
-	if s.RetryAfter() != time.Duration(Fast().RetryAfter) {
-		t.Errorf("fast: clients wait %s, want %s", s.RetryAfter(), time.Duration(Fast().RetryAfter))
+	if s.RetryAfter(false) != time.Duration(Fast().RetryAfter) {
+		t.Errorf("fast: clients wait %s, want %s", s.RetryAfter(false), time.Duration(Fast().RetryAfter))
 	}
 }

@@ -197,42 +197,6 @@ func TestSharedDiskAttachesOneAtATime(t *testing.T) {
 	}
 }
 
-func TestDiskOfOneOwnerIsRefusedToOthers(t *testing.T) {
-	s := start(t)
-	s.disk("a")
-	s.vm("n1", "Standard_D4s_v5")
-	s.vm("n2", "Standard_D4s_v5")
-	s.attach("n1", "a")
-	_, err := s.begin("n2", attachments("a"))
-	re := responseError(t, err)
-	expectCode(t, re, 409, "ConflictingUserInput")
-	if !strings.Contains(re.Error(), "only one VM at a time") {
-		t.Errorf("message is %v, want it to contain %q", re, "only one VM at a time")
-	}
-	del, err := s.disks.BeginDelete(t.Context(), group, "a", nil)
-	expectCode(t, failure(t, del, err), 409, "OperationNotAllowed")
-}
-
-func TestVMSizeLimitsDataDisks(t *testing.T) {
-	s := start(t)
-	s.vm("node", "Standard_D2s_v5")
-	for i := range 5 {
-		s.disk(fmt.Sprintf("d%d", i))
-	}
-	s.attach("node", "d0", "d1", "d2", "d3")
-	_, err := s.begin("node", attachments("d4"))
-	re := responseError(t, err)
-	expectCode(t, re, 409, "OperationNotAllowed")
-	if !strings.Contains(re.Error(), "maximum number of data disks allowed to be attached to a VM of this size is 4") || !strings.Contains(re.Error(), `"target": "dataDisks"`) {
-		t.Errorf("error is %v, want it to contain %q and %q", re, "maximum number of data disks allowed to be attached to a VM of this size is 4", `"target": "dataDisks"`)
-	}
-	// One disk is detached and one is attached: the goal is four.
-	r := attachments("d4")
-	r.DataDisksToDetach = detachments("d0").DataDisksToDetach
-	p, err := s.begin("node", r)
-	finish(t, p, err)
-}
-
 func TestAttachIsRefusedForWhatTheDiskAndTheVMAre(t *testing.T) {
 	s := start(t)
 	s.disk("zone1", zone("1"))
@@ -294,13 +258,4 @@ func TestDetachIsRefusedForWhatIsNotAttached(t *testing.T) {
 	expectCode(t, responseError(t, err), 400, "InvalidParameter")
 	_, err = s.begin("node", detachments("nowhere"))
 	expectCode(t, responseError(t, err), 404, "NotFound")
-}
-
-func TestAttachOfAnAttachedDiskIsNoChange(t *testing.T) {
-	s := start(t)
-	s.disk("a")
-	s.vm("node", "Standard_D4s_v5")
-	s.attach("node", "a")
-	s.attach("node", "a")
-	expectLUNs(t, s.getVM("node"), map[string]int32{"a": 0})
 }

@@ -19,18 +19,6 @@ func anUltraDisk(d *armcompute.Disk) {
 	d.SKU.Name, d.Zones = to.Ptr(armcompute.DiskStorageAccountTypesUltraSSDLRS), []*string{to.Ptr("1")}
 }
 
-func TestSnapshotOfAProvisionedDiskFillsUpInTheBackground(t *testing.T) {
-	s := start(t)
-	d := s.disk("a", anUltraDisk)
-	s.slowCopies()
-	sn := s.snapshot("s", *d.ID, armcompute.DiskCreateOptionCopy)
-	if p := sn.Properties; p.CompletionPercent == nil || *p.CompletionPercent >= 100 || *p.SnapshotAccessState != armcompute.SnapshotAccessStatePending {
-		t.Errorf("snapshot is at %v, %s", p.CompletionPercent, *p.SnapshotAccessState)
-	}
-	_, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "early", diskParams(anUltraDisk, copyOf(*sn.ID)), nil)
-	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
-}
-
 func copyOf(source string) func(*armcompute.Disk) {
 	return func(d *armcompute.Disk) {
 		d.Properties.DiskSizeGB = nil
@@ -104,25 +92,4 @@ func TestSnapshotIsCopiedToAnotherRegionAndItsSourceStaysUntilThen(t *testing.T)
 	finish(t, p, err)
 	_, err = s.snapshots.BeginDelete(t.Context(), group, "local2", nil)
 	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
-}
-
-func TestSnapshotKeepsItsAccessPoliciesAndIncrementalFamily(t *testing.T) {
-	s := start(t)
-	d := s.disk("a")
-	body := snapshotOf(*d.ID, armcompute.DiskCreateOptionCopy)
-	body.Properties.NetworkAccessPolicy = to.Ptr(armcompute.NetworkAccessPolicyDenyAll)
-	body.Properties.PublicNetworkAccess = to.Ptr(armcompute.PublicNetworkAccessDisabled)
-	body.Properties.DataAccessAuthMode = to.Ptr(armcompute.DataAccessAuthModeAzureActiveDirectory)
-	p, err := s.snapshots.BeginCreateOrUpdate(t.Context(), group, "s", body, nil)
-	got := finish(t, p, err).Properties
-	if *got.NetworkAccessPolicy != "DenyAll" || *got.PublicNetworkAccess != "Disabled" || *got.DataAccessAuthMode != "AzureActiveDirectory" {
-		t.Errorf("snapshot is %+v", got)
-	}
-	plain := s.snapshot("plain", *d.ID, armcompute.DiskCreateOptionCopy).Properties
-	if *plain.NetworkAccessPolicy != "AllowAll" || *plain.PublicNetworkAccess != "Enabled" {
-		t.Errorf("a snapshot for which nothing was asked is %+v", plain)
-	}
-	if *plain.IncrementalSnapshotFamilyID != *got.IncrementalSnapshotFamilyID {
-		t.Error("two incremental snapshots of one disk are of different families")
-	}
 }

@@ -109,52 +109,6 @@ func TestDiskGrowsButNeverShrinks(t *testing.T) {
 	}
 }
 
-func TestAttachedDisksChangeOnlyWhereAzureLetsThem(t *testing.T) {
-	s := start(t)
-	s.disk("plain")
-	s.disk("shared", shares(2))
-	s.disk("big", sizeGB(4096))
-	s.vm("node", "Standard_D4s_v5")
-	s.attach("node", "plain", "shared", "big")
-	grow := func(n int32) func(*armcompute.DiskUpdateProperties) {
-		return func(p *armcompute.DiskUpdateProperties) { p.DiskSizeGB = &n }
-	}
-	if _, err := s.beginResize("plain", grow(32)); err != nil {
-		t.Errorf("a disk of one VM grows online: %v", err)
-	}
-	for name, size := range map[string]int32{"shared": 32, "big": 8192} {
-		_, err := s.beginResize(name, grow(size))
-		expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
-	}
-	_, err := s.beginResize("shared", func(p *armcompute.DiskUpdateProperties) { p.MaxShares = to.Ptr[int32](3) })
-	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
-
-	p, err := s.vms.BeginDeallocate(t.Context(), group, "node", nil)
-	finish(t, p, err)
-	if _, err := s.beginResize("shared", grow(32)); err != nil {
-		t.Errorf("a shared disk of a deallocated VM grows: %v", err)
-	}
-}
-
-func TestDiskKeepsWhatItWasGiven(t *testing.T) {
-	s := start(t)
-	d := s.disk("a", func(d *armcompute.Disk) {
-		d.Tags = map[string]*string{"owner": to.Ptr("me")}
-		d.Properties.NetworkAccessPolicy = to.Ptr(armcompute.NetworkAccessPolicyDenyAll)
-		d.Properties.OptimizedForFrequentAttach = to.Ptr(true)
-		d.Properties.Encryption = &armcompute.Encryption{DiskEncryptionSetID: to.Ptr("/x"), Type: to.Ptr(armcompute.EncryptionTypeEncryptionAtRestWithCustomerKey)}
-	})
-	p := d.Properties
-	if *d.Tags["owner"] != "me" || *p.NetworkAccessPolicy != "DenyAll" || !*p.OptimizedForFrequentAttach || *p.Encryption.DiskEncryptionSetID != "/x" || *p.UniqueID == "" || p.TimeCreated == nil {
-		t.Errorf("disk is %+v", p)
-	}
-	// The whole disk sent back is no change.
-	again, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "a", d, nil)
-	if got := finish(t, again, err); *got.Properties.UniqueID != *p.UniqueID {
-		t.Error("an update made another disk")
-	}
-}
-
 func TestListsComeInPages(t *testing.T) {
 	s := start(t, func(o *server.Options) {
 		o.PageSize = 3

@@ -3,13 +3,12 @@
 package sdk_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,27 +111,7 @@ func (s *simulator) eventually(what string, condition func() bool) {
 
 func (s *simulator) adminCall(method, path string, in, out any) int {
 	s.t.Helper()
-	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		body = bytes.NewReader(raw)
-	}
-	req, err := http.NewRequest(method, s.admin+path, body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if out != nil {
-		decodeBody(s.t, resp, out)
-	}
-	return resp.StatusCode
+	return simtest.Simulator{AdminURL: s.admin}.Admin(s.t, method, path, in, out)
 }
 
 func decodeBody(t *testing.T, resp *http.Response, out any) {
@@ -274,6 +253,16 @@ func (s *simulator) getVM(name string) armcompute.VirtualMachine {
 
 func diskID(name string) string {
 	return "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/" + name
+}
+
+// linked makes a disk encryption set or disk access, and returns its ID.
+func (s *simulator) linked(kind, name string) string {
+	s.t.Helper()
+	id := strings.Replace(diskID(name), "/disks/", "/"+kind+"/", 1)
+	if status := s.raw("PUT", id+"?api-version=2025-01-02", `{"location": "eastus"}`).StatusCode; status != 200 {
+		s.t.Fatalf("PUT of %s: got %d, want 200", id, status)
+	}
+	return id
 }
 
 func attachments(names ...string) armcompute.AttachDetachDataDisksRequest {

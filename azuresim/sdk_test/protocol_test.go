@@ -2,32 +2,16 @@ package sdk_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
-
-	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 )
 
 func TestOperationGoesOnFromAResumeToken(t *testing.T) {
@@ -135,93 +119,6 @@ func TestRequestsAreCheckedBeforeResources(t *testing.T) {
 				t.Errorf("got %d %s, want %d %s", resp.StatusCode, doc.Error.Code, tc.status, tc.code)
 			}
 		})
-	}
-}
-
-// certificate makes a self-signed certificate for the loopback address.
-func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "azuresim"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for file, raw := range map[string][]byte{certFile: certPEM, keyFile: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey})} {
-		if err := os.WriteFile(file, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return certFile, keyFile, pool
-}
-
-func TestClientSecretCredentialGetsGoodTokens(t *testing.T) {
-	certFile, keyFile, pool := certificate(t)
-	s := start(t, func(o *server.Options) {
-		o.Auth, o.TLSCert, o.TLSKey, o.Clients = "on", certFile, keyFile, []string{"driver=sesame"}
-	})
-	s.url = strings.Replace(s.url, "http:", "https:", 1)
-	transport := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
-	get := func(secret string) error {
-		options := clientOptions(s.url)
-		options.Transport = transport
-		cred, err := azidentity.NewClientSecretCredential("11111111-2222-3333-4444-555555555555", "driver", secret,
-			&azidentity.ClientSecretCredentialOptions{ClientOptions: options.ClientOptions, DisableInstanceDiscovery: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		disks, err := armcompute.NewDisksClient(subscription, cred, options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := disks.BeginCreateOrUpdate(t.Context(), group, "a", diskParams(), nil)
-		if err == nil {
-			_, err = p.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: time.Millisecond})
-		}
-		return err
-	}
-	if err := get("sesame"); err != nil {
-		t.Errorf("good secret: %v", err)
-	}
-	var refused *azidentity.AuthenticationFailedError
-	if err := get("guess"); !errors.As(err, &refused) {
-		t.Errorf("bad secret: %v", err)
-	}
-	options := clientOptions(s.url)
-	options.Transport = transport
-	disks, err := armcompute.NewDisksClient(subscription, anyToken{}, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = disks.Get(t.Context(), group, "a", nil)
-	expectCode(t, responseError(t, err), 401, "InvalidAuthenticationToken")
-
-	// A program that simulates a managed identity gets its tokens from the admin API.
-	var doc struct {
-		Token string `json:"access_token"`
-	}
-	s.adminCall("POST", "/admin/tokens", map[string]string{"client_id": "vm", "resource": "https://management.azure.com"}, &doc)
-	disks, err = armcompute.NewDisksClient(subscription, fixedToken(doc.Token), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = disks.Get(t.Context(), group, "a", nil); err != nil {
-		t.Error(err)
 	}
 }
 

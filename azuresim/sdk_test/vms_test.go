@@ -90,31 +90,6 @@ func TestVMNamesAreUniqueOverTheSimulator(t *testing.T) {
 	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
 }
 
-func TestVMLists(t *testing.T) {
-	s := start(t, func(o *server.Options) { o.PageSize = 2 })
-	for _, n := range []string{"n1", "n2", "n3"} {
-		s.vm(n, "Standard_D4s_v5")
-	}
-	count := 0
-	for pager := s.vms.NewListPager(group, nil); pager.More(); {
-		page, err := pager.NextPage(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		count += len(page.Value)
-	}
-	for pager := s.vms.NewListAllPager(nil); pager.More(); {
-		page, err := pager.NextPage(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		count += len(page.Value)
-	}
-	if count != 6 {
-		t.Errorf("lists have %d entries together, want 6", count)
-	}
-}
-
 func (s *simulator) scaleSet(name string, mode armcompute.OrchestrationMode, capacity int64) armcompute.VirtualMachineScaleSet {
 	s.t.Helper()
 	p, err := s.sets.BeginCreateOrUpdate(s.t.Context(), group, name, armcompute.VirtualMachineScaleSet{
@@ -257,49 +232,5 @@ func TestScaleSetGrowsAndShrinks(t *testing.T) {
 	got, err := s.sets.Get(t.Context(), group, "pool", nil)
 	if err != nil || *got.SKU.Capacity != 1 {
 		t.Errorf("capacity is %v, %v", got.SKU, err)
-	}
-}
-
-func TestSKUsTellWhatTheRulesHold(t *testing.T) {
-	s := start(t)
-	capabilities := map[string]map[string]string{}
-	filter := "location eq 'eastus'"
-	for pager := s.factory.NewResourceSKUsClient().NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: &filter}); pager.More(); {
-		page, err := pager.NextPage(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, sku := range page.Value {
-			m := map[string]string{"zones": ""}
-			for _, c := range sku.Capabilities {
-				m[*c.Name] = *c.Value
-			}
-			for _, z := range sku.LocationInfo[0].Zones {
-				m["zones"] += *z
-			}
-			for _, d := range sku.LocationInfo[0].ZoneDetails {
-				m["UltraSSDAvailable"] = *d.Capabilities[0].Value
-			}
-			size := ""
-			if sku.Size != nil {
-				size = *sku.Size
-			}
-			capabilities[*sku.ResourceType+"/"+*sku.Name+"/"+size] = m
-			if *sku.Locations[0] != "eastus" {
-				t.Errorf("%s is of %s, want %s", *sku.Name, *sku.Locations[0], "eastus")
-			}
-		}
-	}
-	for key, want := range map[string]map[string]string{
-		"virtualMachines/Standard_D4s_v5/D4s_v5": {"MaxDataDiskCount": "8", "UncachedDiskIOPS": "6400", "PremiumIO": "True", "UltraSSDAvailable": "True", "zones": "123"},
-		"disks/Premium_LRS/P30":                  {"MaxValueOfMaxShares": "5", "MaxSizeGiB": "1024", "MinSizeGiB": "512", "MaxIOps": "5000", "MaxBurstIops": "30000"},
-		"disks/StandardSSD_LRS/E10":              {"MaxValueOfMaxShares": "3", "MaxSizeGiB": "128"},
-		"disks/PremiumV2_LRS/PV2":                {"MaxValueOfMaxShares": "15", "MaxIOps": "80000"},
-	} {
-		for name, value := range want {
-			if got := capabilities[key][name]; got != value {
-				t.Errorf("%s: %s is %q, want %q", key, name, got, value)
-			}
-		}
 	}
 }

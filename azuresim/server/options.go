@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
@@ -94,8 +96,8 @@ func (o Options) resolve() (settings, error) {
 		fault("subscription", "at least one is needed")
 	}
 	for _, sub := range o.Subscriptions {
-		if sub == "" || strings.ContainsAny(sub, "/ ?#") {
-			fault("subscription", "%q is not a subscription ID", sub)
+		if uuid.Validate(sub) != nil {
+			fault("subscription", "%q is not a subscription ID, which is a UUID", sub)
 		}
 	}
 	if o.PageSize < 1 {

@@ -2,9 +2,12 @@
 package simtest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
@@ -51,4 +54,31 @@ func Start(t testing.TB, change ...func(*server.Options)) Simulator {
 		scheme = "https://"
 	}
 	return Simulator{URL: scheme + azure, AdminURL: "http://" + admin}
+}
+
+// Admin calls the admin API with a document, reads the answer into out if that is not nil, and returns the status.
+func (s Simulator) Admin(t testing.TB, method, path string, in, out any) int {
+	t.Helper()
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Cleanups call it, too, when the test's own context has ended.
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, s.AdminURL+path, &body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if out != nil {
+		if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
+			t.Fatalf("%s %s: %s: %v", method, path, answer.Status, err)
+		}
+	}
+	return answer.StatusCode
 }

@@ -17,23 +17,23 @@ import (
 
 // Policy names.
 const (
-	PutVM             = "PutVM"
-	UpdateVM          = "UpdateVM"
-	DeleteVM          = "DeleteVM"
-	LowCostGet        = "LowCostGet"
-	HighCostGet       = "HighCostGet"
-	GetOperation      = "GetOperation"
-	UpdateVMSSVMs     = "UpdateVMScaleSetVMs"
-	GetVMSSVMs        = "GetVMScaleSetVMs"
-	LowCostGetVMSS    = "LowCostGetVMScaleSet"
-	HighCostGetVMSS   = "HighCostGetVMScaleSet"
-	armReads          = "reads"
-	armWrites         = "writes"
-	armDeletes        = "deletes"
-	armReadsPerHour   = 12000
-	armWritesPerHour  = 1200
-	armDeletesPerHour = 15000
+	PutVM           = "PutVM"
+	UpdateVM        = "UpdateVM"
+	DeleteVM        = "DeleteVM"
+	LowCostGet      = "LowCostGet"
+	HighCostGet     = "HighCostGet"
+	GetOperation    = "GetOperation"
+	UpdateVMSSVMs   = "UpdateVMScaleSetVMs"
+	GetVMSSVMs      = "GetVMScaleSetVMs"
+	LowCostGetVMSS  = "LowCostGetVMScaleSet"
+	HighCostGetVMSS = "HighCostGetVMScaleSet"
 )
+
+// managerQuota is Resource Manager's quota per principal and subscription by kind of request. All principals of a subscription together have
+// managerPrincipals times as much.
+var managerQuota = map[string]Quota{"reads": {25 * 60, 250}, "writes": {10 * 60, 200}, "deletes": {10 * 60, 200}}
+
+const managerPrincipals = 15
 
 // Quota is the size of a bucket and how fast it fills; a capacity of 0 means no limit.
 type Quota struct{ PerMinute, Capacity int }
@@ -95,7 +95,7 @@ func (l *Limiter) Reset() {
 
 // Request is a call to be counted. Policy may be empty: then only Resource Manager's own limits hold.
 type Request struct {
-	Method, Subscription, Policy, Resource string
+	Method, Subscription, Principal, Policy, Resource string
 }
 
 // Outcome is the outcome: headers for the response, and the refusal if there is one.
@@ -132,15 +132,20 @@ func (l *Limiter) Take(r Request) Outcome {
 
 func (r Request) limits() []limit {
 	sub := strings.ToLower(r.Subscription)
-	kind, perHour := armReads, armReadsPerHour
+	kind := "reads"
 	switch r.Method {
 	case http.MethodPut, http.MethodPatch, http.MethodPost:
-		kind, perHour = armWrites, armWritesPerHour
+		kind = "writes"
 	case http.MethodDelete:
-		kind, perHour = armDeletes, armDeletesPerHour
+		kind = "deletes"
 	}
-	list := []limit{{key: sub + "/arm/" + kind, name: kind, isARM: true, header: "x-ms-ratelimit-remaining-subscription-" + kind,
-		quota: Quota{PerMinute: perHour / 60, Capacity: perHour}}}
+	own := managerQuota[kind]
+	const header = "x-ms-ratelimit-remaining-subscription-"
+	list := []limit{
+		{key: sub + "/arm/" + strings.ToLower(r.Principal) + "/" + kind, name: kind, isARM: true, header: header + kind, quota: own},
+		{key: sub + "/all/" + kind, name: kind, isARM: true, header: header + "global-" + kind,
+			quota: Quota{managerPrincipals * own.PerMinute, managerPrincipals * own.Capacity}},
+	}
 	p, ok := Policies[r.Policy]
 	if !ok {
 		return list
@@ -183,8 +188,8 @@ func (li limit) refusal(r Request, now time.Time, wait time.Duration) *armerror.
 	var e *armerror.Error
 	if li.isARM {
 		e = armerror.New(http.StatusTooManyRequests, "SubscriptionRequestsThrottled",
-			"Number of '%s' requests for subscription '%s' exceeded the limit of '%d' for time interval '01:00:00'. Please try again after '%d' seconds.",
-			strings.TrimSuffix(li.name, "s"), r.Subscription, li.quota.Capacity, seconds)
+			"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again after '%d' seconds after additional tokens are available.",
+			strings.TrimSuffix(li.name, "s"), r.Subscription, r.Principal, seconds)
 	} else {
 		detail, _ := json.Marshal(map[string]any{
 			"operationGroup": li.name, "startTime": now.Add(-time.Minute).UTC(), "endTime": now.UTC(),

@@ -3,7 +3,6 @@ package throttle
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,30 +45,63 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 	if got, want := h.Get("x-ms-ratelimit-remaining-resource"), "Microsoft.Compute/UpdateVMResource;11,Microsoft.Compute/UpdateVMSubscriptionMaximum;1499"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := h.Get("x-ms-ratelimit-remaining-subscription-writes"); got != "1199" {
-		t.Errorf("writes left: %q, want %q", got, "1199")
+	if got := h.Get("x-ms-ratelimit-remaining-subscription-writes"); got != "199" {
+		t.Errorf("writes left: %q, want %q", got, "199")
 	}
 	h = l.Take(Request{Method: http.MethodGet, Subscription: "s"}).Header
-	if h.Get("x-ms-ratelimit-remaining-subscription-reads") != "11999" || h.Get("x-ms-ratelimit-remaining-resource") != "" {
+	if h.Get("x-ms-ratelimit-remaining-subscription-reads") != "249" || h.Get("x-ms-ratelimit-remaining-subscription-global-reads") != "3749" || h.Get("x-ms-ratelimit-remaining-resource") != "" {
 		t.Errorf("a call without policy: %v", h)
 	}
 }
 
-func TestSubscriptionLimitOfResourceManager(t *testing.T) {
-	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
-	var v Outcome
-	for range armWritesPerHour + 1 {
-		v = l.Take(Request{Method: http.MethodPut, Subscription: "s"})
-	}
-	if v.Refusal == nil || v.Refusal.Code != "SubscriptionRequestsThrottled" || !strings.Contains(v.Refusal.Message, "exceeded the limit of '1200'") {
-		t.Fatalf("got %v", v.Refusal)
-	}
-	if v := l.Take(Request{Method: http.MethodPut, Subscription: "other"}); v.Refusal != nil {
-		t.Error("another subscription is refused, too")
+func TestResourceManagerCountsByPrincipalAndSubscription(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	l := New(clock)
+	for _, tc := range []struct {
+		method, kind      string
+		capacity, aSecond int
+	}{{http.MethodGet, "reads", 250, 25}, {http.MethodPut, "writes", 200, 10}, {http.MethodDelete, "deletes", 200, 10}} {
+		call := func(principal, subscription string) Outcome {
+			return l.Take(Request{Method: tc.method, Subscription: subscription, Principal: principal})
+		}
+		burst := func(want int) {
+			t.Helper()
+			for i := range want {
+				if v := call("driver", "s"); v.Refusal != nil {
+					t.Fatalf("%s %d of %d is refused: %v", tc.kind, i+1, want, v.Refusal)
+				}
+			}
+			if v := call("driver", "s"); v.Refusal == nil || v.Refusal.Code != "SubscriptionRequestsThrottled" || v.Refusal.RetryAfter != time.Second {
+				t.Fatalf("%s %d: got %v, want SubscriptionRequestsThrottled with Retry-After 1 s", tc.kind, want+1, v.Refusal)
+			}
+		}
+		burst(tc.capacity)
+		if v := call("other", "s"); v.Refusal != nil {
+			t.Errorf("%s of another principal are refused: %v", tc.kind, v.Refusal)
+		}
+		if v := call("driver", "s2"); v.Refusal != nil {
+			t.Errorf("%s in another subscription are refused: %v", tc.kind, v.Refusal)
+		}
+		clock.Step(time.Second)
+		burst(tc.aSecond)
 	}
 	l.Reset()
-	if v := l.Take(Request{Method: http.MethodPut, Subscription: "s"}); v.Refusal != nil {
-		t.Error("refused after reset")
+	if v := l.Take(Request{Method: http.MethodPut, Subscription: "s", Principal: "driver"}); v.Refusal != nil {
+		t.Errorf("refused after reset: %v", v.Refusal)
+	}
+}
+
+func TestAllPrincipalsOfASubscriptionTogetherHaveALimit(t *testing.T) {
+	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
+	passed := 0
+	for i := 0; ; i++ {
+		if l.Take(Request{Method: http.MethodDelete, Subscription: "s", Principal: fmt.Sprint(i % 20)}).Refusal != nil {
+			break
+		}
+		passed++
+	}
+	if passed != 3000 {
+		t.Errorf("%d deletes of 20 principals passed, want 3000", passed)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Command azuresim simulates Azure Compute: `serve` is the Azure endpoint, `hypervisor` the block devices behind it, `imds` the instance
-// metadata service of one VM.
+// metadata service of one VM. `verify` plays the simulator's rules against a subscription.
 package main
 
 import (
@@ -14,11 +14,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/imds"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/verify"
 )
 
 func main() {
 	root := &cobra.Command{Use: "azuresim", Short: "Simulator of Azure Compute", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(server.NewCommand(), hypervisor.NewCommand(), imds.NewCommand())
+	root.AddCommand(server.NewCommand(), hypervisor.NewCommand(), imds.NewCommand(), verify.NewCommand())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root.ExecuteContext(ctx)
 	stop()

@@ -4,17 +4,14 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"math/rand"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
@@ -107,108 +104,6 @@ func (p *process) client() *simulator {
 	}
 	s.disks, s.snapshots, s.vms = f.NewDisksClient(), f.NewSnapshotsClient(), f.NewVirtualMachinesClient()
 	return s
-}
-
-// ledger is what the simulator acknowledged.
-type ledger struct {
-	mu       sync.Mutex
-	accepted map[string]bool // disks whose creation was accepted
-	done     map[string]bool // disks whose creation was reported as succeeded
-	tokens   []string        // attach operations that were accepted
-	attached map[string]bool // disk whose attach was reported as succeeded
-}
-
-func (l *ledger) note(m map[string]bool, name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m[name] = true
-}
-
-// work creates disks and attaches them until ctx ends, and notes what it was told. Calls fail while the process is down; that is expected.
-func (s *simulator) work(ctx context.Context, worker int, l *ledger) {
-	vm := fmt.Sprintf("node%d", worker)
-	for i := 0; ctx.Err() == nil; i++ {
-		name := fmt.Sprintf("w%d-%d", worker, i)
-		create, err := s.disks.BeginCreateOrUpdate(ctx, group, name, diskParams(), nil)
-		if err != nil {
-			<-time.After(2 * time.Millisecond)
-			continue
-		}
-		l.note(l.accepted, name)
-		if _, err := create.PollUntilDone(ctx, &runtime.PollUntilDoneOptions{Frequency: time.Millisecond}); err != nil {
-			continue
-		}
-		l.note(l.done, name)
-		if i%3 != 0 || i > 90 {
-			continue
-		}
-		attach, err := s.vms.BeginAttachDetachDataDisks(ctx, group, vm, attachments(name), nil)
-		if err != nil {
-			continue
-		}
-		if token, err := attach.ResumeToken(); err == nil {
-			l.mu.Lock()
-			l.tokens = append(l.tokens, token)
-			l.mu.Unlock()
-		}
-		if _, err := attach.PollUntilDone(ctx, &runtime.PollUntilDoneOptions{Frequency: time.Millisecond}); err == nil {
-			l.note(l.attached, name)
-		}
-	}
-}
-
-func TestEveryAcknowledgedWriteSurvivesKills(t *testing.T) {
-	const workers, kills = 3, 12
-	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewSource(seed))
-	p := &process{t: t, dir: shortDir(t)}
-	p.start()
-	defer func() { p.kill() }()
-	s := p.client()
-	for i := range workers {
-		s.vm(fmt.Sprintf("node%d", i), "Standard_D64s_v5")
-	}
-	l := &ledger{accepted: map[string]bool{}, done: map[string]bool{}, attached: map[string]bool{}}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for i := range workers {
-		running.Go(func() { s.work(ctx, i, l) })
-	}
-	for range kills {
-		<-time.After(time.Duration(50+random.Intn(200)) * time.Millisecond)
-		p.kill()
-		p.start()
-	}
-	stop()
-	running.Wait()
-	verify(t, p, s, l)
-}
-
-// verify checks the ledger against what is there after the last restart.
-func verify(t *testing.T, p *process, s *simulator, l *ledger) {
-	t.Helper()
-	admin := &http.Client{Transport: unixTransport(filepath.Join(p.dir, "admin.sock"))}
-	s.eventually("nothing is under way and all is consistent", func() bool { return checked(t, admin) })
-	for name := range l.accepted {
-		if d, err := s.disks.Get(t.Context(), group, name, nil); err != nil || *d.Properties.ProvisioningState != "Succeeded" {
-			t.Errorf("disk %s was accepted and is lost: %v", name, err)
-		}
-	}
-	for name := range l.attached {
-		if d := s.getDisk(name); d.ManagedBy == nil {
-			t.Errorf("disk %s was attached and is not", name)
-		}
-	}
-	for _, token := range l.tokens {
-		op, err := s.vms.BeginAttachDetachDataDisks(t.Context(), "", "", armcompute.AttachDetachDataDisksRequest{},
-			&armcompute.VirtualMachinesClientBeginAttachDetachDataDisksOptions{ResumeToken: token})
-		finish(t, op, err)
-	}
-	t.Logf("%d disks accepted, %d reported done; %d attaches accepted, %d reported done", len(l.accepted), len(l.done), len(l.tokens), len(l.attached))
-	if len(l.done) == 0 || len(l.attached) == 0 {
-		t.Error("the test did nothing")
-	}
 }
 
 func checked(t *testing.T, admin *http.Client) bool {

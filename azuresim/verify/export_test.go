@@ -1,0 +1,6 @@
+package verify
+
+var (
+	Played = played
+	Alive  = alive
+)
