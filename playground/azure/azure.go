@@ -40,6 +40,8 @@ type Options struct {
 	// Latency is the profile and Seed its seed.
 	Latency string
 	Seed    int64
+	// NoQuotas switches off Azure's quotas.
+	NoQuotas bool
 	// Credentials of the one client that may ask for tokens.
 	Credentials Credentials
 	Log         *slog.Logger
@@ -94,12 +96,17 @@ func (a *Azure) frontEndDir() string { return filepath.Join(a.opts.Dir, "arm") }
 
 // serve starts the front end and waits until it answers.
 func (a *Azure) serve(ctx context.Context, latency string) error {
+	throttle := "on"
+	if a.opts.NoQuotas {
+		throttle = "off"
+	}
 	err := a.start(frontEnd, a.opts.Namespace, 0, "serve",
 		"--listen", a.Endpoint(),
 		"--admin-listen", AdminSocket(a.opts.Dir),
 		"--state-dir", a.frontEndDir(),
 		"--hypervisor", a.hypervisorSocket(),
 		"--latency", latency,
+		"--throttle", throttle,
 		"--seed", strconv.FormatInt(a.opts.Seed, 10),
 		"--auth", "on",
 		"--client", a.opts.Credentials.ClientID+"="+a.opts.Credentials.Secret,

@@ -30,7 +30,9 @@ type BuildOptions struct {
 	APIPort int
 	// Latency is azuresim's latency profile and Seed its seed.
 	Latency string
-	Seed    int64
+	// NoQuotas switches off Azure's quotas.
+	NoQuotas bool
+	Seed     int64
 	// NoDriver leaves the driver out.
 	NoDriver bool
 	// Values is a file of Helm values for the driver.
@@ -101,7 +103,7 @@ func newBuilder(progress Progress) (*builder, error) {
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
-	out := state.Options{Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, Seed: opts.Seed}
+	out := state.Options{Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, NoQuotas: opts.NoQuotas, Seed: opts.Seed}
 	var err error
 	if out.Programs, err = programs.NewBuilder(b.root, b.progress).Ensure(ctx); err != nil {
 		return out, err

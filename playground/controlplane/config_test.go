@@ -1,13 +1,10 @@
 package controlplane
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
-
-	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
 func TestSchedulerConfigNamesTheExtender(t *testing.T) {
@@ -53,19 +50,5 @@ func TestSchedulerConfigNamesTheExtender(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-func TestProxyConfigHasThePlansAddresses(t *testing.T) {
-	plan, err := topology.New(2, netip.MustParsePrefix(topology.DefaultSubnet))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var proxy struct{ BindAddress, ClusterCIDR, Mode string }
-	if err := yaml.Unmarshal([]byte(ProxyConfig("/k", "node-1", plan, "10.230.0.11")), &proxy); err != nil {
-		t.Fatal(err)
-	}
-	if proxy.BindAddress != "10.230.0.11" || proxy.ClusterCIDR != "10.231.0.0/16" || proxy.Mode != "nftables" {
-		t.Errorf("got %+v, want proxy.BindAddress = %v, proxy.ClusterCIDR = %v, proxy.Mode = %v", proxy, "10.230.0.11", "10.231.0.0/16", "nftables")
 	}
 }

@@ -29,51 +29,6 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// addTools makes a tool module that pins a Go module, with programs that do nothing in folders of that.
-func addTools(t *testing.T, b *Builder, tools, module, version string, folders ...string) {
-	t.Helper()
-	sources := t.TempDir()
-	write(t, filepath.Join(sources, "go.mod"), "module "+module+"\n\ngo 1.26.0\n")
-	for _, folder := range folders {
-		write(t, filepath.Join(sources, folder, "main.go"), program)
-	}
-	write(t, filepath.Join(b.Source, tools, "go.mod"),
-		"module tools\n\ngo 1.26.0\n\nrequire "+module+" "+version+"\n\nreplace "+module+" => "+sources+"\n")
-}
-
-func TestProgramsOfSeveralModulesHaveTheirOwnNames(t *testing.T) {
-	b := newTestBuilder(t)
-	addTools(t, b, "etcd", "go.etcd.io/etcd/server/v3", "v3.7.3", ".")
-	addTools(t, b, "containerd", "github.com/containernetworking/plugins", "v1.9.1", "plugins/main/ptp", "plugins/ipam/host-local")
-	names := []string{"ptp", "etcd", "coredns", "host-local"}
-	built, err := b.Ensure(t.Context(), names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if path := built[name]; filepath.Base(path) != name || !isExecutable(path) {
-			t.Errorf("%s: got %s, want the path of a program", name, path)
-		}
-	}
-	if left, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "partial-*")); len(left) > 0 {
-		t.Errorf("got %v left, want nothing", left)
-	}
-	before, err := os.Stat(built["ptp"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(built["host-local"]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = b.Ensure(t.Context(), names...); err != nil {
-		t.Fatal(err)
-	}
-	after, err := os.Stat(built["ptp"])
-	if err != nil || !os.SameFile(before, after) || !isExecutable(built["host-local"]) {
-		t.Errorf("only what is missing is to be built: %v", err)
-	}
-}
-
 func TestAProgramIsBuiltOnceAndAgainWhenItsModuleChanges(t *testing.T) {
 	b := newTestBuilder(t)
 	first, err := b.Ensure(t.Context(), "coredns")
@@ -105,30 +60,6 @@ func TestAProgramIsBuiltOnceAndAgainWhenItsModuleChanges(t *testing.T) {
 	}
 	if third["coredns"] == first["coredns"] {
 		t.Error("a changed module gives the same path")
-	}
-}
-
-func TestABuildThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
-	b := newTestBuilder(t)
-	if err := os.WriteFile(filepath.Join(b.Source, "coredns", "main.go"), []byte("package main\n\nfunc main() { nonsense }\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.Ensure(t.Context(), "coredns")
-	if err == nil || !strings.Contains(err.Error(), "nonsense") {
-		t.Errorf("got the error %v, want one that names the cause", err)
-	}
-	left, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "bin", "*"))
-	partial, _ := filepath.Glob(filepath.Join(b.Cache, "programs", "*", "partial-*"))
-	left = append(left, partial...)
-	if len(left) > 0 {
-		t.Errorf("got %v left, want nothing", left)
-	}
-}
-
-func TestAnUnknownProgramIsRefusedWithTheNamesThereAre(t *testing.T) {
-	_, err := (&Builder{}).Ensure(t.Context(), "kubeproxy")
-	if err == nil || !strings.Contains(err.Error(), "kube-proxy") {
-		t.Errorf("got the error %v, want one that names the cause", err)
 	}
 }
 

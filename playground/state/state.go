@@ -101,6 +101,8 @@ type Options struct {
 	APIPort int `json:"apiPort"`
 	// Latency is azuresim's latency profile: realistic or fast.
 	Latency string `json:"latency"`
+	// NoQuotas switches off Azure's quotas at azuresim.
+	NoQuotas bool `json:"noQuotas,omitempty"`
 	// Seed makes azuresim's latencies repeatable.
 	Seed int64 `json:"seed"`
 	// Credentials are the driver's at azuresim.

@@ -21,7 +21,7 @@ func (s *Supervisor) startAzure(ctx context.Context) error {
 	}
 	running, err := azure.Start(ctx, azure.Options{
 		Dir: s.dir.Azure(), Logs: s.dir.Logs(), Program: s.opts.Programs["azuresim"], Plan: s.plan, Namespace: ns,
-		Latency: s.opts.Latency, Seed: s.opts.Seed, Credentials: s.opts.Credentials, Log: s.log,
+		Latency: s.opts.Latency, NoQuotas: s.opts.NoQuotas, Seed: s.opts.Seed, Credentials: s.opts.Credentials, Log: s.log,
 	})
 	s.mu.Lock()
 	s.azure = running

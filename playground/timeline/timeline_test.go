@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,30 +15,6 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func TestTheTextOfAFigureIsAligned(t *testing.T) {
-	t.Parallel()
-	figure := sampleReport().Figures[0]
-	var got strings.Builder
-	if err := figure.Text(&got); err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "figure.txt")
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-	}
-}
 
 func TestTheReportForProgramsHoldsWhatItMust(t *testing.T) {
 	t.Parallel()
@@ -141,22 +116,6 @@ func TestEveryPictureIsWellFormed(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestRoundIsForPeople(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		300 * time.Microsecond:  "0.3 ms",
-		12 * time.Millisecond:   "12 ms",
-		8210 * time.Millisecond: "8.21 s",
-		26 * time.Second:        "26.0 s",
-		125 * time.Second:       "2 min 5 s",
-		-12 * time.Millisecond:  "-12 ms",
-	} {
-		if got := timeline.Round(d); got != want {
-			t.Errorf("Round(%s) is %q, want %q", d, got, want)
-		}
-	}
 }
 
 func TestMedian(t *testing.T) {
