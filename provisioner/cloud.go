@@ -40,13 +40,13 @@ type Disks interface {
 	Get(ctx context.Context, id string) (Disk, error)
 	// List reads all disks of a resource group.
 	List(ctx context.Context, scope Scope) ([]Disk, error)
-	// Update changes what change names and nothing else, all of it in one call to the platform or none. A size that the disk already has,
+	// Update makes a change, all of it in one call to the platform or none. A size that the disk already has,
 	// or that is smaller, is left alone; so is everything else that the disk has already. The operation of a conversion to
 	// another SKU may end before the conversion does; see Disk.CompletionPercent. Errors: NotFound, InvalidArgument (the platform never
 	// takes it for this disk), FailedPrecondition (not while the disk is attached, or not yet), Conflict.
 	Update(ctx context.Context, id string, change DiskChange) (Operation, error)
-	// Delete asks for the disk's deletion. A disk that does not exist is a success.
-	// Errors: FailedPrecondition while it is attached to any VM.
+	// Delete asks for the disk's deletion. A disk that does not exist is a success. The platform may delete a disk that is being attached, and the VM
+	// then keeps a disk that does not exist: the caller makes sure that no attach is in flight. Errors: FailedPrecondition while it is attached to any VM.
 	Delete(ctx context.Context, id string) (Operation, error)
 	// Resume returns the operation for a token from an earlier Create, Update or
 	// Delete. Errors: InvalidArgument for a token that cannot be read.
@@ -70,7 +70,8 @@ type Snapshots interface {
 // Attachments attaches disks to virtual machines and detaches them.
 //
 // Requests for one VM that arrive while a call for that VM is in flight travel
-// together in the next call; a request for an idle VM is sent immediately. Attaches
+// together in the next call; a request for an idle VM is sent immediately, unless
+// more requests for the VM are arriving. Attaches
 // of one shared disk to several VMs are sent one after the other (Azure answers
 // ConflictingUserInput to races), without delaying other disks.
 type Attachments interface {
@@ -96,7 +97,37 @@ type Attachments interface {
 	// Resume returns the operation for a token from an earlier Attach, Detach or
 	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.
 	Resume(ctx context.Context, token string) (Operation, error)
+	// Expect announces an Attach or a Detach that is about to be made. A call for the
+	// VM that could begin waits a short time for announced requests, so that one call
+	// serves all. The request ends its announcement, and so does done.
+	Expect(vmID, diskID string) (done func())
+	// Waiting says what a request of this process that the platform has not accepted
+	// yet waits for. It does no I/O.
+	Waiting(vmID, diskID string) Waiting
 }
+
+// Waiting is what a request waits for before the platform accepts it.
+type Waiting struct {
+	// For is "" if there is no such request.
+	For WaitingFor
+	// Since is when it began to wait for that, and Until the expected end; zero if not known.
+	Since, Until time.Time
+}
+
+// WaitingFor is a reason to wait.
+type WaitingFor string
+
+// The reasons to wait.
+const (
+	// WaitingForMore: the call waits a short time for further requests for the VM.
+	WaitingForMore WaitingFor = "More"
+	// WaitingForQuota: the quota for updates of the VM is used up.
+	WaitingForQuota WaitingFor = "Quota"
+	// WaitingForUpdate: another update of the VM is in flight.
+	WaitingForUpdate WaitingFor = "Update"
+	// WaitingForAnswer: the platform has been asked, and has not answered.
+	WaitingForAnswer WaitingFor = "Answer"
+)
 
 // Instances reads virtual machines and scale-set instances.
 type Instances interface {
@@ -133,58 +164,14 @@ type DiskSpec struct {
 	Location string
 	// Zone as in "1"; "" for a regional or zone-redundant disk.
 	Zone string
-	// SKUName as in "Premium_LRS".
-	SKUName string
 	// SizeBytes is a multiple of 1 GiB.
 	SizeBytes int64
 	// MaxShares is the number of VMs that may attach the disk at once, from 1.
 	MaxShares int32
 	// SourceID is the resource ID of the disk or snapshot to copy; "" for an empty disk.
 	SourceID string
-	// Tags of the resource.
-	Tags map[string]string
-	// DiskTuning holds the rest.
-	DiskTuning
-}
-
-// DiskTuning are the parameters that most disks leave alone; the zero value is
-// the platform's default.
-type DiskTuning struct {
-	IOPSReadWrite *int64
-	MBpsReadWrite *int64
-	// IOPSReadOnly and MBpsReadOnly are what the VMs that share a disk read-only have together.
-	IOPSReadOnly *int64
-	MBpsReadOnly *int64
-	// Tier is the performance tier, as in "P30"; "" for that of the size.
-	Tier                       string
-	LogicalSectorSize          *int32
-	NetworkAccessPolicy        string
-	PublicNetworkAccess        string
-	DiskAccessID               string
-	EncryptionSetID            string
-	EncryptionType             string
-	Bursting                   *bool
-	PerformancePlus            *bool
-	OptimizedForFrequentAttach *bool
-	// ActionOnDiskDelay is what the platform does when the disk stops answering: "None" or "AutomaticReattach"; "" for the platform's default.
-	ActionOnDiskDelay string
-}
-
-// DiskChange names what Disks.Update changes; nil leaves alone. All of it travels in one call.
-type DiskChange struct {
-	SizeBytes           *int64
-	SKUName             *string
-	IOPSReadWrite       *int64
-	MBpsReadWrite       *int64
-	IOPSReadOnly        *int64
-	MBpsReadOnly        *int64
-	Tier                *string
-	Bursting            *bool
-	NetworkAccessPolicy *string
-	PublicNetworkAccess *string
-	DiskAccessID        *string
-	// Tags are all that the disk shall have.
-	Tags map[string]string
+	DiskSettings
+	ImmutableDiskSettings
 }
 
 // Disk is a disk as the platform sees it.
@@ -195,11 +182,9 @@ type Disk struct {
 	UniqueID  string
 	Location  string
 	Zone      string
-	SKUName   string
 	SizeBytes int64
 	MaxShares int32
 	SourceID  string
-	Tags      map[string]string
 	// AttachedTo are the resource IDs of the VMs that have it attached.
 	AttachedTo []string
 	// Ready says that the disk is provisioned and can be attached.
@@ -208,8 +193,9 @@ type Disk struct {
 	CompletionPercent float64
 	// OSDisk says that the disk has an operating system, and no user's data.
 	OSDisk bool
-	// DiskTuning is what the platform says of the rest.
-	DiskTuning
+	// DiskSettings and ImmutableDiskSettings are what the platform says of the rest.
+	DiskSettings
+	ImmutableDiskSettings
 }
 
 // SnapshotSpec describes a snapshot to create.
@@ -262,8 +248,8 @@ type AttachRequest struct {
 	CachingMode string
 	// Shared says that the disk may be attached to several VMs; it is then serialised over VMs.
 	Shared bool
-	// EncryptionSetID is the disk's encryption set, if it has one.
-	EncryptionSetID string
+	// DiskEncryptionSetID is the disk's encryption set, if it has one.
+	DiskEncryptionSetID string
 	// WriteAccelerator turns the write accelerator on.
 	WriteAccelerator bool
 }

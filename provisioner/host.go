@@ -71,6 +71,14 @@ type Filesystem struct {
 	UUID string
 }
 
+// FilesystemOptions are the options with which a filesystem is made; 0 is the default of mkfs.
+type FilesystemOptions struct {
+	// BlockSize and InodeSize in bytes; of ext and xfs.
+	BlockSize, InodeSize int64
+	// BytesPerInode is the size for which there is one inode, and NumberOfInodes their number; of ext.
+	BytesPerInode, NumberOfInodes int64
+}
+
 // Filesystems reads, makes, checks and grows filesystems. Make, Renew, Check and Grow run commands that can take longer than
 // a caller waits. They return when the command has ended, also after the end of ctx: a command that was killed and started over
 // with each call would never finish. Errors of these four: Conflict while another command works on the device.
@@ -81,8 +89,8 @@ type Filesystems interface {
 	Probe(ctx context.Context, device string) (fs Filesystem, blank bool, err error)
 	// Make makes the filesystem fs, with the type and the UUID that the caller chose, on a device
 	// that Probe called blank. It probes again itself and refuses, with FailedPrecondition, a device that
-	// is not blank. Errors: InvalidArgument for a type that cannot be made.
-	Make(ctx context.Context, device string, fs Filesystem, options []string) error
+	// is not blank. Errors: InvalidArgument for a type that cannot be made, and for options that the type does not take.
+	Make(ctx context.Context, device string, fs Filesystem, options FilesystemOptions) error
 	// Unmake makes a device blank again on which a Make of fs was interrupted. A caller may call it only if it recorded
 	// before that Make that the device was blank, and knows that the device was not used since. Errors:
 	// FailedPrecondition for a device that has anything but fs or the rest of an interrupted Make of it.

@@ -85,8 +85,11 @@ const NodeConditionProbeable = "Probeable"
 
 // Reasons of the condition Probeable.
 const (
-	// ProbeableAnswered: True; the node has answered, and a silence means something.
-	ProbeableAnswered = "ProbeAnswered"
+	// ProbeableAnswered: True; the node has answered, and a silence means something. The controller probes the node all the time and
+	// requests a heartbeat when a probe fails. Node plug-ins rely on this reason, not on the status alone.
+	ProbeableAnswered = "AnswersProbes"
+	// ProbeableDisabled: False; the controller is configured not to probe.
+	ProbeableDisabled = "ProbesDisabled"
 	// ProbeableContradicted: False; heartbeats arrived while probes failed, so that a silence means nothing.
 	ProbeableContradicted = "ProbesContradicted"
 )
@@ -104,6 +107,14 @@ type AzDriverNodeStatus struct {
 	// HeartbeatSeconds is the interval at which the node promises to report.
 	// +optional
 	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
+	// HeartbeatOnRequest says that the node plug-in watches this object and reports at once when HeartbeatRequestedTime changes. It then
+	// reports rarely otherwise.
+	// +optional
+	HeartbeatOnRequest bool `json:"heartbeatOnRequest,omitempty"`
+	// HeartbeatRequestedTime is when a controller requested a heartbeat, because a probe of the node had failed. Every replica of the
+	// controller may write it, also one that does not lead.
+	// +optional
+	HeartbeatRequestedTime *metav1.MicroTime `json:"heartbeatRequestedTime,omitempty"`
 	// DriverVersion of the node plug-in.
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`

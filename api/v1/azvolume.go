@@ -122,12 +122,6 @@ type AzVolumeSpec struct {
 // +kubebuilder:validation:XValidation:rule="has(self.location) == has(oldSelf.location) && (!has(self.location) || self.location == oldSelf.location)",message="spec.disk.location is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.zone) == has(oldSelf.zone) && (!has(self.zone) || self.zone == oldSelf.zone)",message="spec.disk.zone is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.fsType) == has(oldSelf.fsType) && (!has(self.fsType) || self.fsType == oldSelf.fsType)",message="spec.disk.fsType is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.logicalSectorSize) == has(oldSelf.logicalSectorSize) && (!has(self.logicalSectorSize) || self.logicalSectorSize == oldSelf.logicalSectorSize)",message="spec.disk.logicalSectorSize is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionSetID) == has(oldSelf.diskEncryptionSetID) && (!has(self.diskEncryptionSetID) || self.diskEncryptionSetID == oldSelf.diskEncryptionSetID)",message="spec.disk.diskEncryptionSetID is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionType) == has(oldSelf.diskEncryptionType) && (!has(self.diskEncryptionType) || self.diskEncryptionType == oldSelf.diskEncryptionType)",message="spec.disk.diskEncryptionType is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.enablePerformancePlus) == has(oldSelf.enablePerformancePlus) && (!has(self.enablePerformancePlus) || self.enablePerformancePlus == oldSelf.enablePerformancePlus)",message="spec.disk.enablePerformancePlus is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.optimizedForFrequentAttach) == has(oldSelf.optimizedForFrequentAttach) && (!has(self.optimizedForFrequentAttach) || self.optimizedForFrequentAttach == oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.availabilityPolicy) == has(oldSelf.availabilityPolicy) && (!has(self.availabilityPolicy) || self.availabilityPolicy == oldSelf.availabilityPolicy)",message="spec.disk.availabilityPolicy is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.writeAcceleratorEnabled) == has(oldSelf.writeAcceleratorEnabled) && (!has(self.writeAcceleratorEnabled) || self.writeAcceleratorEnabled == oldSelf.writeAcceleratorEnabled)",message="spec.disk.writeAcceleratorEnabled is immutable"
 type DiskParameters struct {
 	// SubscriptionID is the subscription of the disk.
@@ -148,9 +142,6 @@ type DiskParameters struct {
 	// that is regional or zone-redundant.
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// SKUName is the storage account type.
-	// +kubebuilder:validation:Enum=Standard_LRS;StandardSSD_LRS;StandardSSD_ZRS;Premium_LRS;Premium_ZRS;PremiumV2_LRS;UltraSSD_LRS
-	SKUName string `json:"skuName"`
 	// MaxShares is the number of VMs that may attach the disk at once.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=15
@@ -162,61 +153,12 @@ type DiskParameters struct {
 	// +kubebuilder:validation:Enum="";ext4;xfs;ext3;ext2;btrfs
 	// +optional
 	FSType string `json:"fsType,omitempty"`
-	// DiskIOPSReadWrite is the provisioned IOPS (UltraSSD_LRS, PremiumV2_LRS).
-	// +optional
-	DiskIOPSReadWrite *int64 `json:"diskIOPSReadWrite,omitempty"`
-	// DiskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
-	// +optional
-	DiskMBpsReadWrite *int64 `json:"diskMBpsReadWrite,omitempty"`
-	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
-	// +optional
-	DiskIOPSReadOnly *int64 `json:"diskIOPSReadOnly,omitempty"`
-	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
-	// +optional
-	DiskMBpsReadOnly *int64 `json:"diskMBpsReadOnly,omitempty"`
-	// Tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
-	// +optional
-	Tier string `json:"tier,omitempty"`
-	// LogicalSectorSize is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
-	// +kubebuilder:validation:Enum=512;4096
-	// +optional
-	LogicalSectorSize *int32 `json:"logicalSectorSize,omitempty"`
-	// NetworkAccessPolicy is who may export or import the disk.
-	// +kubebuilder:validation:Enum=AllowAll;DenyAll;AllowPrivate
-	// +optional
-	NetworkAccessPolicy string `json:"networkAccessPolicy,omitempty"`
-	// PublicNetworkAccess says whether the disk may be reached from the internet.
-	// +kubebuilder:validation:Enum=Enabled;Disabled
-	// +optional
-	PublicNetworkAccess string `json:"publicNetworkAccess,omitempty"`
-	// DiskAccessID is the resource ID of the disk access resource (AllowPrivate only).
-	// +optional
-	DiskAccessID string `json:"diskAccessID,omitempty"`
-	// DiskEncryptionSetID is the resource ID of the disk encryption set.
-	// +optional
-	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
-	// DiskEncryptionType is the encryption type that belongs to the disk encryption set.
-	// +optional
-	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
-	// EnableBursting turns on-demand bursting on.
-	// +optional
-	EnableBursting bool `json:"enableBursting,omitempty"`
-	// EnablePerformancePlus turns performance plus on.
-	// +optional
-	EnablePerformancePlus bool `json:"enablePerformancePlus,omitempty"`
-	// OptimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
-	// +optional
-	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
-	// AvailabilityPolicy is what Azure does when the disk stops answering.
-	// +kubebuilder:validation:Enum=None;AutomaticReattach
-	// +optional
-	AvailabilityPolicy string `json:"availabilityPolicy,omitempty"`
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
-	// Tags are the tags of the disk at Azure.
-	// +optional
-	Tags map[string]string `json:"tags,omitempty"`
+	DiskSettings            `json:",inline"`
+	ImmutableDiskSettings   `json:",inline"`
+	FilesystemOptions       `json:",inline"`
 }
 
 // VolumeSource is the content that a disk starts with. Exactly one field is set.

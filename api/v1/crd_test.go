@@ -24,7 +24,7 @@ func newVolume(namespace, name string) *apiv1.AzVolume {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30, MaxMountReplicaCount: 1,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, SKUName: "Premium_LRS", MaxShares: 2, CachingMode: "None"},
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, MaxShares: 2, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
 		},
 	}
 }
@@ -90,7 +90,11 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		"encryption type":   {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionType = "x" }, "spec.disk.diskEncryptionType is immutable"},
 		"performance plus":  {func(s *apiv1.AzVolumeSpec) { s.Disk.EnablePerformancePlus = true }, "spec.disk.enablePerformancePlus is immutable"},
 		"frequent attaches": {func(s *apiv1.AzVolumeSpec) { s.Disk.OptimizedForFrequentAttach = true }, "spec.disk.optimizedForFrequentAttach is immutable"},
-		"availability":      {func(s *apiv1.AzVolumeSpec) { s.Disk.AvailabilityPolicy = "AutomaticReattach" }, "spec.disk.availabilityPolicy is immutable"},
+		"block size":        {func(s *apiv1.AzVolumeSpec) { s.Disk.BlockSize = 1024 }, "spec.disk.blockSize is immutable"},
+		"inode size":        {func(s *apiv1.AzVolumeSpec) { s.Disk.InodeSize = 512 }, "spec.disk.inodeSize is immutable"},
+		"bytes per inode":   {func(s *apiv1.AzVolumeSpec) { s.Disk.BytesPerInode = 8192 }, "spec.disk.bytesPerInode is immutable"},
+		"number of inodes":  {func(s *apiv1.AzVolumeSpec) { s.Disk.NumberOfInodes = 1000 }, "spec.disk.numberOfInodes is immutable"},
+		"action on delay":   {func(s *apiv1.AzVolumeSpec) { s.Disk.ActionOnDiskDelay = "AutomaticReattach" }, "spec.disk.actionOnDiskDelay is immutable"},
 		"write accelerator": {func(s *apiv1.AzVolumeSpec) { s.Disk.WriteAcceleratorEnabled = true }, "spec.disk.writeAcceleratorEnabled is immutable"},
 		"origin":            {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
 		"access":            {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 }, "spec.access is immutable"},
@@ -105,10 +109,10 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	}
 	n := int64(4000)
 	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
-	v.Spec.Disk.SetSettings(apiv1.DiskSettings{
+	v.Spec.Disk.DiskSettings = apiv1.DiskSettings{
 		SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &n, DiskMBpsReadWrite: &n, DiskIOPSReadOnly: &n, DiskMBpsReadOnly: &n, Tier: "P30", EnableBursting: true,
 		NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: "/subscriptions/x", Tags: map[string]string{"a": "b"},
-	})
+	}
 	if err := c.Update(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}

@@ -1,45 +1,112 @@
 package v1
 
 import (
-	"maps"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DiskSettings are the parameters of a disk that can be changed while it exists. They mean what they mean in DiskParameters.
+// The Provisioner Library has types with the fields of DiskSettings and ImmutableDiskSettings, and Go converts these into
+// those. The compiler refuses a field that only one of them has.
+
+// DiskSettings are the parameters of a disk that can be changed while it exists.
 type DiskSettings struct {
 	// SKUName is the storage account type.
+	// +kubebuilder:validation:Enum=Standard_LRS;StandardSSD_LRS;StandardSSD_ZRS;Premium_LRS;Premium_ZRS;PremiumV2_LRS;UltraSSD_LRS
 	SKUName string `json:"skuName"`
-	// DiskIOPSReadWrite is the provisioned IOPS.
+	// DiskIOPSReadWrite is the provisioned IOPS (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskIOPSReadWrite *int64 `json:"diskIOPSReadWrite,omitempty"`
-	// DiskMBpsReadWrite is the provisioned throughput in MB/s.
+	// DiskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadWrite *int64 `json:"diskMBpsReadWrite,omitempty"`
-	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only.
+	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskIOPSReadOnly *int64 `json:"diskIOPSReadOnly,omitempty"`
-	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk read-only.
+	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadOnly *int64 `json:"diskMBpsReadOnly,omitempty"`
-	// Tier is the performance tier; empty for that of the size.
+	// Tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
 	// +optional
 	Tier string `json:"tier,omitempty"`
-	// EnableBursting is on-demand bursting.
+	// EnableBursting turns on-demand bursting on.
 	// +optional
 	EnableBursting bool `json:"enableBursting,omitempty"`
 	// NetworkAccessPolicy is who may export or import the disk.
+	// +kubebuilder:validation:Enum=AllowAll;DenyAll;AllowPrivate
 	// +optional
 	NetworkAccessPolicy string `json:"networkAccessPolicy,omitempty"`
 	// PublicNetworkAccess says whether the disk may be reached from the internet.
+	// +kubebuilder:validation:Enum=Enabled;Disabled
 	// +optional
 	PublicNetworkAccess string `json:"publicNetworkAccess,omitempty"`
-	// DiskAccessID is the resource ID of the disk access resource.
+	// DiskAccessID is the resource ID of the disk access resource (AllowPrivate only).
 	// +optional
 	DiskAccessID string `json:"diskAccessID,omitempty"`
 	// Tags are those that the driver, or a user through the driver, has set on the disk. The disk may have more.
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
+	// RemovedTags are the names of the tags that the VolumeAttributesClass removes from the disk, without regard to case.
+	// +listType=set
+	// +optional
+	RemovedTags []string `json:"removedTags,omitempty"`
+}
+
+// ImmutableDiskSettings are the parameters that a disk has for life.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.logicalSectorSize) == has(oldSelf.logicalSectorSize) && (!has(self.logicalSectorSize) || self.logicalSectorSize == oldSelf.logicalSectorSize)",message="spec.disk.logicalSectorSize is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionSetID) == has(oldSelf.diskEncryptionSetID) && (!has(self.diskEncryptionSetID) || self.diskEncryptionSetID == oldSelf.diskEncryptionSetID)",message="spec.disk.diskEncryptionSetID is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionType) == has(oldSelf.diskEncryptionType) && (!has(self.diskEncryptionType) || self.diskEncryptionType == oldSelf.diskEncryptionType)",message="spec.disk.diskEncryptionType is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.enablePerformancePlus) == has(oldSelf.enablePerformancePlus) && (!has(self.enablePerformancePlus) || self.enablePerformancePlus == oldSelf.enablePerformancePlus)",message="spec.disk.enablePerformancePlus is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.optimizedForFrequentAttach) == has(oldSelf.optimizedForFrequentAttach) && (!has(self.optimizedForFrequentAttach) || self.optimizedForFrequentAttach == oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.actionOnDiskDelay) == has(oldSelf.actionOnDiskDelay) && (!has(self.actionOnDiskDelay) || self.actionOnDiskDelay == oldSelf.actionOnDiskDelay)",message="spec.disk.actionOnDiskDelay is immutable"
+type ImmutableDiskSettings struct {
+	// LogicalSectorSize is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
+	// +kubebuilder:validation:Enum=512;4096
+	// +optional
+	LogicalSectorSize *int32 `json:"logicalSectorSize,omitempty"`
+	// DiskEncryptionSetID is the resource ID of the disk encryption set.
+	// +optional
+	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
+	// DiskEncryptionType is the encryption type that belongs to the disk encryption set.
+	// +optional
+	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
+	// EnablePerformancePlus turns performance plus on.
+	// +optional
+	EnablePerformancePlus bool `json:"enablePerformancePlus,omitempty"`
+	// OptimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
+	// +optional
+	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
+	// ActionOnDiskDelay is what Azure does when the disk stops answering.
+	// +kubebuilder:validation:Enum=None;AutomaticReattach
+	// +optional
+	ActionOnDiskDelay string `json:"actionOnDiskDelay,omitempty"`
+}
+
+// FilesystemOptions are the options with which a filesystem is made on a blank disk. 0 is the default of mkfs. The
+// Provisioner Library has a type with the same fields.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.blockSize) == has(oldSelf.blockSize) && (!has(self.blockSize) || self.blockSize == oldSelf.blockSize)",message="spec.disk.blockSize is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.inodeSize) == has(oldSelf.inodeSize) && (!has(self.inodeSize) || self.inodeSize == oldSelf.inodeSize)",message="spec.disk.inodeSize is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.bytesPerInode) == has(oldSelf.bytesPerInode) && (!has(self.bytesPerInode) || self.bytesPerInode == oldSelf.bytesPerInode)",message="spec.disk.bytesPerInode is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.numberOfInodes) == has(oldSelf.numberOfInodes) && (!has(self.numberOfInodes) || self.numberOfInodes == oldSelf.numberOfInodes)",message="spec.disk.numberOfInodes is immutable"
+type FilesystemOptions struct {
+	// BlockSize is the size of a block in bytes (ext2, ext3, ext4, xfs).
+	// +kubebuilder:validation:Enum=1024;2048;4096
+	// +optional
+	BlockSize int64 `json:"blockSize,omitempty"`
+	// InodeSize is the size of an inode in bytes (ext2, ext3, ext4, xfs).
+	// +kubebuilder:validation:Enum=128;256;512;1024;2048;4096
+	// +optional
+	InodeSize int64 `json:"inodeSize,omitempty"`
+	// BytesPerInode is the size in bytes for which there is one inode (ext2, ext3, ext4).
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=67108864
+	// +optional
+	BytesPerInode int64 `json:"bytesPerInode,omitempty"`
+	// NumberOfInodes is the number of inodes (ext2, ext3, ext4).
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	// +optional
+	NumberOfInodes int64 `json:"numberOfInodes,omitempty"`
 }
 
 // AppliedSettings are the settings to which the disk at Azure has been brought.
@@ -69,21 +136,4 @@ type Conversion struct {
 	StartTime metav1.Time `json:"startTime"`
 	// Time is when Azure was asked last.
 	Time metav1.Time `json:"time"`
-}
-
-// Settings returns the parameters that can be changed. The tags are a copy.
-func (p *DiskParameters) Settings() DiskSettings {
-	return DiskSettings{
-		SKUName: p.SKUName, DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite,
-		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, EnableBursting: p.EnableBursting,
-		NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID, Tags: maps.Clone(p.Tags),
-	}
-}
-
-// SetSettings replaces the parameters that can be changed.
-func (p *DiskParameters) SetSettings(s DiskSettings) {
-	s = *s.DeepCopy()
-	p.SKUName, p.Tier, p.EnableBursting, p.Tags = s.SKUName, s.Tier, s.EnableBursting, s.Tags
-	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite, p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = s.DiskIOPSReadWrite, s.DiskMBpsReadWrite, s.DiskIOPSReadOnly, s.DiskMBpsReadOnly
-	p.NetworkAccessPolicy, p.PublicNetworkAccess, p.DiskAccessID = s.NetworkAccessPolicy, s.PublicNetworkAccess, s.DiskAccessID
 }

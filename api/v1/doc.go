@@ -20,6 +20,8 @@
 //	AzVolumeAttachment.status.proof   the CSI controller server, from the node's report; the attachment reconciler, from Azure
 //	AzVolumeAttachment.status         attachment reconciler (leader); node reconciler (leader): Pending, where Azure says otherwise
 //	AzDriverNode.spec, .status        the node plug-in on that node
+//	AzDriverNode.status.heartbeatRequestedTime
+//	                                  every replica of the controller, when a probe of the node failed
 //	AzDriverNode.status.capacity      node reconciler (leader)
 //	AzDriverNode.status.conditions    Ready: the node plug-in; Reachable, Probeable: the controller's judgement of
 //	                                  nodes (leader); OutOfService: failover (leader)

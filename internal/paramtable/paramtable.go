@@ -32,11 +32,19 @@ type Key[P any] struct {
 	Set func(*P, string)
 	// Effect says what the parameter does, and V1 how the V1 driver differs; both for the reference documentation.
 	Effect, V1 string
+	// Change says what the parameter does to a resource that exists; "" for a parameter that cannot be changed.
+	Change string
 }
 
 // About returns the key with its documentation.
 func (k Key[P]) About(effect, v1 string) Key[P] {
 	k.Effect, k.V1 = effect, v1
+	return k
+}
+
+// Changing returns the key of a parameter that can be changed while the resource exists.
+func (k Key[P]) Changing(effect string) Key[P] {
+	k.Change = effect
 	return k
 }
 
@@ -61,6 +69,18 @@ func (t Table[P]) Docs() []Doc {
 		docs = append(docs, Doc{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Default: k.Default, Effective: k.Set != nil, Effect: k.Effect, V1: k.V1})
 	}
 	return docs
+}
+
+// Changeable returns the parameters that can be changed, with their effect on a resource that exists. v1 says how the V1
+// driver treats a change of one.
+func (t Table[P]) Changeable(v1 func(Key[P]) string) (changeable Table[P]) {
+	for _, k := range t {
+		if k.Change != "" {
+			k.Default = ""
+			changeable = append(changeable, k.About(k.Change, v1(k)))
+		}
+	}
+	return changeable
 }
 
 // Read stores raw into p. An empty value counts as not given. It returns every fault, and the given parameters that
@@ -102,7 +122,7 @@ func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	for name, value := range under {
 		merged[name] = value
 		for other := range over {
-			if t.canonical(name) == t.canonical(other) {
+			if t.Canonical(name) == t.Canonical(other) {
 				delete(merged, name)
 			}
 		}
@@ -113,7 +133,8 @@ func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	return merged
 }
 
-func (t Table[P]) canonical(name string) string {
+// Canonical returns the usual spelling of a parameter that the table has, and another name in lower case.
+func (t Table[P]) Canonical(name string) string {
 	if known, ok := t.lookup(name); ok {
 		return known.Name
 	}

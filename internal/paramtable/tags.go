@@ -1,8 +1,14 @@
 package paramtable
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-const allowedTag = `key=value with 1 to 512 characters other than <>%&?\/ in the key and up to 256 in the value`
+const (
+	allowedName = `1 to 512 characters other than <>%&?\/`
+	allowedTag  = `key=value with ` + allowedName + ` in the key and up to 256 in the value`
+)
 
 // Tags reads "key=value" pairs that a delimiter separates into tags, and returns what cannot be a tag at Azure as faults of the
 // parameter "tags". A value may hold "="; fill replaces the templates in it.
@@ -13,13 +19,33 @@ func Tags(tags map[string]string, text, delimiter string, fill func(string) stri
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		name, value = strings.TrimSpace(name), fill(strings.TrimSpace(value))
-		if !ok || name == "" || len(name) > 512 || len(value) > 256 || strings.ContainsAny(name, `<>%&?\/`) {
+		if !ok || !isTagName(name) || len(value) > 256 {
 			faults = append(faults, Fault("tags", pair, allowedTag))
 			continue
 		}
 		tags[name] = value
 	}
 	return faults
+}
+
+// TagNames reads the names of tags that a delimiter separates, in their order and each once. It returns what cannot be one
+// as faults of the parameter.
+func TagNames(parameter, text, delimiter string) (names, faults []string) {
+	for _, name := range strings.Split(text, delimiter) {
+		switch name = strings.TrimSpace(name); {
+		case name == "":
+		case !isTagName(name) || strings.Contains(name, "="):
+			faults = append(faults, Fault(parameter, name, "names of tags, with "+allowedName+"="))
+		default:
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), faults
+}
+
+func isTagName(name string) bool {
+	return name != "" && len(name) <= 512 && !strings.ContainsAny(name, `<>%&?\/`)
 }
 
 // IsTagDelimiter checks for a text that can separate tags.

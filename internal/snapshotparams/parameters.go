@@ -15,20 +15,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Parameters are the parameters of a snapshot after Parse. "" and 0 mean that the parameter was not given.
+// Parameters are the parameters of a snapshot after Parse. A zero value means that the parameter was not given.
 type Parameters struct {
+	// SnapshotSpec has the parameters of the snapshot, and its tags with those that the driver adds. The caller sets the
+	// ID, the source, and the location if it was not given.
+	provisioner.SnapshotSpec
 	// ResourceGroup and SubscriptionID of the snapshot.
 	ResourceGroup, SubscriptionID string
-	// Location of the snapshot, as in "eastus".
-	Location string
-	// Full says that the snapshot is a full one, not an incremental one.
-	Full bool
-	// NetworkAccessPolicy, PublicNetworkAccess, DiskAccessID and DataAccessAuthMode of the snapshot.
-	NetworkAccessPolicy, PublicNetworkAccess, DiskAccessID, DataAccessAuthMode string
-	// InstantAccessMinutes, from 60 to 300, for snapshots of Ultra and Premium v2 disks.
-	InstantAccessMinutes int64
-	// Tags of the snapshot, including those that the driver adds.
-	Tags map[string]string
 	// SnapshotNamespace and SnapshotName come from the snapshotter, not from the class.
 	SnapshotNamespace, SnapshotName string
 	// WithoutEffect are the parameters that are known and have no effect in this driver.
@@ -56,10 +49,7 @@ var table = paramtable.Table[Parameters]{
 		Set:    func(p *Parameters, v string) { p.Location = paramtable.Location(v) },
 		Effect: "another region than the disk's makes a copy there", V1: "compares it with the cluster's region"},
 	{Name: "incremental", Allowed: "true, false (in any case)", Default: "true", Check: paramtable.IsBoolean,
-		Set: func(p *Parameters, v string) {
-			incremental, err := strconv.ParseBool(strings.ToLower(v))
-			p.Full = err == nil && !incremental
-		},
+		Set:    func(p *Parameters, v string) { p.Incremental, _ = strconv.ParseBool(strings.ToLower(v)) },
 		Effect: "holds what changed since the snapshot before", V1: "takes everything but the exact `false` for true"},
 	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter", "", func(p *Parameters, v string) { p.tags = v }),
 	{Name: "tagValueDelimiter", Allowed: "a text that separates tags", Default: ",", Check: paramtable.IsTagDelimiter,
@@ -85,7 +75,7 @@ func Keys() []paramtable.Doc { return table.Docs() }
 
 // Parse reads parameters. The error is an InvalidArgument that lists every fault.
 func Parse(raw map[string]string) (Parameters, error) {
-	p := Parameters{tagDelimiter: ","}
+	p := Parameters{SnapshotSpec: provisioner.SnapshotSpec{Incremental: true}, tagDelimiter: ","}
 	faults, withoutEffect := table.Read(&p, raw)
 	p.WithoutEffect = withoutEffect
 	faults = append(faults, p.parseTags()...)
@@ -115,10 +105,10 @@ func (p *Parameters) Check(source provisioner.Disk) error {
 	var faults []string
 	provisioned := source.SKUName == "UltraSSD_LRS" || source.SKUName == "PremiumV2_LRS"
 	otherRegion := p.InAnotherRegion(source)
-	if p.Full && provisioned {
+	if !p.Incremental && provisioned {
 		faults = append(faults, paramtable.Fault("incremental", false, "true for a disk of SKU "+source.SKUName))
 	}
-	if p.Full && otherRegion {
+	if !p.Incremental && otherRegion {
 		faults = append(faults, paramtable.Fault("incremental", false, fmt.Sprintf("true for a snapshot in %s of a disk in %s", p.Location, source.Location)))
 	}
 	if p.InstantAccessMinutes > 0 && !provisioned {

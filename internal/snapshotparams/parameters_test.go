@@ -55,7 +55,7 @@ func TestEveryParameterOfV1IsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.ResourceGroup != "rg" || !p.Full || p.Location != "westus2" || p.SubscriptionID != "sub" || p.DataAccessAuthMode != "AzureActiveDirectory" ||
+	if p.ResourceGroup != "rg" || p.Incremental || p.Location != "westus2" || p.SubscriptionID != "sub" || p.DataAccessAuthMode != "AzureActiveDirectory" ||
 		p.NetworkAccessPolicy != "DenyAll" || p.PublicNetworkAccess != "Disabled" || p.InstantAccessMinutes != 60 || len(p.WithoutEffect) != 2 {
 		t.Errorf("parameters are %+v", p)
 	}
@@ -70,7 +70,7 @@ func TestEveryParameterOfV1IsKnown(t *testing.T) {
 
 func TestWhatTheSourceAllows(t *testing.T) {
 	t.Parallel()
-	premium, ultra := provisioner.Disk{SKUName: "Premium_LRS", Location: "eastus"}, provisioner.Disk{SKUName: "UltraSSD_LRS", Location: "East US"}
+	premium, ultra := provisioner.Disk{Location: "eastus", DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}}, provisioner.Disk{Location: "East US", DiskSettings: provisioner.DiskSettings{SKUName: "UltraSSD_LRS"}}
 	for name, test := range map[string]struct {
 		raw    map[string]string
 		source provisioner.Disk

@@ -1,6 +1,7 @@
 package volumeparams
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,8 +39,7 @@ var (
 	profiles      = []string{ProfileNone, ProfileBasic, ProfileAdvanced}
 	lenient       = "Takes any text, and only true turns it on."
 	laterRefusal  = "Is not checked; Azure refuses the disk later."
-	table         = paramtable.Table[Parameters](append(append(append(diskKeys(), performanceKeys()...), accessKeys()...), otherKeys()...))
-	parseInt      = func(v string) int64 { n, _ := strconv.ParseInt(v, 10, 64); return n } // the check has seen it
+	table         = paramtable.Table[Parameters](slices.Concat(diskKeys(), filesystemKeys(), performanceKeys(), accessKeys(), otherKeys()))
 	anyCaseOf     = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
 	onlyInternals = "Is refused as Internal for other SKUs."
 )
@@ -48,7 +48,8 @@ var (
 func diskKeys() []key {
 	return []key{
 		paramtable.OneOf("skuName", skuNames, StandardSSDLRS, func(p *Parameters, v string) { p.SKUName = v }, "storageAccountType").
-			About("The SKU of the disk.", "If both names are given with different values, either may win."),
+			About("The SKU of the disk.", "If both names are given with different values, either may win.").
+			Changing("Converts the disk. Not to or from UltraSSD_LRS, not from PremiumV2_LRS, and not between LRS and ZRS."),
 		paramtable.OneOf("cachingMode", cachingModes, "ReadOnly; None for shared disks, UltraSSD_LRS, PremiumV2_LRS and from 4096 GiB",
 			func(p *Parameters, v string) { p.CachingMode = v }).
 			About("The host caching of the attachments. None whatever was asked for from 4096 GiB.",
@@ -70,14 +71,36 @@ func diskKeys() []key {
 		key{Name: "subscriptionID", Allowed: "a subscription ID", Default: "the cluster's", Check: paramtable.IsSubscription,
 			Set: func(p *Parameters, v string) { p.SubscriptionID = v }}.
 			About("The subscription of the disk.", ""),
-		paramtable.Text("diskName", "a name", "the volume's name", func(p *Parameters, v string) { p.DiskName = v }).
+		paramtable.Text("diskName", "a name", "the volume's name", func(p *Parameters, v string) { p.Name = v }).
 			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced. "+
 				"A name that Azure does not accept is corrected and gets a hash of the original at its end.", "Cuts a long name off, and makes a random one of one with other characters."),
 		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 45", "", func(p *Parameters, v string) { p.tags = v }).
-			About("Tags of the disk. Values may hold `=` and the templates of diskName.", ""),
+			About("Tags of the disk. Values may hold `=` and the templates of diskName.", "").
+			Changing("Sets the tags that it names. Other tags remain unchanged, and the driver's own tags cannot be named."),
 		key{Name: "tagValueDelimiter", Allowed: "a text other than =", Default: ",", Check: paramtable.IsTagDelimiter,
 			Set: func(p *Parameters, v string) { p.tagDelimiter = v }}.
-			About("What separates the tags.", ""),
+			About("What separates the tags.", "").
+			Changing("What separates the tags."),
+	}
+}
+
+// filesystemKeys are the options with which the filesystem is made.
+func filesystemKeys() []key {
+	number := func(name string, values []string, set func(*Parameters, int64)) key {
+		return paramtable.OneOf(name, values, "mkfs's", func(p *Parameters, v string) {
+			n, _ := strconv.ParseInt(v, 10, 64) // one of the values
+			set(p, n)
+		})
+	}
+	return []key{
+		number("blockSize", []string{"1024", "2048", "4096"}, func(p *Parameters, n int64) { p.BlockSize = n }).
+			About("The size of a block in bytes; ext2, ext3, ext4 and xfs. At least the logical sector size of the disk.", unknownToV1),
+		number("inodeSize", []string{"128", "256", "512", "1024", "2048", "4096"}, func(p *Parameters, n int64) { p.InodeSize = n }).
+			About("The size of an inode in bytes; ext2, ext3 and ext4 up to the block size, xfs from 512 to half the block size.", unknownToV1),
+		paramtable.Integer("bytesPerInode", 1024, 64<<20, "mkfs's", func(p *Parameters, n int64) { p.BytesPerInode = n }).
+			About("There is one inode for so many bytes; ext2, ext3 and ext4. At least the block size and twice the inode size.", unknownToV1),
+		paramtable.Integer("numberOfInodes", 1, 1<<32-1, "mkfs's", func(p *Parameters, n int64) { p.NumberOfInodes = n }).
+			About("The number of inodes, rounded by mkfs; ext2, ext3 and ext4. At most one for each block, and for twice the inode size. Not with bytesPerInode.", unknownToV1),
 	}
 }
 
@@ -89,30 +112,39 @@ func performanceKeys() []key {
 	return []key{
 		whole("diskIOPSReadWrite", "UltraSSD_LRS with neither this nor diskMBpsReadWrite: 1 for each GiB, from 500 to 160000; else Azure's",
 			func(p *Parameters, v int64) { p.DiskIOPSReadWrite = &v }).
-			About("Provisioned IOPS of UltraSSD_LRS and PremiumV2_LRS; the range depends on the size.", onlyInternals),
+			About("Provisioned IOPS of UltraSSD_LRS and PremiumV2_LRS; the range depends on the size.", onlyInternals).
+			Changing("Sets the IOPS of UltraSSD_LRS and PremiumV2_LRS, also in use."),
 		whole("diskMBpsReadWrite", "UltraSSD_LRS with neither this nor diskIOPSReadWrite: 100, or IOPS / 256 if that is more; else Azure's",
 			func(p *Parameters, v int64) { p.DiskMBpsReadWrite = &v }).
-			About("Provisioned throughput of UltraSSD_LRS and PremiumV2_LRS in MB/s; the range depends on the IOPS.", onlyInternals),
+			About("Provisioned throughput of UltraSSD_LRS and PremiumV2_LRS in MB/s; the range depends on the IOPS.", onlyInternals).
+			Changing("Sets the throughput of UltraSSD_LRS and PremiumV2_LRS, also in use."),
 		whole("diskIOPSReadOnly", "Azure's", func(p *Parameters, v int64) { p.DiskIOPSReadOnly = &v }).
-			About("IOPS of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only.", unknownToV1),
+			About("IOPS of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only.", unknownToV1).
+			Changing("Sets the IOPS of the VMs that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only."),
 		whole("diskMBpsReadOnly", "Azure's", func(p *Parameters, v int64) { p.DiskMBpsReadOnly = &v }).
-			About("Throughput of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only, in MB/s.", unknownToV1),
+			About("Throughput of all VMs together that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only, in MB/s.", unknownToV1).
+			Changing("Sets the throughput of the VMs that share an UltraSSD_LRS or PremiumV2_LRS disk for reading only."),
 		key{Name: "tier", Allowed: "P1 to P80: that of the size or a higher one", Default: "that of the size", Check: isTier,
 			Set: func(p *Parameters, v string) { p.Tier = strings.ToUpper(v) }}.
-			About("The performance tier of Premium_LRS and Premium_ZRS.", unknownToV1),
+			About("The performance tier of Premium_LRS and Premium_ZRS.", unknownToV1).
+			Changing("Sets the performance tier of Premium_LRS and Premium_ZRS, also in use unless the disk is shared."),
 		paramtable.Boolean("enableBursting", func(p *Parameters, v bool) { p.EnableBursting = v }).
-			About("On-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB, not of shared disks.", lenient+" "+laterRefusal),
+			About("On-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB, not of shared disks.", lenient+" "+laterRefusal).
+			Changing("Turns on-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB on, while the disk is not attached, or off, 12 hours later at the earliest."),
 		paramtable.Boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.EnablePerformancePlus = v }).
 			About("Azure's Performance Plus, not for UltraSSD_LRS and PremiumV2_LRS. The disk has at least 513 GiB then.", ""),
-		key{Name: "logicalSectorSize", Allowed: "512, 4096", Default: "4096", Check: func(v string) bool { return v == "512" || v == "4096" },
-			Set: func(p *Parameters, v string) { n := int32(parseInt(v)); p.LogicalSectorSize = &n }}.
+		paramtable.OneOf("logicalSectorSize", []string{"512", "4096"}, "4096",
+			func(p *Parameters, v string) {
+				n := map[string]int32{"512": 512, "4096": 4096}[v]
+				p.LogicalSectorSize = &n
+			}).
 			About("The sector size of UltraSSD_LRS and PremiumV2_LRS in bytes.", laterRefusal),
 		paramtable.Boolean("writeAcceleratorEnabled", func(p *Parameters, v bool) { p.WriteAcceleratorEnabled = v }).
 			About("Attaches the disk with the write accelerator of M-series VMs: Premium_LRS and Premium_ZRS, not shared, caching None or ReadOnly. "+
 				"It is kept on the disk as the tag `"+TagWriteAccelerator+"`.", lenient),
 		paramtable.Boolean("optimizedForFrequentAttach", func(p *Parameters, v bool) { p.OptimizedForFrequentAttach = v }).
 			About("Tells Azure that the disk moves more than five times a day.", unknownToV1),
-		paramtable.OneOf("availabilityPolicy", []string{"None", "AutomaticReattach"}, "Azure's", func(p *Parameters, v string) { p.AvailabilityPolicy = v }).
+		paramtable.OneOf("actionOnDiskDelay", []string{"None", "AutomaticReattach"}, "Azure's", func(p *Parameters, v string) { p.ActionOnDiskDelay = v }).
 			About("What Azure does when the disk is slow to answer: nothing, or detach and attach it again.", unknownToV1),
 		key{Name: profileKey, Allowed: anyCaseOf(profiles), Default: ProfileNone, Check: paramtable.AnyCase(profiles),
 			Set: func(p *Parameters, v string) { p.Tuning.Profile = strings.ToLower(v) }}.
@@ -130,22 +162,25 @@ func accessKeys() []key {
 			customerKey+" if diskEncryptionSetID is set", func(p *Parameters, v string) { p.DiskEncryptionType = v }).
 			About("The encryption at rest; only with diskEncryptionSetID.", ""),
 		paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "DenyAll", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }).
-			About("From which networks the disk can be exported. AllowPrivate needs diskAccessID.", ""),
+			About("From which networks the disk can be exported. AllowPrivate needs diskAccessID.", "").
+			Changing("Sets from which networks the disk can be exported. AllowPrivate needs diskAccessID; another policy removes it."),
 		paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Disabled", func(p *Parameters, v string) { p.PublicNetworkAccess = v }).
-			About("Whether the disk can be exported over the internet.", ""),
+			About("Whether the disk can be exported over the internet.", "").
+			Changing("Sets whether the disk can be exported over the internet."),
 		paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }).
-			About("The disk access resource; only with networkAccessPolicy AllowPrivate.", ""),
+			About("The disk access resource; only with networkAccessPolicy AllowPrivate.", "").
+			Changing("Sets the disk access resource; only with networkAccessPolicy AllowPrivate."),
 	}
 }
 
 // otherKeys are the parameters that the provisioner sets, and those of the V1 driver that have no effect in this
 // driver.
 func otherKeys() []key {
-	const forTag = "Becomes a tag, and fills the templates."
+	const forTag, fills = "Becomes a tag, and fills the templates.", "Fills the templates in tags."
 	return []key{
-		paramtable.Text(claimNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimName = v }).About(forTag, ""),
-		paramtable.Text(claimNamespaceKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimNamespace = v }).About(forTag, ""),
-		paramtable.Text(volumeNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.VolumeName = v }).About(forTag, ""),
+		paramtable.Text(claimNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimName = v }).About(forTag, "").Changing(fills),
+		paramtable.Text(claimNamespaceKey, "set by the provisioner", "", func(p *Parameters, v string) { p.ClaimNamespace = v }).About(forTag, "").Changing(fills),
+		paramtable.Text(volumeNameKey, "set by the provisioner", "", func(p *Parameters, v string) { p.VolumeName = v }).About(forTag, "").Changing(fills),
 		key{Name: "kind", Allowed: "any text", Default: "managed"}.About("none: every disk is a managed one", ""),
 		key{Name: "attachDiskInitialDelay", Allowed: "a whole number", Check: paramtable.IsInteger(-1<<31, 1<<31)}.
 			About("none: attach requests for a VM are batched without a delay", "The volume's value becomes that of every later attach of the driver."),

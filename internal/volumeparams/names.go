@@ -23,8 +23,8 @@ const maxTags = 50 - 1
 
 // NameDisk returns the name of the disk for the volume name in the request, corrected if Azure would refuse it.
 func (p *Parameters) NameDisk(volumeName string) string {
-	if p.DiskName != "" {
-		volumeName = p.fill(p.DiskName)
+	if p.Name != "" {
+		volumeName = p.fill(p.Name)
 	}
 	return paramtable.ResourceName(volumeName, "disk")
 }

@@ -1,38 +1,19 @@
 package volumeparams
 
 import (
+	"cmp"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// Parameters are the parameters of a volume after Parse. A zero value or nil
-// means that the parameter was not given.
+// Parameters are the parameters of a volume after Parse.
 type Parameters struct {
-	SKUName                    string
-	CachingMode                string
-	FSType                     string
-	Location                   string
-	ResourceGroup              string
-	SubscriptionID             string
-	DiskName                   string
-	MaxShares                  int32
-	MaxMountReplicaCount       *int32
-	DiskIOPSReadWrite          *int64
-	DiskMBpsReadWrite          *int64
-	DiskIOPSReadOnly           *int64
-	DiskMBpsReadOnly           *int64
-	Tier                       string
-	LogicalSectorSize          *int32
-	NetworkAccessPolicy        string
-	PublicNetworkAccess        string
-	DiskAccessID               string
-	DiskEncryptionSetID        string
-	DiskEncryptionType         string
-	AvailabilityPolicy         string
-	EnableBursting             bool
-	EnablePerformancePlus      bool
-	OptimizedForFrequentAttach bool
-	WriteAcceleratorEnabled    bool
-	Tags                       map[string]string
+	// DiskParameters are those of the disk. A zero value means that the parameter was not given; Disk adds the
+	// defaults. The name may have templates.
+	apiv1.DiskParameters
+	// MaxMountReplicaCount is nil if it was not given.
+	MaxMountReplicaCount *int32
 	// Tuning has the kernel's settings of the device, which the node writes.
 	Tuning Tuning
 	// ClaimNamespace, ClaimName and VolumeName come from the provisioner, not from the StorageClass.
@@ -40,7 +21,7 @@ type Parameters struct {
 	// WithoutEffect are the given parameters that have no effect.
 	WithoutEffect []string
 
-	tags, tagDelimiter string
+	tags, removeTags, tagDelimiter string
 }
 
 // The SKUs of managed disks.
@@ -90,22 +71,21 @@ func Overlay(class, attributes map[string]string) map[string]string {
 }
 
 // SKU returns the SKU, or the default.
-func (p *Parameters) SKU() string {
-	if p.SKUName == "" {
-		return StandardSSDLRS
-	}
-	return p.SKUName
-}
+func (p *Parameters) SKU() string { return cmp.Or(p.SKUName, StandardSSDLRS) }
 
 // Shares returns the number of shares, or the default.
 func (p *Parameters) Shares() int32 { return max(p.MaxShares, 1) }
 
-// EncryptionType returns the encryption type, or the default of a disk with a disk encryption set.
-func (p *Parameters) EncryptionType() string {
-	if p.DiskEncryptionType == "" && p.DiskEncryptionSetID != "" {
-		return customerKey
+// Disk returns the parameters of a new disk of the size: the given ones, and the defaults of the others. The caller sets
+// its name and its place.
+func (p *Parameters) Disk(sizeBytes int64) apiv1.DiskParameters {
+	d := *p.DiskParameters.DeepCopy()
+	d.SKUName, d.MaxShares, d.CachingMode = p.SKU(), p.Shares(), p.Caching(sizeBytes)
+	d.NetworkAccessPolicy, d.PublicNetworkAccess = cmp.Or(p.NetworkAccessPolicy, "DenyAll"), cmp.Or(p.PublicNetworkAccess, "Disabled")
+	if d.DiskEncryptionType == "" && d.DiskEncryptionSetID != "" {
+		d.DiskEncryptionType = customerKey
 	}
-	return p.DiskEncryptionType
+	return d
 }
 
 // Replicas returns the number of replicas: the requested one, or by default as many as the shares allow; always 0 for a

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -51,7 +52,11 @@ func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 		"the write accelerator with write caching":   {map[string]string{"skuName": "Premium_LRS", "writeAcceleratorEnabled": "true", "cachingMode": "ReadWrite"}, []string{"cachingMode", "ReadWrite", "writeAcceleratorEnabled"}},
 		"the write accelerator of a shared disk":     {map[string]string{"skuName": "Premium_LRS", "writeAcceleratorEnabled": "true", "maxShares": "2"}, []string{"writeAcceleratorEnabled", "maxShares"}},
 		"performance plus where it does not exist":   {map[string]string{"skuName": "PremiumV2_LRS", "enablePerformancePlus": "true"}, []string{"enablePerformancePlus", "PremiumV2_LRS"}},
-		"an availability policy that there is not":   {map[string]string{"availabilityPolicy": "Restart"}, []string{"availabilityPolicy", "Restart", "AutomaticReattach"}},
+		"a block that Linux does not mount":          {map[string]string{"blockSize": "8192"}, []string{"blockSize", "8192", "1024, 2048, 4096"}},
+		"an inode of an odd size":                    {map[string]string{"inodeSize": "300"}, []string{"inodeSize", "300", "256, 512"}},
+		"an inode for less than a block":             {map[string]string{"bytesPerInode": "512"}, []string{"bytesPerInode", "512", "1024 to 67108864"}},
+		"no inodes":                                  {map[string]string{"numberOfInodes": "0"}, []string{"numberOfInodes", "from 1"}},
+		"an action that Azure does not have":         {map[string]string{"actionOnDiskDelay": "Restart"}, []string{"actionOnDiskDelay", "Restart", "AutomaticReattach"}},
 		"a filesystem of Windows":                    {map[string]string{"fsType": "ntfs"}, []string{"fsType", "ntfs", "ext4"}},
 		"an encryption set that is no resource":      {map[string]string{"diskEncryptionSetID": "set"}, []string{"diskEncryptionSetID", "set", "/subscriptions/"}},
 		"a resource group with a path":               {map[string]string{"resourceGroup": "a/b"}, []string{"resourceGroup", "a/b"}},
@@ -121,8 +126,8 @@ func TestWhatV1Tolerates(t *testing.T) {
 	if p.DiskIOPSReadWrite != nil || p.Tags["a"] != "b=c" || p.Tags["d"] != "" || p.Tuning.Profile != "basic" || p.SKU() != "Premium_LRS" || !p.EnablePerformancePlus {
 		t.Errorf("%+v", p)
 	}
-	if p.EncryptionType() != "EncryptionAtRestWithCustomerKey" {
-		t.Errorf("encryption type %q", p.EncryptionType())
+	if got := p.Disk(sizeBytes).DiskEncryptionType; got != "EncryptionAtRestWithCustomerKey" {
+		t.Errorf("got encryption type %q, want that of a customer's key", got)
 	}
 	if want := []string{"attachDiskInitialDelay", "device-setting/queue/scheduler"}; !slices.Equal(p.WithoutEffect, want) {
 		t.Errorf("without effect: %v, want %v", p.WithoutEffect, want)
@@ -178,10 +183,12 @@ func TestDefaults(t *testing.T) {
 	if p.SKU() != volumeparams.StandardSSDLRS || p.Caching(1<<30) != "ReadOnly" || p.Caching(4096<<30) != "None" || p.Location != "eastus" || p.Tags["team"] != "shop" {
 		t.Fatalf("%+v", p)
 	}
-	shared := volumeparams.Parameters{SKUName: volumeparams.PremiumLRS, MaxShares: 3}
-	for name, uncached := range map[string]volumeparams.Parameters{
-		"shared": shared, "shared, whatever was asked for": {MaxShares: 2, CachingMode: "ReadOnly"}, "Premium v2": {SKUName: volumeparams.PremiumV2LRS},
+	shared := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{MaxShares: 3, DiskSettings: apiv1.DiskSettings{SKUName: volumeparams.PremiumLRS}}}
+	for name, disk := range map[string]apiv1.DiskParameters{
+		"shared": shared.DiskParameters, "shared, whatever was asked for": {MaxShares: 2, CachingMode: "ReadOnly"},
+		"Premium v2": {DiskSettings: apiv1.DiskSettings{SKUName: volumeparams.PremiumV2LRS}},
 	} {
+		uncached := volumeparams.Parameters{DiskParameters: disk}
 		if mode := uncached.Caching(1 << 30); mode != "None" {
 			t.Errorf("%s: caching %s", name, mode)
 		}
@@ -203,7 +210,7 @@ func TestMaxSharesDependOnSKUAndSize(t *testing.T) {
 		{volumeparams.PremiumLRS, 512, 3}, {volumeparams.PremiumLRS, 513, 5}, {volumeparams.PremiumZRS, 4096, 5}, {volumeparams.StandardSSDLRS, 4097, 10},
 		{volumeparams.UltraSSDLRS, 4, 15}, {volumeparams.PremiumV2LRS, 1, 15}, {volumeparams.StandardLRS, 1024, 1},
 	} {
-		p := volumeparams.Parameters{SKUName: test.sku, MaxShares: test.want}
+		p := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{MaxShares: test.want, DiskSettings: apiv1.DiskSettings{SKUName: test.sku}}}
 		if err := p.CheckSize(test.gib << 30); err != nil {
 			t.Errorf("%+v: %v", test, err)
 		}
@@ -229,9 +236,9 @@ func TestSize(t *testing.T) {
 		"rounding must not pass the limit":   {required: 10*gib + 1, limit: 10*gib + 2, outOfRange: true},
 		"the least is above the limit":       {limit: gib - 1, outOfRange: true},
 		"more than any disk has":             {required: 32768 * gib, outOfRange: true},
-		"which an Ultra disk has":            {p: volumeparams.Parameters{SKUName: volumeparams.UltraSSDLRS}, required: 32768 * gib, want: 32768 * gib},
+		"which an Ultra disk has":            {p: volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: volumeparams.UltraSSDLRS}}}, required: 32768 * gib, want: 32768 * gib},
 		"the limit below what is required":   {required: 2 * gib, limit: gib, kind: provisioner.InvalidArgument},
-		"performance plus starts at 513 GiB": {p: volumeparams.Parameters{EnablePerformancePlus: true}, required: gib, want: 513 * gib},
+		"performance plus starts at 513 GiB": {p: volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{ImmutableDiskSettings: apiv1.ImmutableDiskSettings{EnablePerformancePlus: true}}}, required: gib, want: 513 * gib},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -261,4 +268,25 @@ func TestDiskNamesAreWhatAzureTakesAndStayDifferent(t *testing.T) {
 			t.Fatalf("%q and %q became %q and %q", a, b, nameA, nameB)
 		}
 	})
+}
+
+func TestAMultiNodeVolumeHasNoReplicas(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		raw     map[string]string
+		refused bool
+	}{
+		"it has shares": {raw: map[string]string{"maxShares": "3"}},
+		"it wants none": {raw: map[string]string{"maxShares": "3", "maxMountReplicaCount": "0"}},
+		"it wants one":  {raw: map[string]string{"maxShares": "3", "maxMountReplicaCount": "1"}, refused: true},
+	} {
+		p, err := volumeparams.Parse(test.raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := p.Replicas(true)
+		if n != 0 || errors.Is(err, provisioner.InvalidArgument) != test.refused {
+			t.Errorf("%s: got %d replicas, %v; want none, refused: %t", name, n, err, test.refused)
+		}
+	}
 }

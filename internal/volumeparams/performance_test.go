@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -101,16 +102,16 @@ func TestPerformanceOfADisk(t *testing.T) {
 		gib  int64
 		want volumeparams.Performance
 	}{
-		"Premium by its size":           {volumeparams.Parameters{SKUName: "Premium_LRS"}, 1024, volumeparams.Performance{IOPS: 5000, MBps: 200}},
-		"Premium between two sizes":     {volumeparams.Parameters{SKUName: "Premium_ZRS"}, 1025, volumeparams.Performance{IOPS: 7500, MBps: 250}},
-		"Premium by its tier":           {volumeparams.Parameters{SKUName: "Premium_LRS", Tier: "P30"}, 4, volumeparams.Performance{IOPS: 5000, MBps: 200}},
-		"a tier that the size outgrew":  {volumeparams.Parameters{SKUName: "Premium_LRS", Tier: "P30"}, 16384, volumeparams.Performance{IOPS: 18000, MBps: 750}},
+		"Premium by its size":           {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}}, 1024, volumeparams.Performance{IOPS: 5000, MBps: 200}},
+		"Premium between two sizes":     {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_ZRS"}}}, 1025, volumeparams.Performance{IOPS: 7500, MBps: 250}},
+		"Premium by its tier":           {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}}}, 4, volumeparams.Performance{IOPS: 5000, MBps: 200}},
+		"a tier that the size outgrew":  {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}}}, 16384, volumeparams.Performance{IOPS: 18000, MBps: 750}},
 		"Standard SSD":                  {volumeparams.Parameters{}, 10, volumeparams.Performance{IOPS: 500, MBps: 100}},
-		"Standard HDD":                  {volumeparams.Parameters{SKUName: "Standard_LRS"}, 8192, volumeparams.Performance{IOPS: 1300, MBps: 300}},
-		"Premium v2 without a word":     {volumeparams.Parameters{SKUName: "PremiumV2_LRS"}, 100, volumeparams.Performance{IOPS: 3000, MBps: 125}},
-		"Ultra without a word":          {volumeparams.Parameters{SKUName: "UltraSSD_LRS"}, 100, volumeparams.Performance{IOPS: 500, MBps: 100}},
-		"Ultra as provisioned":          {volumeparams.Parameters{SKUName: "UltraSSD_LRS", DiskIOPSReadWrite: &iops, DiskMBpsReadWrite: &mbps}, 100, volumeparams.Performance{IOPS: iops, MBps: mbps}},
-		"the largest there is and more": {volumeparams.Parameters{SKUName: "Premium_LRS"}, 40000, volumeparams.Performance{IOPS: 20000, MBps: 900}},
+		"Standard HDD":                  {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Standard_LRS"}}}, 8192, volumeparams.Performance{IOPS: 1300, MBps: 300}},
+		"Premium v2 without a word":     {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}}, 100, volumeparams.Performance{IOPS: 3000, MBps: 125}},
+		"Ultra without a word":          {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "UltraSSD_LRS"}}}, 100, volumeparams.Performance{IOPS: 500, MBps: 100}},
+		"Ultra as provisioned":          {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "UltraSSD_LRS", DiskIOPSReadWrite: &iops, DiskMBpsReadWrite: &mbps}}}, 100, volumeparams.Performance{IOPS: iops, MBps: mbps}},
+		"the largest there is and more": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}}, 40000, volumeparams.Performance{IOPS: 20000, MBps: 900}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -100,6 +100,7 @@ func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 	if p.EnableBursting && sizeBytes <= burstingAboveGiB*GiB {
 		faults = append(faults, paramtable.Fault("enableBursting", true, fmt.Sprintf("false up to %d GiB", burstingAboveGiB)))
 	}
+	faults = append(faults, p.filesystemContradictions(sizeBytes)...)
 	faults = append(faults, p.checkTier(sizeBytes)...)
 	return append(faults, p.checkPerformance(sizeBytes)...)
 }

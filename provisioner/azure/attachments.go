@@ -63,7 +63,7 @@ func (p platform) Update(ctx context.Context, vmID string, k operation.Kind, cha
 	if err != nil {
 		return nil, p.Translate(err, "change the disks of VM %s", v.Name)
 	}
-	return p.Follow(k, vmID, poller, false), nil
+	return p.Follow(k, len(changes), vmID, poller, false), nil
 }
 
 // Resume implements batch.Platform.
@@ -76,7 +76,7 @@ func (p platform) Resume(ctx context.Context, t operation.Token) (*operation.Ope
 	if err != nil {
 		return nil, err
 	}
-	return p.Follow(t.Kind, t.ID, poller, true), nil
+	return p.Follow(t.Kind, max(t.Together, 1), t.ID, poller, true), nil
 }
 
 // updateOf translates changes into Azure's request.
@@ -93,8 +93,8 @@ func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
 			continue
 		}
 		in := &armcompute.DataDisksToAttach{DiskID: &change.DiskID, Caching: optional(armcompute.CachingTypes(change.CachingMode))}
-		if change.EncryptionSetID != "" {
-			in.DiskEncryptionSet = &armcompute.DiskEncryptionSetParameters{ID: &change.EncryptionSetID}
+		if change.DiskEncryptionSetID != "" {
+			in.DiskEncryptionSet = &armcompute.DiskEncryptionSetParameters{ID: &change.DiskEncryptionSetID}
 		}
 		if change.WriteAccelerator {
 			in.WriteAcceleratorEnabled = &change.WriteAccelerator

@@ -1,12 +1,8 @@
 package azure_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,11 +31,13 @@ const (
 
 // simulator is a whole azuresim in this process, with a client of its own to make VMs with.
 type simulator struct {
-	url, admin string
+	simtest.Simulator
 	vms        *armcompute.VirtualMachinesClient
 	sets       *armcompute.VirtualMachineScaleSetsClient
 	instances  *armcompute.VirtualMachineScaleSetVMsClient
 	usages     *armcompute.UsageClient
+	encryption *armcompute.DiskEncryptionSetsClient
+	accesses   *armcompute.DiskAccessesClient
 	serial     atomic.Int64
 }
 
@@ -50,7 +48,7 @@ func startSimulator(t *testing.T) *simulator {
 	running := simtest.Start(t, func(o *server.Options) {
 		o.Throttle, o.Auth, o.Clients = "on", "on", []string{"driver=secret", "suite=secret"}
 	})
-	s := &simulator{url: running.URL, admin: running.AdminURL}
+	s := &simulator{Simulator: running}
 	s.assign(t, "suite", auth.Role{Actions: []string{"*"}})
 	s.assign(t, "driver", driverRoles("")...)
 	credentials := s.credentials(t, "suite", "secret")
@@ -63,7 +61,7 @@ func startSimulator(t *testing.T) *simulator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.usages = factory.NewUsageClient()
+	s.usages, s.encryption, s.accesses = factory.NewUsageClient(), factory.NewDiskEncryptionSetsClient(), factory.NewDiskAccessesClient()
 	s.vms, s.sets, s.instances = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient(), factory.NewVirtualMachineScaleSetVMsClient()
 	return s
 }
@@ -96,7 +94,7 @@ func driverRoles(without string) []auth.Role {
 func (s *simulator) credentials(t *testing.T, client, secret string) *credential.Credentials {
 	t.Helper()
 	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
-		"resourceManagerEndpoint": %q, "aadClientId": %q, "aadClientSecret": %q}`, subscription, group, s.url, client, secret)
+		"resourceManagerEndpoint": %q, "aadClientId": %q, "aadClientSecret": %q}`, subscription, group, s.URL, client, secret)
 	c, err := credential.Open(t.Context(), credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
 	if err != nil {
 		t.Fatal(err)
@@ -125,27 +123,8 @@ func (s *simulator) open(t *testing.T) (cloud *azure.Cloud, closeIt func()) {
 
 func (s *simulator) call(t *testing.T, method, path string, in, out any) {
 	t.Helper()
-	raw, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequest(method, s.admin+path, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode >= 300 {
-		body, _ := io.ReadAll(resp.Body)
-		t.Fatalf("%s %s: %s: %s", method, path, resp.Status, body)
-	}
-	if out != nil {
-		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			t.Fatalf("%s %s: %v", method, path, err)
-		}
+	if status := s.Admin(t, method, path, in, out); status >= 300 {
+		t.Fatalf("%s %s: %d", method, path, status)
 	}
 }
 
@@ -154,19 +133,8 @@ func (s *simulator) fault(t *testing.T, rule map[string]any) (remove func()) {
 	t.Helper()
 	var added struct{ ID string }
 	s.call(t, "POST", "/admin/faults", rule, &added)
-	return sync.OnceFunc(func() {
-		req, err := http.NewRequest("DELETE", s.admin+"/admin/faults/"+added.ID, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_ = resp.Body.Close() // 404 if it has struck as often as it may
-	})
+	// It is gone if it has struck as often as it may.
+	return sync.OnceFunc(func() { s.Admin(t, "DELETE", "/admin/faults/"+added.ID, nil, nil) })
 }
 
 // requests are the calls that the simulator has seen from the driver since a sequence number.
@@ -284,6 +252,20 @@ func setOf(id string) string {
 	return ""
 }
 
+// newLinked makes the disk encryption set or disk access of that ID.
+func (s *simulator) newLinked(t *testing.T, id string) {
+	t.Helper()
+	var err error
+	if strings.Contains(id, "/diskAccesses/") {
+		_, err = s.accesses.BeginCreateOrUpdate(t.Context(), group, nameOf(id), armcompute.DiskAccess{Location: to.Ptr("eastus")}, nil)
+	} else {
+		_, err = s.encryption.BeginCreateOrUpdate(t.Context(), group, nameOf(id), armcompute.DiskEncryptionSet{Location: to.Ptr("eastus")}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (s *simulator) deleteVM(t *testing.T, id string) {
 	t.Helper()
 	if set := setOf(id); set != "" {
@@ -363,7 +345,7 @@ func (s *simulator) harness(t *testing.T) conformance.Harness {
 		},
 		Scope:    provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group},
 		Location: "eastus", OtherLocation: "westus2", SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
-		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, NewFlexibleVM: s.newFlexibleVM, DeleteVM: s.deleteVM, SetPower: s.setPower,
+		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, NewFlexibleVM: s.newFlexibleVM, NewLinked: s.newLinked, DeleteVM: s.deleteVM, SetPower: s.setPower,
 		Slow: func(t *testing.T, operation conformance.Operation) func() {
 			kinds := map[conformance.Operation]string{
 				conformance.CreateDisk: "disk.create", conformance.CreateSnapshot: "snapshot.create",

@@ -39,7 +39,7 @@ func newBed(t *testing.T, disks int) *bed {
 	b.together(disks, func(i int) error {
 		b.disks[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription, group, i)
 		return b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
-			ID: b.disks[i], Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1,
+			ID: b.disks[i], Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		}))
 	})
 	_, b.since = s.requests(t, 0)
@@ -215,7 +215,7 @@ func TestATokenCannotSendTheCredentialElsewhere(t *testing.T) {
 	defer thief.Close()
 	other, closeIt := b.open(t)
 	defer closeIt()
-	forged := strings.ReplaceAll(op.Token(), b.url, thief.URL)
+	forged := strings.ReplaceAll(op.Token(), b.URL, thief.URL)
 	if forged == op.Token() {
 		t.Fatal("the token holds no URL to forge")
 	}
@@ -236,7 +236,7 @@ func TestTheEndOfTheProcessEndsAllWaits(t *testing.T) {
 	cloud, stop := s.open(t)
 	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_D2s_v3", "")}
 	id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/d", subscription, group)
-	if err := b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1})); err != nil {
+	if err := b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})); err != nil {
 		t.Fatal(err)
 	}
 	s.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "delay": "1s", "times": 1})

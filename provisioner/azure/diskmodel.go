@@ -1,6 +1,10 @@
 package azure
 
 import (
+	"maps"
+	"reflect"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -14,11 +18,9 @@ const gib = int64(1) << 30
 // viewOfDisk translates a disk from the SDK's model.
 func viewOfDisk(d *armcompute.Disk) batch.Disk {
 	seen := batch.Disk{Disk: provisioner.Disk{
-		ID: client.Value(d.ID), Location: client.Value(d.Location), Zone: first(d.Zones), Tags: values(d.Tags), MaxShares: 1, AttachedTo: attachedTo(d),
+		ID: client.Value(d.ID), Location: client.Value(d.Location), Zone: first(d.Zones), MaxShares: 1, AttachedTo: attachedTo(d),
+		DiskSettings: settingsOf(d), ImmutableDiskSettings: immutableOf(d.Properties),
 	}}
-	if d.SKU != nil {
-		seen.SKUName = string(client.Value(d.SKU.Name))
-	}
 	p := d.Properties
 	if p == nil {
 		return seen
@@ -28,7 +30,6 @@ func viewOfDisk(d *armcompute.Disk) batch.Disk {
 	if p.DiskSizeBytes != nil {
 		seen.SizeBytes = *p.DiskSizeBytes
 	}
-	seen.DiskTuning = tuningOf(p)
 	if p.MaxShares != nil {
 		seen.MaxShares = max(*p.MaxShares, 1)
 	}
@@ -67,7 +68,7 @@ func attachedTo(d *armcompute.Disk) []string {
 
 // newDisk translates a disk to be created into the SDK's model.
 func newDisk(spec provisioner.DiskSpec) armcompute.Disk {
-	name, size := armcompute.DiskStorageAccountTypes(spec.SKUName), int32(spec.SizeBytes/gib)
+	size := int32(spec.SizeBytes / gib)
 	create := armcompute.DiskCreateOptionEmpty
 	creation := &armcompute.CreationData{CreateOption: &create}
 	if spec.SourceID != "" {
@@ -75,23 +76,24 @@ func newDisk(spec provisioner.DiskSpec) armcompute.Disk {
 		creation.SourceResourceID = &spec.SourceID
 	}
 	p := &armcompute.DiskProperties{CreationData: creation, DiskSizeGB: &size}
-	tune(p, spec.DiskTuning)
+	d := armcompute.Disk{Location: &spec.Location, Properties: p}
+	set(&d, spec.DiskSettings, spec.ImmutableDiskSettings)
 	if spec.MaxShares > 1 {
 		p.MaxShares = &spec.MaxShares
 	}
-	d := armcompute.Disk{Location: &spec.Location, Tags: pointers(spec.Tags), SKU: &armcompute.DiskSKU{Name: &name}, Properties: p}
 	if spec.Zone != "" {
 		d.Zones = []*string{&spec.Zone}
 	}
 	return d
 }
 
-// optional is a pointer to s, or nil for the zero value.
-func optional[T ~string](s T) *T {
-	if s == "" {
+// optional is a pointer to v, or nil, the platform's default, for the zero value.
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
 		return nil
 	}
-	return &s
+	return &v
 }
 
 func pointers(m map[string]string) map[string]*string {
@@ -113,19 +115,34 @@ func values(m map[string]*string) map[string]string {
 	return out
 }
 
-// tuningOf translates the settings that most disks leave at their defaults.
-func tuningOf(p *armcompute.DiskProperties) provisioner.DiskTuning {
-	t := provisioner.DiskTuning{
-		IOPSReadWrite: p.DiskIOPSReadWrite, MBpsReadWrite: p.DiskMBpsReadWrite,
-		IOPSReadOnly: p.DiskIOPSReadOnly, MBpsReadOnly: p.DiskMBpsReadOnly, Tier: client.Value(p.Tier),
-		NetworkAccessPolicy: string(client.Value(p.NetworkAccessPolicy)), PublicNetworkAccess: string(client.Value(p.PublicNetworkAccess)),
-		DiskAccessID: client.Value(p.DiskAccessID), Bursting: p.BurstingEnabled, OptimizedForFrequentAttach: p.OptimizedForFrequentAttach,
+// settingsOf translates the settings of a disk that can be changed.
+func settingsOf(d *armcompute.Disk) provisioner.DiskSettings {
+	s := provisioner.DiskSettings{Tags: values(d.Tags)}
+	if d.SKU != nil {
+		s.SKUName = string(client.Value(d.SKU.Name))
 	}
+	if p := d.Properties; p != nil {
+		s.DiskIOPSReadWrite, s.DiskMBpsReadWrite = p.DiskIOPSReadWrite, p.DiskMBpsReadWrite
+		s.DiskIOPSReadOnly, s.DiskMBpsReadOnly = p.DiskIOPSReadOnly, p.DiskMBpsReadOnly
+		s.Tier, s.EnableBursting = client.Value(p.Tier), client.Value(p.BurstingEnabled)
+		s.NetworkAccessPolicy, s.PublicNetworkAccess = string(client.Value(p.NetworkAccessPolicy)), string(client.Value(p.PublicNetworkAccess))
+		s.DiskAccessID = client.Value(p.DiskAccessID)
+	}
+	return s
+}
+
+// immutableOf translates what a disk has for life.
+func immutableOf(p *armcompute.DiskProperties) provisioner.ImmutableDiskSettings {
+	var t provisioner.ImmutableDiskSettings
+	if p == nil {
+		return t
+	}
+	t.OptimizedForFrequentAttach = client.Value(p.OptimizedForFrequentAttach)
 	if p.CreationData != nil {
-		t.LogicalSectorSize, t.PerformancePlus = p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus
+		t.LogicalSectorSize, t.EnablePerformancePlus = p.CreationData.LogicalSectorSize, client.Value(p.CreationData.PerformancePlus)
 	}
 	if p.Encryption != nil {
-		t.EncryptionSetID, t.EncryptionType = client.Value(p.Encryption.DiskEncryptionSetID), string(client.Value(p.Encryption.Type))
+		t.DiskEncryptionSetID, t.DiskEncryptionType = client.Value(p.Encryption.DiskEncryptionSetID), string(client.Value(p.Encryption.Type))
 	}
 	if p.AvailabilityPolicy != nil {
 		t.ActionOnDiskDelay = string(client.Value(p.AvailabilityPolicy.ActionOnDiskDelay))
@@ -133,23 +150,60 @@ func tuningOf(p *armcompute.DiskProperties) provisioner.DiskTuning {
 	return t
 }
 
-// tune sets what is requested besides size, SKU and place.
-func tune(p *armcompute.DiskProperties, t provisioner.DiskTuning) {
-	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSize, t.PerformancePlus
-	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = t.IOPSReadWrite, t.MBpsReadWrite
-	p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = t.IOPSReadOnly, t.MBpsReadOnly
-	p.Tier = optional(t.Tier)
-	p.BurstingEnabled, p.OptimizedForFrequentAttach = t.Bursting, t.OptimizedForFrequentAttach
-	p.DiskAccessID = optional(t.DiskAccessID)
-	p.NetworkAccessPolicy = optional(armcompute.NetworkAccessPolicy(t.NetworkAccessPolicy))
-	p.PublicNetworkAccess = optional(armcompute.PublicNetworkAccess(t.PublicNetworkAccess))
-	if t.EncryptionSetID != "" || t.EncryptionType != "" {
+// set sets what is requested of a disk to be created besides its size and place.
+func set(d *armcompute.Disk, s provisioner.DiskSettings, t provisioner.ImmutableDiskSettings) {
+	d.SKU, d.Tags = &armcompute.DiskSKU{Name: optional(armcompute.DiskStorageAccountTypes(s.SKUName))}, pointers(s.Tags)
+	p := d.Properties
+	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = s.DiskIOPSReadWrite, s.DiskMBpsReadWrite
+	p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = s.DiskIOPSReadOnly, s.DiskMBpsReadOnly
+	p.Tier, p.BurstingEnabled = optional(s.Tier), optional(s.EnableBursting)
+	p.NetworkAccessPolicy = optional(armcompute.NetworkAccessPolicy(s.NetworkAccessPolicy))
+	p.PublicNetworkAccess = optional(armcompute.PublicNetworkAccess(s.PublicNetworkAccess))
+	p.DiskAccessID = optional(s.DiskAccessID)
+	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSize, optional(t.EnablePerformancePlus)
+	p.OptimizedForFrequentAttach = optional(t.OptimizedForFrequentAttach)
+	if t.DiskEncryptionSetID != "" || t.DiskEncryptionType != "" {
 		p.Encryption = &armcompute.Encryption{
-			DiskEncryptionSetID: optional(t.EncryptionSetID), Type: optional(armcompute.EncryptionType(t.EncryptionType)),
+			DiskEncryptionSetID: optional(t.DiskEncryptionSetID), Type: optional(armcompute.EncryptionType(t.DiskEncryptionType)),
 		}
 	}
 	if t.ActionOnDiskDelay != "" {
-		action := armcompute.AvailabilityPolicyDiskDelay(t.ActionOnDiskDelay)
-		p.AvailabilityPolicy = &armcompute.AvailabilityPolicy{ActionOnDiskDelay: &action}
+		p.AvailabilityPolicy = &armcompute.AvailabilityPolicy{ActionOnDiskDelay: optional(armcompute.AvailabilityPolicyDiskDelay(t.ActionOnDiskDelay))}
 	}
+}
+
+// changeOf is the part of the change that differs from the disk; changed is false if nothing differs.
+func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armcompute.DiskUpdate, changed bool) {
+	is, to := found.DiskSettings, change.Apply(found.DiskSettings)
+	grows := change.SizeBytes > found.SizeBytes
+	p := &armcompute.DiskUpdateProperties{
+		DiskIOPSReadWrite: differing(is.DiskIOPSReadWrite, to.DiskIOPSReadWrite), DiskMBpsReadWrite: differing(is.DiskMBpsReadWrite, to.DiskMBpsReadWrite),
+		DiskIOPSReadOnly: differing(is.DiskIOPSReadOnly, to.DiskIOPSReadOnly), DiskMBpsReadOnly: differing(is.DiskMBpsReadOnly, to.DiskMBpsReadOnly),
+		Tier: differing(&is.Tier, &to.Tier), BurstingEnabled: differing(&is.EnableBursting, &to.EnableBursting),
+		NetworkAccessPolicy: (*armcompute.NetworkAccessPolicy)(differing(&is.NetworkAccessPolicy, &to.NetworkAccessPolicy)),
+		PublicNetworkAccess: (*armcompute.PublicNetworkAccess)(differing(&is.PublicNetworkAccess, &to.PublicNetworkAccess)),
+		DiskAccessID:        differing(&is.DiskAccessID, &to.DiskAccessID),
+	}
+	body.Properties = p
+	if p.DiskAccessID != nil && *p.DiskAccessID == "" {
+		p.DiskAccessID = azcore.NullValue[*string]() // Azure keeps a field that is left out
+	}
+	if grows {
+		p.DiskSizeGB = optional(int32((change.SizeBytes + gib - 1) / gib))
+	}
+	if to.SKUName != is.SKUName {
+		body.SKU = &armcompute.DiskSKU{Name: optional(armcompute.DiskStorageAccountTypes(to.SKUName))}
+	}
+	if !maps.Equal(to.Tags, is.Tags) {
+		body.Tags = pointers(to.Tags)
+	}
+	return body, grows || !reflect.DeepEqual(to, is)
+}
+
+// differing returns what a setting is to be, or nil, which leaves it alone, if it is that already.
+func differing[T comparable](is, to *T) *T {
+	if to == nil || is != nil && *to == *is {
+		return nil
+	}
+	return to
 }

@@ -122,7 +122,7 @@ func (d disks) Resume(ctx context.Context, text string) (provisioner.Operation, 
 	if err != nil {
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume the %s of %s: %w", t.Kind, t.ID, err)
 	}
-	return resourceOperation{cloud: d.cloud, text: text, Operation: d.cloud.api.Follow(t.Kind, t.ID, p, true), id: t.ID}, nil
+	return resourceOperation{cloud: d.cloud, text: text, Operation: d.cloud.api.Follow(t.Kind, 1, t.ID, p, true), id: t.ID}, nil
 }
 
 func resume(ctx context.Context, r client.Resource, t operation.Token) (client.SDKPoller, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
@@ -40,12 +41,12 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 	options := s.options(t)
 	options.EdgeZone, options.Transport = "attatlanta1", put
 	azureCloud, err := azure.New(t.Context(), options)
-	must(t, err)
+	expect.Must(t, err)
 	disk, err := makeDisk(t.Context(), azureCloud, "at-the-edge")
-	must(t, err)
+	expect.Must(t, err)
 	op, err := azureCloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{ID: strings.ReplaceAll(disk, "/disks/", "/snapshots/") + "-s", SourceID: disk, Location: "eastus"})
-	must(t, err)
-	must(t, op.Wait(t.Context()))
+	expect.Must(t, err)
+	expect.Must(t, op.Wait(t.Context()))
 	for _, name := range []string{"at-the-edge", "at-the-edge-s"} {
 		if got, _ := put[name]["extendedLocation"].(map[string]any); got["name"] != "attatlanta1" || got["type"] != "EdgeZone" {
 			t.Errorf("%s is put with %v", name, put[name])
@@ -54,7 +55,7 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 	plain := recorder{}
 	options.EdgeZone, options.Transport = "", plain
 	azureCloud, err = azure.New(t.Context(), options)
-	must(t, err)
+	expect.Must(t, err)
 	if _, err := makeDisk(t.Context(), azureCloud, "in-the-region"); err != nil || plain["in-the-region"]["extendedLocation"] != nil {
 		t.Errorf("%v: %v", plain, err)
 	}
@@ -65,7 +66,7 @@ func TestRequestsCarryTheUserAgentOfTheProgramAndItsOperator(t *testing.T) {
 	options := s.options(t)
 	options.UserAgent, options.UserAgentPrefix, options.UserAgentSuffix = "azuredisk/v9", "AKS", "team-a"
 	azureCloud, err := azure.New(t.Context(), options)
-	must(t, err)
+	expect.Must(t, err)
 	if _, err := makeDisk(t.Context(), azureCloud, "signed"); err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +84,9 @@ func TestRequestsCarryTheUserAgentOfTheProgramAndItsOperator(t *testing.T) {
 // makeDisk makes a disk.
 func makeDisk(ctx context.Context, cloud *azure.Cloud, name string) (id string, err error) {
 	id = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name)
-	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1})
+	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
 	if err != nil {
 		return id, err
 	}
 	return id, op.Wait(ctx)
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -207,7 +207,7 @@ func (l *lab) newDisks(n int) []string {
 		l.serial++
 		ids[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription, group, l.serial)
 		l.must(l.cloud.Disks().Create(l.Context(), provisioner.DiskSpec{
-			ID: ids[i], Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 16 << 30, MaxShares: 3,
+			ID: ids[i], Location: "eastus", SizeBytes: 16 << 30, MaxShares: 3, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		}))
 	}
 	return ids

@@ -22,7 +22,7 @@ func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error
 	if err != nil {
 		return nil, c.api.Translate(err, "%s %s", k, id)
 	}
-	op := c.api.Follow(k, id, p, false)
+	op := c.api.Follow(k, 1, id, p, false)
 	if op.Token() == "" {
 		if err := op.Err(); err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func (o observation) Wait(ctx context.Context) error {
 		case state == operation.StateSucceeded:
 			return nil
 		}
-		if err := o.cloud.api.Clock.Pause(ctx, o.cloud.api.Usual(o.kind).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
+		if err := o.cloud.api.Clock.Pause(ctx, o.cloud.api.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
 			return err
 		}
 	}

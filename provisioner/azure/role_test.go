@@ -54,7 +54,7 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 		return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s/%s-%s", subscription, group, kind, name, text)
 	}
 	disk, clone, restored, snapshot := id("disks", "a"), id("disks", "clone"), id("disks", "restored"), id("snapshots", "s")
-	spec := provisioner.DiskSpec{ID: disk, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 8 << 30, MaxShares: 1}
+	spec := provisioner.DiskSpec{ID: disk, Location: "eastus", SizeBytes: 8 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}}
 	var faults []error
 	step := func(what string, do func() (provisioner.Operation, error)) {
 		if len(faults) > 0 {
@@ -89,9 +89,12 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 		return cloud.Snapshots().Create(ctx, provisioner.SnapshotSpec{ID: snapshot, SourceID: disk, Location: "eastus", Incremental: true})
 	})
 	step("restore", from(restored, snapshot))
-	step("encrypt", s.special(ctx, cloud, id("disks", "encrypted"), provisioner.DiskTuning{EncryptionSetID: id("diskEncryptionSets", "set")}))
-	step("make private", s.special(ctx, cloud, id("disks", "private"), provisioner.DiskTuning{
-		NetworkAccessPolicy: "AllowPrivate", DiskAccessID: id("diskAccesses", "access"),
+	set, access := id("diskEncryptionSets", "set"), id("diskAccesses", "access")
+	s.newLinked(t, set)
+	s.newLinked(t, access)
+	step("encrypt", s.special(ctx, cloud, id("disks", "encrypted"), func(s *provisioner.DiskSpec) { s.DiskEncryptionSetID = set }))
+	step("make private", s.special(ctx, cloud, id("disks", "private"), func(s *provisioner.DiskSpec) {
+		s.NetworkAccessPolicy, s.DiskAccessID = "AllowPrivate", access
 	}))
 	for _, machine := range []string{vm, instance} {
 		step("attach", func() (provisioner.Operation, error) {
@@ -105,10 +108,12 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 }
 
 // special makes a disk that refers to something.
-func (s *simulator) special(ctx context.Context, cloud *azure.Cloud, id string, tuning provisioner.DiskTuning) func() (provisioner.Operation, error) {
+func (s *simulator) special(ctx context.Context, cloud *azure.Cloud, id string, change func(*provisioner.DiskSpec)) func() (provisioner.Operation, error) {
 	return func() (provisioner.Operation, error) {
-		return cloud.Disks().Create(ctx, provisioner.DiskSpec{
-			ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1, DiskTuning: tuning,
-		})
+		spec := provisioner.DiskSpec{
+			ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+		}
+		change(&spec)
+		return cloud.Disks().Create(ctx, spec)
 	}
 }

@@ -81,8 +81,7 @@ func TestARefusalForAnotherReasonThanTheQuotaIsNotInsufficientCapacity(t *testin
 			l.Fatal(err)
 		}
 		_, err := l.cloud.Disks().Create(l.Context(), provisioner.DiskSpec{
-			ID: "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/d", Location: "eastus",
-			SKUName: "Premium_LRS", SizeBytes: 16 << 30, MaxShares: 1,
+			ID: "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/d", Location: "eastus", SizeBytes: 16 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		})
 		if !errors.Is(err, provisioner.FailedPrecondition) {
 			l.Errorf("want FailedPrecondition, got %v", err)

@@ -39,6 +39,8 @@ type Harness struct {
 	// NewVM makes a running VM without data disks; zone may be "". NewScaleSetVM makes an instance of a uniform scale set,
 	// NewFlexibleVM a VM in a flexible one.
 	NewVM, NewScaleSetVM, NewFlexibleVM func(t *testing.T, size, zone string) string
+	// NewLinked makes the disk encryption set or disk access of that ID; nil if the platform does not check that it exists.
+	NewLinked func(t *testing.T, id string)
 	// DeleteVM deletes a VM and waits.
 	DeleteVM func(t *testing.T, id string)
 	// SetPower stops, deallocates or starts a VM and waits.
@@ -118,10 +120,19 @@ func (r *run) id(kind string) string {
 		r.Scope.SubscriptionID, r.Scope.ResourceGroup, kind, serial.Add(1), strings.ToLower(rand.Text()))
 }
 
+// linked makes something that disks refer to.
+func (r *run) linked(kind string) string {
+	r.Helper()
+	id := r.id(kind)
+	if r.NewLinked != nil {
+		r.NewLinked(r.T, id)
+	}
+	return id
+}
+
 func (r *run) spec() provisioner.DiskSpec {
 	return provisioner.DiskSpec{
-		ID: r.id("disks"), Location: r.Location, SKUName: "Premium_LRS", SizeBytes: 10 * GiB, MaxShares: 1,
-		Tags: map[string]string{"suite": "conformance"},
+		ID: r.id("disks"), Location: r.Location, SizeBytes: 10 * GiB, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"suite": "conformance"}},
 	}
 }
 

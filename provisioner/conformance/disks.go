@@ -156,21 +156,20 @@ func diskTests() []test {
 		}},
 		{"Update changes what it names and nothing else", updateChangesWhatItNames},
 		{"Update refuses what cannot be", func(r *run) {
-			size, sku := 20*GiB, "Golden_LRS"
-			op, err := r.Cloud.Disks().Update(r.ctx, r.id("disks"), provisioner.DiskChange{SizeBytes: &size})
+			op, err := r.Cloud.Disks().Update(r.ctx, r.id("disks"), provisioner.DiskChange{SizeBytes: 20 * GiB})
 			r.fails(provisioner.NotFound, op, err)
-			op, err = r.Cloud.Disks().Update(r.ctx, r.disk(nil), provisioner.DiskChange{SKUName: &sku})
+			op, err = r.Cloud.Disks().Update(r.ctx, r.disk(nil), provisioner.DiskChange{To: provisioner.DiskSettings{SKUName: "Golden_LRS"}})
 			r.fails(provisioner.InvalidArgument, op, err)
 		}},
 		{"a shared disk that is attached cannot grow, and can when it is not", func(r *run) {
 			vm, id, size := r.NewVM(r.T, r.SmallSize, ""), r.sharedDisk(2), 32*GiB
 			op, err := r.attach(vm, id, true)
 			r.done(op, err)
-			op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: &size})
+			op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: size})
 			r.fails(provisioner.FailedPrecondition, op, err)
 			op, err = r.Cloud.Attachments().Detach(r.ctx, vm, id)
 			r.done(op, err)
-			op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: &size})
+			op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: size})
 			r.done(op, err)
 		}},
 		{"an attached disk cannot be deleted", func(r *run) {
@@ -209,20 +208,20 @@ func updateChangesWhatItNames(r *run) {
 	}
 	before := get()
 	grown, smaller := 20*GiB, 5*GiB
-	op, err := r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: &grown})
+	op, err := r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: grown})
 	r.done(op, err)
 	if d := get(); d.SizeBytes != grown || d.SKUName != before.SKUName || !maps.Equal(d.Tags, before.Tags) {
 		r.Fatalf("after growing: %+v", d)
 	}
 	for _, size := range []int64{grown, smaller} {
-		op, err = r.Cloud.Disks().Update(r.ctx, otherCase(id), provisioner.DiskChange{SizeBytes: &size})
+		op, err = r.Cloud.Disks().Update(r.ctx, otherCase(id), provisioner.DiskChange{SizeBytes: size})
 		r.done(op, err)
 	}
 	if d := get(); d.SizeBytes != grown {
 		r.Fatalf("it shrank: %+v", d)
 	}
 	sku := "StandardSSD_LRS"
-	op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SKUName: &sku, Tags: map[string]string{"a": "b"}})
+	op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{To: provisioner.DiskSettings{SKUName: sku, Tags: map[string]string{"a": "b"}}})
 	r.done(op, err)
 	if d := get(); d.SKUName != sku || d.Tags["a"] != "b" || d.SizeBytes != grown || d.UniqueID != before.UniqueID {
 		r.Fatalf("after another SKU and tags: %+v", d)

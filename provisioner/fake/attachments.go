@@ -38,6 +38,12 @@ func (a attachments) ForceDetach(ctx context.Context, vmID, diskID string) (prov
 		do: func(plan effect) (*operation, error) { return a.p.detach(vmID, diskID, plan, true) }})
 }
 
+// Expect implements provisioner.Attachments: no call waits for another one.
+func (attachments) Expect(string, string) (done func()) { return func() {} }
+
+// Waiting implements provisioner.Attachments: it says nothing.
+func (attachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
+
 type vmCall struct {
 	method           Method
 	vmID, diskID     string

@@ -42,9 +42,10 @@ func (p *platform) createDisk(spec provisioner.DiskSpec, plan effect) (*operatio
 	p.serial++
 	made := &disk{Disk: provisioner.Disk{
 		ID: spec.ID, UniqueID: fmt.Sprintf("fake-disk-%d", p.serial), Location: spec.Location, Zone: spec.Zone,
-		SKUName: spec.SKUName, SizeBytes: spec.SizeBytes, MaxShares: spec.MaxShares, SourceID: spec.SourceID,
-		Tags: maps.Clone(spec.Tags), DiskTuning: spec.DiskTuning,
+		SizeBytes: spec.SizeBytes, MaxShares: spec.MaxShares, SourceID: spec.SourceID,
+		DiskSettings: spec.DiskSettings, ImmutableDiskSettings: spec.ImmutableDiskSettings,
 	}}
+	made.Tags, made.RemovedTags = maps.Clone(spec.Tags), nil
 	p.disks[key(spec.ID)] = made
 	op := p.begin(p.options.Latency.CreateDisk, plan,
 		func() error {
@@ -174,8 +175,8 @@ func (p *platform) deleteDisk(id string, plan effect) (*operation, error) {
 		return found.op, nil
 	case found.op != nil:
 		return nil, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", id)
-	case len(p.holders(id)) > 0:
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", id, strings.Join(p.holders(id), ", "))
+	case len(found.AttachedTo) > 0: // as at Azure, a disk that is being attached can be deleted
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", id, strings.Join(found.AttachedTo, ", "))
 	}
 	found.deleting = true
 	op := p.begin(p.options.Latency.DeleteDisk, plan,

@@ -79,7 +79,7 @@ func TestOperationsEndByTheInjectedClock(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	cloud := fake.New(fake.Options{Clock: clock, Latency: fake.Latency{CreateDisk: 3 * time.Second}})
 	op, err := cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
-		ID: group + "disks/d", Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 1 << 30, MaxShares: 1,
+		ID: group + "disks/d", Location: "eastus", SizeBytes: 1 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 	})
 	if err != nil || op.Token() == "" {
 		t.Fatalf("%v, token %q", err, op.Token())
@@ -102,7 +102,7 @@ func TestOperationsEndByTheInjectedClock(t *testing.T) {
 func TestFaults(t *testing.T) {
 	cloud := fake.New(fake.Options{})
 	cloud.AddVM(provisioner.Instance{ID: group + "virtualMachines/v", Size: "Standard_D2s_v3"})
-	cloud.AddDisk(provisioner.Disk{ID: group + "disks/d", SKUName: "Premium_LRS", SizeBytes: 1 << 30})
+	cloud.AddDisk(provisioner.Disk{ID: group + "disks/d", SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
 	request := provisioner.AttachRequest{VMID: group + "virtualMachines/v", DiskID: group + "disks/d"}
 
 	cloud.FailNext(fake.AttachmentsAttach, 1, provisioner.Errorf(provisioner.Unavailable, "out"))

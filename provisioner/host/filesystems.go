@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,8 @@ type filesystems struct{ *Host }
 
 // Make implements provisioner.Filesystems. mkfs runs without discarding: the disk is
 // new, and a discard of a large one takes longer than a caller waits.
-func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Filesystem, options []string) error {
-	args, err := makeArguments(fs)
+func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Filesystem, options provisioner.FilesystemOptions) error {
+	args, err := makeArguments(fs, options)
 	if err != nil {
 		return err
 	}
@@ -27,31 +28,48 @@ func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Fil
 	if !blank {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to format device %s: it is not blank", device)
 	}
-	return f.runToEnd(ctx, device, "mkfs."+fs.Type, append(append(args, options...), device)...)
+	return f.runToEnd(ctx, device, "mkfs."+fs.Type, append(args, device)...)
 }
 
 // makeArguments never holds -f of xfs and btrfs: without it these refuse a
 // device that carries a signature. -F of ext says only that the device may be a whole disk.
-func makeArguments(fs provisioner.Filesystem) ([]string, error) {
+func makeArguments(fs provisioner.Filesystem, options provisioner.FilesystemOptions) ([]string, error) {
 	if fs.UUID == "" {
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "the filesystem to make has no UUID")
 	}
+	var args []string
+	option := func(flag, prefix string, value *int64) {
+		if *value != 0 {
+			args = append(args, flag, prefix+strconv.FormatInt(*value, 10))
+			*value = 0
+		}
+	}
 	switch fs.Type {
 	case "ext4", "ext3", "ext2":
-		return []string{"-F", "-q", "-m0", "-E", "nodiscard", "-U", fs.UUID}, nil
+		args = []string{"-F", "-q", "-m0", "-E", "nodiscard", "-U", fs.UUID}
+		option("-b", "", &options.BlockSize)
+		option("-I", "", &options.InodeSize)
+		option("-i", "", &options.BytesPerInode)
+		option("-N", "", &options.NumberOfInodes)
 	case "xfs":
-		return []string{"-q", "-K", "-m", "uuid=" + fs.UUID}, nil
+		args = []string{"-q", "-K", "-m", "uuid=" + fs.UUID}
+		option("-b", "size=", &options.BlockSize)
+		option("-i", "size=", &options.InodeSize)
 	case "btrfs":
-		return []string{"-q", "-K", "-U", fs.UUID}, nil
+		args = []string{"-q", "-K", "-U", fs.UUID}
 	default:
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type %q: must be ext4, xfs, ext3, ext2 or btrfs", fs.Type)
 	}
+	if options != (provisioner.FilesystemOptions{}) {
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "make filesystem: %s does not take the options %+v", fs.Type, options)
+	}
+	return args, nil
 }
 
 // Unmake implements provisioner.Filesystems. It overwrites the ends of the device and
 // nothing else: that is what Probe calls blank, and mkfs writes all that it needs.
 func (f filesystems) Unmake(ctx context.Context, device string, fs provisioner.Filesystem) error {
-	if _, err := makeArguments(fs); err != nil {
+	if _, err := makeArguments(fs, provisioner.FilesystemOptions{}); err != nil {
 		return err
 	}
 	found, zeroes, err := f.inspect(ctx, device)

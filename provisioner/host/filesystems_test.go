@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -28,12 +29,12 @@ func TestAFilesystemFromBlankToGrown(t *testing.T) {
 			fss := h.Filesystems()
 			want := provisioner.Filesystem{Type: fsType, UUID: uuid}
 			assertProbe(t, fss, disk, provisioner.Filesystem{}, true)
-			if err := fss.Make(t.Context(), disk.Device, want, nil); err != nil {
+			if err := fss.Make(t.Context(), disk.Device, want, provisioner.FilesystemOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			assertProbe(t, fss, disk, want, false)
 			other := provisioner.Filesystem{Type: fsType, UUID: otherUUID}
-			if err := fss.Make(t.Context(), disk.Device, other, nil); !errors.Is(err, provisioner.FailedPrecondition) {
+			if err := fss.Make(t.Context(), disk.Device, other, provisioner.FilesystemOptions{}); !errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("a second Make: %v, want FailedPrecondition", err)
 			}
 			assertProbe(t, fss, disk, want, false)
@@ -42,6 +43,54 @@ func TestAFilesystemFromBlankToGrown(t *testing.T) {
 			}
 			growMounted(t, h, disk, fsType)
 		})
+	}
+}
+
+func TestAFilesystemHasItsOptions(t *testing.T) {
+	for name, test := range map[string]struct {
+		fsType  string
+		options provisioner.FilesystemOptions
+		show    []string // the command that shows the superblock
+		want    []string
+	}{
+		"ext4": {"ext4", provisioner.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 8192}, []string{"dumpe2fs", "-h"},
+			[]string{`Block size: +1024\n`, `Inode size:\s+512\n`, `Inode count: +40960\n`}},
+		"ext3 with a number of inodes": {"ext3", provisioner.FilesystemOptions{BlockSize: 4096, InodeSize: 1024, NumberOfInodes: 2000}, []string{"dumpe2fs", "-h"},
+			[]string{`Block size: +4096\n`, `Inode size:\s+1024\n`, `Inode count: +(19|20)\d\d\n`}},
+		"ext2 with one inode, which is rounded up": {"ext2", provisioner.FilesystemOptions{NumberOfInodes: 1}, []string{"dumpe2fs", "-h"}, []string{`Inode count: +\d\d+\n`}},
+		"ext4 with an inode for each block":        {"ext4", provisioner.FilesystemOptions{BlockSize: 4096, InodeSize: 2048, BytesPerInode: 4096}, []string{"dumpe2fs", "-h"}, []string{`Inode count: +819\d\d\n`}},
+		"xfs": {"xfs", provisioner.FilesystemOptions{BlockSize: 1024, InodeSize: 512}, []string{"xfs_db", "-r", "-c", "sb 0", "-c", "p blocksize inodesize"},
+			[]string{`blocksize = 1024\n`, `inodesize = 512\n`}},
+		"xfs with large inodes": {"xfs", provisioner.FilesystemOptions{InodeSize: 2048}, []string{"xfs_db", "-r", "-c", "sb 0", "-c", "p inodesize"}, []string{`inodesize = 2048\n`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk, h := hosttest.NewDisk(t, diskSize), host.New(host.Options{})
+			fs := provisioner.Filesystem{Type: test.fsType, UUID: uuid}
+			if err := h.Filesystems().Make(t.Context(), disk.Device, fs, test.options); err != nil {
+				t.Fatal(err)
+			}
+			assertProbe(t, h.Filesystems(), disk, fs, false)
+			shown := hosttest.Run(t, test.show[0], append(test.show[1:], disk.Device)...)
+			for _, want := range test.want {
+				if !regexp.MustCompile(want).MatchString(shown) {
+					t.Errorf("got %s, want %s", shown, want)
+				}
+			}
+			growMounted(t, h, disk, test.fsType)
+		})
+	}
+}
+
+func TestOptionsThatAFilesystemDoesNotTakeAreRefused(t *testing.T) {
+	disk, fss := hosttest.NewDisk(t, diskSize), host.New(host.Options{}).Filesystems()
+	for fsType, options := range map[string]provisioner.FilesystemOptions{
+		"btrfs": {BlockSize: 4096}, "xfs": {BlockSize: 4096, BytesPerInode: 8192},
+	} {
+		err := fss.Make(t.Context(), disk.Device, provisioner.Filesystem{Type: fsType, UUID: uuid}, options)
+		if !errors.Is(err, provisioner.InvalidArgument) {
+			t.Errorf("%s: got %v, want InvalidArgument", fsType, err)
+		}
+		assertProbe(t, fss, disk, provisioner.Filesystem{}, true)
 	}
 }
 
@@ -113,7 +162,7 @@ func TestWhatIsNotBlankIsNeverFormatted(t *testing.T) {
 			}
 			before := disk.Content(t)
 			for _, fsType := range []string{"ext4", "xfs"} {
-				err := fss.Make(t.Context(), disk.Device, provisioner.Filesystem{Type: fsType, UUID: uuid}, nil)
+				err := fss.Make(t.Context(), disk.Device, provisioner.Filesystem{Type: fsType, UUID: uuid}, provisioner.FilesystemOptions{})
 				if !errors.Is(err, provisioner.FailedPrecondition) {
 					t.Errorf("Make %s: %v, want FailedPrecondition", fsType, err)
 				}
@@ -153,7 +202,7 @@ func TestUnmake(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := fss.Make(t.Context(), disk.Device, ours, nil); err != nil {
+			if err := fss.Make(t.Context(), disk.Device, ours, provisioner.FilesystemOptions{}); err != nil {
 				t.Errorf("Make after Unmake: %v", err)
 			}
 		})
@@ -164,7 +213,7 @@ func TestUnmakeLeavesAMountedFilesystemAlone(t *testing.T) {
 	disk := hosttest.NewDisk(t, diskSize)
 	h := host.New(host.Options{})
 	ours := provisioner.Filesystem{Type: "ext4", UUID: uuid}
-	if err := h.Filesystems().Make(t.Context(), disk.Device, ours, nil); err != nil {
+	if err := h.Filesystems().Make(t.Context(), disk.Device, ours, provisioner.FilesystemOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	target := filepath.Join(hosttest.MountDir(t), "mnt")
@@ -186,7 +235,7 @@ func TestCheckRepairsWhatItCanAndAsksForTheRest(t *testing.T) {
 	fs := provisioner.Filesystem{Type: "ext4", UUID: uuid}
 	disk := hosttest.NewDisk(t, diskSize)
 	fss := host.New(host.Options{}).Filesystems()
-	if err := fss.Make(t.Context(), disk.Device, fs, nil); err != nil {
+	if err := fss.Make(t.Context(), disk.Device, fs, provisioner.FilesystemOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// A free-blocks count that is wrong is repaired without a question.
@@ -217,7 +266,7 @@ func TestBadArgumentsAndDevices(t *testing.T) {
 		t.Errorf("Probe of a plain file: %v, want Unavailable", err)
 	}
 	for _, fs := range []provisioner.Filesystem{{Type: "ntfs", UUID: uuid}, {Type: "ext4"}, {Type: "../sh", UUID: uuid}} {
-		if err := fss.Make(ctx, "/dev/not-there", fs, nil); !errors.Is(err, provisioner.InvalidArgument) {
+		if err := fss.Make(ctx, "/dev/not-there", fs, provisioner.FilesystemOptions{}); !errors.Is(err, provisioner.InvalidArgument) {
 			t.Errorf("Make %+v: %v, want InvalidArgument", fs, err)
 		}
 	}
@@ -230,7 +279,7 @@ func TestACallWhoseContextHasEndedReturnsItsError(t *testing.T) {
 	disk := hosttest.NewDisk(t, diskSize)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := host.New(host.Options{}).Filesystems().Make(ctx, disk.Device, provisioner.Filesystem{Type: "ext4", UUID: uuid}, nil)
+	err := host.New(host.Options{}).Filesystems().Make(ctx, disk.Device, provisioner.Filesystem{Type: "ext4", UUID: uuid}, provisioner.FilesystemOptions{})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Make = %v, want Canceled", err)
 	}

@@ -13,7 +13,7 @@ import (
 // filesystem, so that it is over soon and there is nothing half-done to be found after a kill.
 func (f filesystems) Renew(ctx context.Context, device string, fs provisioner.Filesystem, uuid string) error {
 	want := provisioner.Filesystem{Type: fs.Type, UUID: uuid}
-	if _, err := makeArguments(want); err != nil {
+	if _, err := makeArguments(want, provisioner.FilesystemOptions{}); err != nil {
 		return err
 	}
 	found, err := f.signature(ctx, device)

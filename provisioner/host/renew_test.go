@@ -87,7 +87,9 @@ func duplicateOf(t *testing.T, source *hosttest.Disk) *hosttest.Disk {
 func madeBy(t *testing.T, h *host.Host, fsType string, args []string) (*hosttest.Disk, provisioner.Filesystem) {
 	t.Helper()
 	disk, fs := hosttest.NewDisk(t, diskSize), provisioner.Filesystem{Type: fsType, UUID: uuid}
-	if err := h.Filesystems().Make(t.Context(), disk.Device, fs, args); err != nil {
+	if len(args) > 0 {
+		hosttest.Run(t, "mkfs."+fsType, append(args, "-q", "-U", uuid, disk.Device)...)
+	} else if err := h.Filesystems().Make(t.Context(), disk.Device, fs, provisioner.FilesystemOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return disk, fs

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -74,7 +74,7 @@ func TestACommandOutlivesTheCall(t *testing.T) {
 			return f.Check(ctx, device, ext4)
 		}, provisioner.FailedPrecondition},
 		"mkfs.ext4": {"exit 0", func(ctx context.Context, f provisioner.Filesystems, device string) error {
-			return f.Make(ctx, device, ext4, nil)
+			return f.Make(ctx, device, ext4, provisioner.FilesystemOptions{})
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestTheProgressOfACheckIsRead(t *testing.T) {
 		result <- fss.Check(t.Context(), "/dev/null", provisioner.Filesystem{Type: "ext4", UUID: uuid})
 	}()
 	c.awaitStart()
-	eventually(t, func() bool { return strings.HasSuffix(fss.Progress("/dev/null"), "pass 2 of 5, 43 %") })
+	expect.Eventually(t, "the progress is read", func() bool { return strings.HasSuffix(fss.Progress("/dev/null"), "pass 2 of 5, 43 %") })
 	c.release()
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -177,16 +177,7 @@ func TestACheckEndsWithTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = plugin.Wait()
-	eventually(t, func() bool { return !runs(t, pid) })
-}
-
-func eventually(t *testing.T, check func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen")
-		}
-	}
+	expect.Eventually(t, "the check has ended", func() bool { return !runs(t, pid) })
 }
 
 // runs says whether a process runs; one that is dead and not reaped does not.

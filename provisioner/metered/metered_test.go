@@ -20,7 +20,7 @@ func TestCallsOperationsAndErrorsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	const id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d"
-	op, err := cloud.Disks().Create(t.Context(), provisioner.DiskSpec{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 1 << 30, MaxShares: 1})
+	op, err := cloud.Disks().Create(t.Context(), provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 1 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,14 @@ func (a attachments) Resume(ctx context.Context, token string) (provisioner.Oper
 	return begin(a.m, "Attachments.Resume", func() (provisioner.Operation, error) { return a.next.Resume(ctx, token) })
 }
 
+// Expect implements provisioner.Attachments.
+func (a attachments) Expect(vmID, diskID string) (done func()) { return a.next.Expect(vmID, diskID) }
+
+// Waiting implements provisioner.Attachments.
+func (a attachments) Waiting(vmID, diskID string) provisioner.Waiting {
+	return a.next.Waiting(vmID, diskID)
+}
+
 type instances struct {
 	next provisioner.Instances
 	m    *meters

@@ -32,16 +32,17 @@ type Engine struct {
 	ctx   context.Context // of the batches, which go on after a caller has left
 	disks prometheus.Histogram
 
-	mu     sync.Mutex
-	queues *queues
-	serial int
-	last   map[string]*request // by VM and disk: the last request that has not ended
+	mu       sync.Mutex
+	queues   *queues
+	serial   int
+	last     map[string]*request // by VM and disk: the last request that has not ended
+	expected expectations
 }
 
 // New makes an Engine. Batches in flight end with ctx, with its error.
 func New(ctx context.Context, options Options) *Engine {
 	return &Engine{
-		Options: options, ctx: ctx, queues: newQueues(), last: map[string]*request{},
+		Options: options, ctx: ctx, queues: newQueues(), last: map[string]*request{}, expected: expectations{},
 		disks: promauto.With(options.Metrics).NewHistogram(prometheus.HistogramOpts{
 			Name: "azuredisk_azure_disks_per_vm_update", Help: "Disks in one update of a VM.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
@@ -109,9 +110,11 @@ func (e *Engine) enqueue(r *request) *request {
 		return before
 	}
 	e.serial++
-	r.serial, r.callers = e.serial, 1
+	r.serial, r.callers, r.arrived = e.serial, 1, e.Clock.Now()
 	e.last[r.pair()] = r
 	e.queues.add(r)
+	e.expected.remove(r.vm, r.disk)
+	e.queues.wakeGathering(r.vm)
 	e.start()
 	return r
 }
@@ -129,14 +132,12 @@ func (e *Engine) leave(r *request, why error) {
 // start begins the batches that can begin, and tells those that are open of requests that can join. The caller holds mu.
 func (e *Engine) start() {
 	for _, b := range e.queues.start() {
+		b.began = e.Clock.Now()
 		go e.send(b)
 	}
 	for _, v := range e.queues.vms {
 		if len(v.canJoin()) > 0 {
-			select {
-			case v.forced.batch.joinable <- struct{}{}:
-			default:
-			}
+			v.forced.batch.wake()
 		}
 	}
 }
@@ -145,11 +146,7 @@ func (e *Engine) start() {
 func (e *Engine) send(b *batch) {
 	r := &run{engine: e, batch: b}
 	// Requests that arrive while this waits are in the batch; later they would not be.
-	err := e.Clock.Pause(e.ctx, e.Platform.UpdateDelay(b.vmID))
-	var vm VM
-	if err == nil {
-		vm, err = e.Platform.VM(e.ctx, b.vmID)
-	}
+	vm, err := e.read(b)
 	if err == nil && !vm.Gone && !b.forced {
 		r.slots = e.Sizes.KnownDataDisks(vm.Location, vm.Size)
 	}
@@ -168,11 +165,31 @@ func (e *Engine) send(b *batch) {
 	e.start()
 }
 
+// read waits for the quota of the VM, and until no more requests are likely to arrive, and reads the VM. Requests also arrive during the read. If that makes it
+// worth waiting for more of them, the VM is read once more: it may have changed before the last one arrived.
+func (e *Engine) read(b *batch) (VM, error) {
+	if delay := e.Platform.UpdateDelay(b.vmID); delay > 0 {
+		e.mu.Lock()
+		b.quotaAt = e.Clock.Now().Add(delay)
+		e.mu.Unlock()
+		if err := e.Clock.Pause(e.ctx, delay); err != nil {
+			return VM{}, err
+		}
+	}
+	e.gather(b)
+	vm, err := e.Platform.VM(e.ctx, b.vmID)
+	if err == nil && e.gather(b) {
+		vm, err = e.Platform.VM(e.ctx, b.vmID)
+	}
+	return vm, err
+}
+
 // fill fills a batch. A forced batch supersedes earlier attaches of its disks; see supersede.
 func (e *Engine) fill(b *batch) (requests, sending []*request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queues.fill(b)
+	b.filled = e.Clock.Now()
 	if b.forced && len(b.requests) > 0 {
 		if ordinary := e.queues.ordinaryInFlight(b.vm); ordinary != nil {
 			ordinary.preempted = true

@@ -17,7 +17,7 @@ const watchInterval = time.Second
 func (r *run) whileOthersJoin(requests []*request, op *operation.Operation) ([]*request, *operation.Operation) {
 	e, began, next := r.engine, r.engine.Clock.Now(), time.Duration(0)
 	defer r.close()
-	closing := e.Clock.NewTimer(e.Platform.Usual(operation.ForceDetach).From / 2)
+	closing := e.Clock.NewTimer(e.Platform.Usual(operation.ForceDetach, 1).From / 2)
 	defer closing.Stop()
 	for {
 		if !r.awaitJoin(op, closing.C(), began.Add(next)) {
@@ -51,7 +51,7 @@ func (r *run) whileOthersJoin(requests []*request, op *operation.Operation) ([]*
 func (r *run) awaitJoin(op *operation.Operation, closing <-chan time.Time, from time.Time) bool {
 	e := r.engine
 	select {
-	case <-r.batch.joinable:
+	case <-r.batch.changed:
 	case <-op.Done():
 		return false
 	case <-closing:
@@ -119,14 +119,14 @@ func (r *run) watchDetaching(requests []*request, vm VM) ([]*request, VM, error)
 	for _, q := range requests {
 		e.accept(q, operation.Token{Kind: operation.ForceDetach, ID: q.params.VMID, DiskID: q.params.DiskID, Shared: q.params.Shared}.Text())
 	}
-	until := e.Clock.Now().Add(e.Platform.Usual(operation.ForceDetach).From)
+	until := e.Clock.Now().Add(e.Platform.Usual(operation.ForceDetach, 1).From)
 	for e.Clock.Now().Before(until) {
 		timer, woken := e.Clock.NewTimer(watchInterval), false
 		select {
 		case <-e.ctx.Done():
 			timer.Stop()
 			return requests, vm, e.ctx.Err()
-		case <-r.batch.joinable:
+		case <-r.batch.changed:
 			woken = true
 		case <-timer.C():
 		}

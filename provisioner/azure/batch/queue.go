@@ -2,6 +2,7 @@ package batch
 
 import (
 	"slices"
+	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
@@ -53,8 +54,25 @@ type batch struct {
 	preempted bool // a forced batch of this process takes the place of the call
 	resumed   bool // an earlier process made the call
 	together  int  // how many disks were in that call
-	// joinable tells that a request could join.
-	joinable chan struct{}
+	began     time.Time
+	filled    time.Time // when its requests were chosen
+	quotaAt   time.Time // when the VM's quota allows the call; zero if it allowed it when the batch began
+	// changed tells that requests have arrived, or are no longer expected.
+	changed chan struct{}
+}
+
+func (b *batch) wake() {
+	select {
+	case b.changed <- struct{}{}:
+	default: // woken already
+	}
+}
+
+// wakeGathering tells a batch that may wait for more requests that it has to decide again.
+func (q *queues) wakeGathering(vm string) {
+	if v, ok := q.vms[vm]; ok && v.ordinary.batch != nil {
+		v.ordinary.batch.wake()
+	}
 }
 
 func newQueues() *queues {
@@ -126,7 +144,7 @@ func (q *queues) start() []*batch {
 	var started []*batch
 	begin := func(vm string, forced bool) {
 		l := q.vm(vm).line(forced)
-		l.batch = &batch{vm: vm, vmID: l.waiting[0].params.VMID, forced: forced, joinable: make(chan struct{}, 1)}
+		l.batch = &batch{vm: vm, vmID: l.waiting[0].params.VMID, forced: forced, changed: make(chan struct{}, 1)}
 		started = append(started, l.batch)
 	}
 	for vm, v := range q.vms {

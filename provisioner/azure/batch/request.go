@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -27,6 +28,7 @@ type request struct {
 	params   provisioner.AttachRequest
 	vm, disk string // the keys of params.VMID and params.DiskID
 	serial   int    // in the order of submission
+	arrived  time.Time
 	// answered is closed when Azure has accepted the request, or when it has ended without that; done when it has ended.
 	answered, done chan struct{}
 

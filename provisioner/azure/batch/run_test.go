@@ -39,7 +39,7 @@ func (p *oneVM) Disk(_ context.Context, id string) (Disk, error) {
 
 func (p *oneVM) UpdateDelay(string) time.Duration { return 0 }
 
-func (p *oneVM) Usual(k operation.Kind) operation.Span { return p.follower.Usual(k) }
+func (p *oneVM) Usual(k operation.Kind, disks int) operation.Span { return p.follower.Usual(k, disks) }
 
 func (p *oneVM) Resume(context.Context, operation.Token) (*operation.Operation, error) {
 	return nil, errors.New("not expected")
@@ -54,7 +54,7 @@ func (p *oneVM) Update(_ context.Context, vmID string, k operation.Kind, _ []Cha
 		p.disks[i].Detaching = true
 	}
 	p.state = operation.StateUpdating
-	return p.follower.Follow(k, vmID, &preemptedPoller{until: time.Now().Add(time.Second)}, false), nil
+	return p.follower.Follow(k, 1, vmID, &preemptedPoller{until: time.Now().Add(time.Second)}, false), nil
 }
 
 func (p *oneVM) detachAll() {
@@ -69,6 +69,7 @@ type preemptedPoller struct{ until time.Time }
 func (p *preemptedPoller) Done() bool                   { return !time.Now().Before(p.until) }
 func (p *preemptedPoller) ResumeToken() (string, error) { return "token", nil }
 func (p *preemptedPoller) Scarce() bool                 { return false }
+func (p *preemptedPoller) FirstPause() time.Duration    { return 0 }
 func (p *preemptedPoller) Close()                       {}
 
 func (p *preemptedPoller) Poll(context.Context) (operation.Answer, error) {

@@ -25,6 +25,20 @@ func remainingOf(h http.Header) []pacing.Remaining {
 	return all
 }
 
+// managerRemaining reads what is left of Resource Manager's quotas, as in "x-ms-ratelimit-remaining-subscription-reads: 249", and of those of all
+// principals.
+func managerRemaining(h http.Header) []pacing.Remaining {
+	const prefix = "X-Ms-Ratelimit-Remaining-Subscription-"
+	var all []pacing.Remaining
+	for name, values := range h {
+		kind, ok := strings.CutPrefix(name, prefix)
+		if left, err := strconv.ParseFloat(values[0], 64); ok && err == nil {
+			all = append(all, pacing.Remaining{Policy: "subscription-" + strings.ToLower(kind), Left: left})
+		}
+	}
+	return all
+}
+
 // longestSilence is the longest pause that is taken from an answer: the length of Azure's longest window. An answer that asks for more is wrong, and must
 // not stop the driver permanently.
 const longestSilence = time.Hour

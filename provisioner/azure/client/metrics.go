@@ -47,13 +47,8 @@ func (m *metrics) paced(p pacing.Policy, wait time.Duration) {
 	m.waits.WithLabelValues(string(p)).Observe(wait.Seconds())
 }
 
-func (m *metrics) remaining(left []pacing.Remaining, h http.Header) {
+func (m *metrics) remaining(left []pacing.Remaining) {
 	for _, r := range left {
 		m.left.WithLabelValues(r.Policy).Set(r.Left)
-	}
-	for _, name := range []string{"reads", "writes", "deletes"} {
-		if n, err := strconv.ParseFloat(h.Get("x-ms-ratelimit-remaining-subscription-"+name), 64); err == nil {
-			m.left.WithLabelValues("subscription-" + name).Set(n)
-		}
 	}
 }

@@ -65,58 +65,73 @@ type quotaPolicy struct{ client *Client }
 // Do implements policy.Policy.
 func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	c, ctx := p.client, req.Raw().Context()
-	own, all := scopesOf(ctx, req.Raw())
+	l := limitsOf(ctx, req.Raw())
 	now := c.Clock.Now()
-	if wait := c.pacer.Silence(now, own, all); wait > longSilence {
+	if wait := c.pacer.Silence(now, l.own, l.silence); wait > longSilence {
 		return nil, notRetried{&provisioner.Error{
 			Kind: provisioner.RateLimited, Code: "ClientThrottled", RetryAfter: wait,
-			Message: fmt.Sprintf("request not sent: Azure asked for no more %s requests for %s", own.Policy, wait.Round(time.Second)),
+			Message: fmt.Sprintf("request not sent: Azure asked for no more %s requests for %s", l.own.Policy, wait.Round(time.Second)),
 		}}
 	} else if err := c.Clock.Pause(ctx, wait); err != nil {
 		return nil, err
 	}
-	if wait := c.pacer.Take(c.Clock.Now(), own); wait > 0 {
-		c.metrics.paced(own.Policy, wait)
+	for _, scope := range []pacing.Scope{l.own, l.share, l.manager} {
+		// One after the other: a request that waits for one quota does not hold a place in the next.
+		wait := c.pacer.Take(c.Clock.Now(), scope)
+		if wait == 0 {
+			continue
+		}
+		c.metrics.paced(scope.Policy, wait)
 		if err := c.Clock.Pause(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
 	began := c.Clock.Now()
 	resp, err := req.Next()
-	c.metrics.request(req.Raw().Method, own.Policy, resp, c.Clock.Since(began))
-	if own.Policy != pacing.NoPolicy {
-		c.pacer.SetAnswered(own, err == nil && resp.StatusCode < http.StatusInternalServerError || ctx.Err() != nil)
+	c.metrics.request(req.Raw().Method, l.own.Policy, resp, c.Clock.Since(began))
+	if l.own.Policy != pacing.NoPolicy {
+		c.pacer.SetAnswered(l.own, err == nil && resp.StatusCode < http.StatusInternalServerError || ctx.Err() != nil)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p.learn(resp, own, all)
+	p.learn(resp, l)
 	return resp, nil
 }
 
-func (p quotaPolicy) learn(resp *http.Response, own, all pacing.Scope) {
+func (p quotaPolicy) learn(resp *http.Response, l limits) {
 	c, now := p.client, p.client.Clock.Now()
-	left := remainingOf(resp.Header)
-	if len(left) == 0 && resp.StatusCode < http.StatusMultipleChoices {
+	left, atManager := remainingOf(resp.Header), managerRemaining(resp.Header)
+	if resp.StatusCode < http.StatusMultipleChoices {
 		// Azure says in every answer what is left. A platform that does not has no quotas, so no request is held back.
-		c.pacer.Forget(own)
+		if len(left) == 0 {
+			c.pacer.Forget(l.own)
+		}
+		if len(atManager) == 0 {
+			c.pacer.Forget(l.manager)
+			c.pacer.Forget(l.share)
+		}
 	}
-	c.pacer.Learn(now, own, left)
-	c.metrics.remaining(left, resp.Header)
+	c.pacer.Learn(now, l.own, left)
+	c.pacer.Learn(now, l.manager, atManager)
+	c.metrics.remaining(append(left, atManager...))
 	wait := retryAfter(resp.Header, now)
 	switch {
+	case (resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusAccepted) && wait > 0 && l.own.Policy != pacing.GetOperation:
+		c.pacer.Block(now.Add(wait), pacing.Scope{Policy: pacing.Accepted, Resource: l.own.Resource})
+		return
 	case resp.StatusCode == http.StatusServiceUnavailable && wait > 0:
-		c.pacer.Block(now.Add(wait), own)
+		c.pacer.Block(now.Add(wait), l.own)
 		return
 	case resp.StatusCode != http.StatusTooManyRequests:
 		return
 	case wait <= 0:
 		wait = 15 * time.Second // the time for one token at the slowest documented rate
 	}
-	silent := own
-	if own.Policy == pacing.NoPolicy || resp.Header.Get("x-ms-ratelimit-remaining-resource") == "" {
+	silent := l.own
+	if l.own.Policy == pacing.NoPolicy || resp.Header.Get("x-ms-ratelimit-remaining-resource") == "" {
 		// Resource Manager itself refused, or the answer does not name a policy: all such requests of the subscription pause.
-		silent = all
+		silent = l.silence
 	}
 	c.pacer.Block(now.Add(wait), silent)
 }
@@ -130,26 +145,46 @@ func (notRetried) NonRetriable() {}
 // Unwrap returns the error.
 func (n notRetried) Unwrap() error { return n.error }
 
-// scopesOf returns the limits that hold for a request: that of its resource, and that of all reads or writes of the subscription.
-func scopesOf(ctx context.Context, r *http.Request) (own, all pacing.Scope) {
-	parts := strings.Split(strings.Trim(strings.ToLower(r.URL.Path), "/"), "/")
+// limits are those that hold for a request.
+type limits struct {
+	own     pacing.Scope // of its resource, or of the operation that it polls
+	share   pacing.Scope // of Resource Manager's quota, for polls
+	manager pacing.Scope // of all reads, writes or deletes of the subscription
+	silence pacing.Scope // of the requests that pause if Resource Manager refuses this one
+}
+
+// subscriptionOf returns the subscription in a lower-case path.
+func subscriptionOf(path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) > 1 && parts[0] == "subscriptions" {
-		all.Resource = parts[1]
+		return parts[1]
 	}
-	all.Policy = "writes"
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		all.Policy = "reads"
+	return ""
+}
+
+func limitsOf(ctx context.Context, r *http.Request) limits {
+	path := "/" + strings.Trim(strings.ToLower(r.URL.Path), "/")
+	subscription := subscriptionOf(path)
+	all := pacing.Scope{Policy: pacing.Writes, Resource: subscription}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		all.Policy = pacing.Reads
+	case http.MethodDelete:
+		all.Policy = pacing.Deletes
 	}
+	l := limits{own: pacing.Scope{Resource: path}, manager: all, silence: all}
 	if id, ok := ctx.Value(operationOf{}).(string); ok {
-		return pacing.Scope{Policy: pacing.GetOperation, Resource: id}, pacing.Scope{Policy: "operations", Resource: all.Resource}
+		l.own = pacing.Scope{Policy: pacing.GetOperation, Resource: id}
+		l.share = pacing.Scope{Policy: pacing.Polls, Resource: subscription}
+		l.silence = l.share
+		return l
 	}
-	path := "/" + strings.Join(parts, "/")
 	switch {
 	case !strings.Contains(path, "/virtualmachines/"):
-		return pacing.Scope{Resource: path}, all
 	case r.Method == http.MethodPost:
-		return pacing.Scope{Policy: pacing.UpdateVM, Resource: strings.TrimSuffix(path, "/attachdetachdatadisks")}, all
+		l.own = pacing.Scope{Policy: pacing.UpdateVM, Resource: strings.TrimSuffix(path, "/attachdetachdatadisks")}
 	default:
-		return pacing.Scope{Policy: pacing.GetVM, Resource: path}, all
+		l.own = pacing.Scope{Policy: pacing.GetVM, Resource: path}
 	}
+	return l
 }

@@ -40,8 +40,9 @@ func Wrap[T any](p *runtime.Poller[T], err error) (SDKPoller, error) {
 }
 
 // Follow polls an operation on a resource until it has ended. Resumed says that the operation began in an earlier process.
-func (c *Client) Follow(k operation.Kind, resource string, p SDKPoller, resumed bool) *operation.Operation {
-	return c.Follower.Follow(k, resource, &poller{SDKPoller: p, client: c}, resumed)
+func (c *Client) Follow(k operation.Kind, disks int, resource string, p SDKPoller, resumed bool) *operation.Operation {
+	first := c.pacer.Silence(c.Clock.Now(), pacing.Scope{Policy: pacing.Accepted, Resource: operation.Key(resource)})
+	return c.Follower.Follow(k, disks, resource, &poller{SDKPoller: p, client: c, first: first, subscription: subscriptionOf(operation.Key(resource))}, resumed)
 }
 
 // poller implements operation.Poller. Azure counts the polls of each operation separately.
@@ -49,7 +50,13 @@ type poller struct {
 	SDKPoller
 	client *Client
 	token  string // as it was at first: the SDK's own changes while it polls
+
+	first        time.Duration
+	subscription string
 }
+
+// FirstPause implements operation.Poller.
+func (p *poller) FirstPause() time.Duration { return p.first }
 
 // ResumeToken implements operation.Poller.
 func (p *poller) ResumeToken() (string, error) {
@@ -65,7 +72,10 @@ func (p *poller) scope() pacing.Scope {
 }
 
 // Scarce implements operation.Poller.
-func (p *poller) Scarce() bool { return p.client.pacer.Scarce(p.client.Clock.Now(), p.scope()) }
+func (p *poller) Scarce() bool {
+	now := p.client.Clock.Now()
+	return p.client.pacer.Scarce(now, p.scope()) || p.client.pacer.Scarce(now, pacing.Scope{Policy: pacing.Polls, Resource: p.subscription})
+}
 
 // Close implements operation.Poller.
 func (p *poller) Close() { p.client.pacer.Forget(p.scope()) }

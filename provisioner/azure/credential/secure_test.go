@@ -1,7 +1,6 @@
 package credential_test
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -14,7 +13,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,6 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
@@ -36,10 +35,10 @@ const (
 // secureSimulator is azuresim as Azure is reached: over HTTPS, with a certificate of an authority of the test's own, under a name
 // that no library knows, and with tokens for the applications of its directory alone.
 type secureSimulator struct {
-	url, admin string
-	ca         string // path of the authority's certificate
-	caPEM      []byte
-	states     string // the simulator's own directory
+	simtest.Simulator
+	ca     string // path of the authority's certificate
+	caPEM  []byte
+	states string // the simulator's own directory
 }
 
 // startSecure runs azuresim. Tokens last for as short as they can, so that a credential is used all the time.
@@ -54,11 +53,10 @@ func startSecure(t *testing.T) *secureSimulator {
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	write(t, cert, certificate.pem())
 	write(t, key, certificate.keyPEM(t))
-	running := simtest.Start(t, func(o *server.Options) {
+	s.Simulator = simtest.Start(t, func(o *server.Options) {
 		o.StateDir, o.Auth, o.TokenLifetime = s.states, "on", time.Second
 		o.TLSCert, o.TLSKey = cert, key
 	})
-	s.url, s.admin = running.URL, running.AdminURL
 	// While the directory is empty, every client gets tokens.
 	s.register(t, "registered", auth.Application{Secrets: []string{"something"}})
 	return s
@@ -66,18 +64,8 @@ func startSecure(t *testing.T) *secureSimulator {
 
 func (s *secureSimulator) call(t *testing.T, method, path string, in, out any) {
 	t.Helper()
-	raw, err := json.Marshal(in)
-	must(t, err)
-	req, err := http.NewRequest(method, s.admin+path, bytes.NewReader(raw))
-	must(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode >= 300 {
-		t.Fatalf("%s %s: got %s", method, path, resp.Status)
-	}
-	if out != nil {
-		must(t, json.NewDecoder(resp.Body).Decode(out))
+	if status := s.Admin(t, method, path, in, out); status >= 300 {
+		t.Fatalf("%s %s: got %d", method, path, status)
 	}
 }
 
@@ -91,7 +79,7 @@ func (s *secureSimulator) register(t *testing.T, client string, app auth.Applica
 func (s *secureSimulator) azureJSON(t *testing.T, more map[string]any) []byte {
 	t.Helper()
 	fields := map[string]any{
-		"cloud": "AzureSim", "resourceManagerEndpoint": s.url, "tenantId": "00000000-0000-0000-0000-00000000a2d0",
+		"cloud": "AzureSim", "resourceManagerEndpoint": s.URL, "tenantId": "00000000-0000-0000-0000-00000000a2d0",
 		"subscriptionId": subscription, "resourceGroup": group, "location": "East US",
 	}
 	for k, v := range more {
@@ -128,7 +116,7 @@ func (s *secureSimulator) follow(t *testing.T, options credential.Options) (*cre
 
 func makeDisk(ctx context.Context, cloud *azure.Cloud, name string) (id string, err error) {
 	id = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name)
-	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 4 << 30, MaxShares: 1})
+	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
 	if err != nil {
 		return id, err
 	}
@@ -181,12 +169,7 @@ func write(t *testing.T, path string, content []byte) {
 	must(t, os.WriteFile(path, content, 0o600))
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must, eventually = expect.Must, expect.Eventually
 
 // pair is a certificate and its key.
 type pair struct {

@@ -118,7 +118,7 @@ func withPFX(encoder *pkcs12.Encoder) func(t *testing.T, s *secureSimulator, dir
 func withDataPlane(t *testing.T, s *secureSimulator, dir string) identity {
 	return withCertificate(t, s, "by-data-plane", func(p pair) map[string][]byte {
 		handed, err := json.Marshal(map[string]string{
-			"client_id": "by-data-plane", "tenant_id": "t", "authentication_endpoint": s.url + "/",
+			"client_id": "by-data-plane", "tenant_id": "t", "authentication_endpoint": s.URL + "/",
 			"client_secret": base64.StdEncoding.EncodeToString(append(p.keyPEM(t), p.pem()...)),
 		})
 		must(t, err)
@@ -264,21 +264,6 @@ func (c *caller) seen() (calls int, err error) {
 	return c.calls, errors.Join(c.faults...)
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within 30 seconds: %s", what)
-		case <-look.C:
-		}
-	}
-}
-
 func TestEachIdentityAndItsChangeWhileCallsGoOn(t *testing.T) {
 	s := startSecure(t)
 	t.Run("ways", func(t *testing.T) {
@@ -305,7 +290,7 @@ func signInAndChange(t *testing.T, s *secureSimulator, way func(*testing.T, *sec
 	defer cancel()
 	work.Go(func() { _ = credentials.Start(ctx) })
 
-	disk, err := makeDisk(ctx, cloud, filepath.Base(volume.dir)+"-"+filepath.Base(filepath.Dir(volume.dir)))
+	disk, err := makeDisk(ctx, cloud, "signin-"+rand.Text())
 	if err != nil {
 		t.Fatalf("the first call: %v", err)
 	}

@@ -22,7 +22,9 @@ type Poller interface {
 	ResumeToken() (string, error)
 	// Poll asks for the operation's state.
 	Poll(ctx context.Context) (Answer, error)
-	// Scarce says that little is left of the quota for polls of this operation.
+	// FirstPause is how long Azure asked to wait before the first poll.
+	FirstPause() time.Duration
+	// Scarce says that little is left of the quota for polls of this operation, or of all operations.
 	Scarce() bool
 	// Outcome is how the operation ended, nil if it succeeded. err is set if that cannot be learned.
 	Outcome(ctx context.Context) (outcome, err error)
@@ -44,6 +46,7 @@ type Answer struct {
 // Operation is a long-running operation with one goroutine that polls it for all callers.
 type Operation struct {
 	Kind     Kind
+	disks    int // that it attaches or detaches
 	resource string
 	token    string
 	resumed  bool // by this process, which does not know when it began
@@ -112,13 +115,13 @@ func NewFollower(ctx context.Context, options Options) *Follower {
 	}
 }
 
-// Usual is how long operations of a kind take.
-func (f *Follower) Usual(k Kind) Span { return f.times.Of(k) }
+// Usual is how long operations of a kind on a number of disks take.
+func (f *Follower) Usual(k Kind, disks int) Span { return f.times.Of(k, disks) }
 
 // Follow polls an operation on a resource until it has ended. It returns the Operation that exists already, if the operation is being followed. Resumed says
 // that the operation began in an earlier process.
-func (f *Follower) Follow(k Kind, resource string, p Poller, resumed bool) *Operation {
-	o := &Operation{Kind: k, resource: Key(resource), resumed: resumed, done: make(chan struct{})}
+func (f *Follower) Follow(k Kind, disks int, resource string, p Poller, resumed bool) *Operation {
+	o := &Operation{Kind: k, disks: disks, resource: Key(resource), resumed: resumed, done: make(chan struct{})}
 	w := &watch{follower: f, operation: o, poller: p, began: f.clock.Now()}
 	if p.Done() {
 		o.err = w.outcome()
@@ -155,7 +158,7 @@ func (w *watch) run() {
 	f, o := w.follower, w.operation
 	o.err = w.untilDone()
 	if took, ok := w.took(); ok && o.err == nil {
-		f.times.Learn(o.Kind, took)
+		f.times.Learn(o.Kind, o.disks, took)
 	}
 	w.poller.Close()
 	f.mu.Lock()
@@ -166,11 +169,11 @@ func (w *watch) run() {
 
 func (w *watch) untilDone() error {
 	f, o := w.follower, w.operation
-	usual := f.times.Of(o.Kind)
-	var pause time.Duration // that Azure asked for, or after a failure
+	usual := f.times.Of(o.Kind, o.disks)
+	pause := w.poller.FirstPause() // that Azure asked for, or after a failure
 	failures := 0
 	for !w.poller.Done() {
-		if err := f.clock.Pause(f.ctx, max(pause, usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))); err != nil {
+		if err := f.clock.Pause(f.ctx, max(pause, f.shortestPause(), usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))); err != nil {
 			return err
 		}
 		answer, err := w.poller.Poll(f.ctx)
@@ -190,6 +193,16 @@ func (w *watch) untilDone() error {
 		return nil // what the SDK's final request would return is not needed
 	}
 	return w.outcome()
+}
+
+// perOperation is what each operation in flight adds to the pause between two polls of any of them, so that together they poll at most a hundred times a
+// second. The pacer holds them to Azure's lower rate once what may be used at once is gone.
+const perOperation = 10 * time.Millisecond
+
+func (f *Follower) shortestPause() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Duration(len(f.running)) * perOperation
 }
 
 // pollFailed returns the error that ends the polling, or nil. The operation goes on after a poll that failed, so only a failure that cannot pass ends

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Policy is a throttling policy of Azure Compute that holds per resource.
+// Policy is a throttling policy of Azure Compute that holds per resource, or one of Resource Manager that holds per subscription.
 type Policy string
 
-// The policies whose quotas Azure documents.
+// The policies of Azure Compute whose quotas Azure documents.
 const (
 	UpdateVM     Policy = "UpdateVM"
 	GetVM        Policy = "GetVM"
@@ -18,10 +18,22 @@ const (
 	NoPolicy     Policy = ""
 )
 
+// The policies of Resource Manager, which count the requests of this principal. Polls is this process's own: the part of the reads that polls of operations
+// may use. The rest is for reads that a fence or a publish waits for.
+const (
+	Reads   Policy = "reads"
+	Writes  Policy = "writes"
+	Deletes Policy = "deletes"
+	Polls   Policy = "polls"
+)
+
+// Accepted is the scope of a resource whose operation is not to be polled before a time that Azure named when it accepted the operation.
+const Accepted Policy = "accepted"
+
 // budget is a token bucket as Azure documents it.
 type budget struct{ perMinute, burst float64 }
 
-// budgetOf returns the documented budget per resource; ok is false where none is documented.
+// budgetOf returns the documented budget; ok is false where none is documented.
 func budgetOf(p Policy) (budget, bool) {
 	switch p {
 	case UpdateVM:
@@ -30,10 +42,19 @@ func budgetOf(p Policy) (budget, bool) {
 		return budget{perMinute: 12, burst: 36}, true
 	case GetOperation:
 		return budget{perMinute: 15, burst: 45}, true
+	case Reads:
+		return budget{perMinute: 25 * 60, burst: 250 - margin}, true
+	case Polls:
+		return budget{perMinute: 20 * 60, burst: 200 - margin}, true
+	case Writes, Deletes:
+		return budget{perMinute: 10 * 60, burst: 200 - margin}, true
 	default:
 		return budget{}, false
 	}
 }
+
+// margin is how many of Resource Manager's tokens are not used: requests overtake one another on their way, and clocks differ.
+const margin = 10
 
 // bucket estimates what is left of a budget. The number of tokens is negative while requests wait for theirs.
 type bucket struct {

@@ -10,7 +10,7 @@ import (
 func TestTheEstimateOfAQuotaNeverAllowsMoreThanThePlatform(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := time.Unix(0, 0)
-		p := rapid.SampledFrom([]Policy{UpdateVM, GetVM, GetOperation}).Draw(rt, "policy")
+		p := rapid.SampledFrom([]Policy{UpdateVM, GetVM, GetOperation, Reads, Polls, Writes, Deletes}).Draw(rt, "policy")
 		b, _ := budgetOf(p)
 		pace, s := NewPacer(), Scope{Policy: p, Resource: "vm"}
 		platform := newBucket(b, now) // what Azure counts

@@ -1,0 +1,84 @@
+package azure_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+func newDiskSpec(name string) provisioner.DiskSpec {
+	return provisioner.DiskSpec{
+		ID:       fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name),
+		Location: "eastus", SizeBytes: 16 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	}
+}
+
+// createAtOnce creates that many disks at once, and returns the calls that it took, how many of them Azure refused, and how long it took.
+func (l *lab) createAtOnce(n int) (calls []audit.Record, refused int, took time.Duration) {
+	l.Helper()
+	began := time.Now()
+	var work sync.WaitGroup
+	for i := range n {
+		work.Go(func() {
+			op, err := l.cloud.Disks().Create(l.Context(), newDiskSpec(fmt.Sprintf("at-once-%d-%d", n, i)))
+			if err == nil {
+				err = op.Wait(l.Context())
+			}
+			if err != nil {
+				l.Errorf("disk %d: %v", i, err)
+			}
+		})
+	}
+	work.Wait()
+	took = time.Since(began)
+	calls = l.since(began)
+	for _, c := range calls {
+		if c.Status == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	return calls, refused, took
+}
+
+func TestVolumesCreatedAtOnceStayWithinTheQuotasOfResourceManager(t *testing.T) {
+	for n, most := range map[int]struct {
+		calls int
+		took  time.Duration
+	}{1: {12, 3 * time.Second}, 40: {160, 4 * time.Second}, 100: {400, 5 * time.Second}, 400: {1600, 40 * time.Second}} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inLab(t, calm(), 1, func(l *lab) {
+				calls, refused, took := l.createAtOnce(n)
+				t.Logf("%d disks: %d calls, %d refused, %v", n, len(calls), refused, took)
+				if len(calls) > most.calls || refused > 0 || took > most.took {
+					t.Errorf("%d disks: %d calls, %d refused, %v; want at most %d calls, 0 refused, %v", n, len(calls), refused, took, most.calls, most.took)
+				}
+			})
+		})
+	}
+}
+
+func TestPollsLeaveReadsForOthers(t *testing.T) {
+	profile := calm()
+	profile.Steps[latency.DiskCreate] = latency.Range{Min: latency.Duration(time.Minute), Max: latency.Duration(time.Minute)}
+	inLab(t, profile, 1, func(l *lab) {
+		var work sync.WaitGroup
+		work.Go(func() { l.createAtOnce(190) })
+		time.Sleep(20 * time.Second) // in virtual time: the polls have used what they may
+		for range 10 {
+			began := time.Now()
+			if _, err := l.cloud.Disks().Get(l.Context(), newDiskSpec("none").ID); provisioner.KindOf(err) != provisioner.NotFound {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 500*time.Millisecond {
+				t.Errorf("while 190 operations are polled a read takes %v, want at most 0.5 s", took)
+			}
+		}
+		work.Wait()
+	})
+}
