@@ -55,7 +55,7 @@ e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall,
 	@hack/test.sh e2e
 
 .PHONY: bench
-bench: build ## Measure attach batching and the extender
+bench: programs ## Measure bursts of volumes, attach batching and the extender
 	@go test -run '^$$' -bench . -benchtime 1x ./test/bench/... ./internal/scheduler/...
 
 .PHONY: generate
@@ -66,6 +66,7 @@ generate: ## Generate code, manifests and reference documentation
 update: generate ## Update every generated file and golden chart file
 	@go test ./test/chart/... -update
 	@go test ./test/errorcodes -run TestTheReferencePage -update
+	@go test ./azuresim/rules -run TestTheTableOfTheREADME -update
 
 .PHONY: verify
 verify: ## Fail if a generated file is out of date

@@ -17,8 +17,13 @@ dir="${AZUREDISK_CACHE:-$HOME/.cache/azuredisk}/tools/$1-$hash"
 if [ ! -x "$dir/$1" ]; then
   echo "building $1 (once; kept in $dir)" >&2
   mkdir -p "$dir"
+  # One build at a time: another script may need the same tool now.
+  exec 9>"$dir/.lock"
+  flock 9
+fi
+if [ ! -x "$dir/$1" ]; then
   # The same flags as in hack/test.sh.
-  (cd "$module" && GOGC=off GOMEMLIMIT=1500MiB GOFLAGS="${GOFLAGS-} -mod=readonly" CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/.$1.$$" "$package")
-  mv "$dir/.$1.$$" "$dir/$1"
+  (cd "$module" && GOGC=off GOMEMLIMIT=1500MiB GOFLAGS="${GOFLAGS-} -mod=readonly" CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/.$1" "$package") 9>&-
+  mv "$dir/.$1" "$dir/$1"
 fi
 echo "$dir/$1"

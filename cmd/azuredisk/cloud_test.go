@@ -51,7 +51,7 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	}
 	settings := &config.Controller{}
 	settings.AddFlags(pflag.NewFlagSet("test", pflag.ContinueOnError))
-	settings.Kubeconfig = writeKubeconfig(t, t.TempDir())
+	settings.Kubeconfig = apiserver.Kubeconfig(t)
 	settings.CloudConfig = filepath.Join(t.TempDir(), "there is none")
 	settings.CloudConfigSecretName, settings.CloudConfigSecretNamespace = secret.Name, namespace
 	settings.CloudConfigReloadInterval = 50 * time.Millisecond

@@ -245,7 +245,7 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 // addMonitor adds the monitor of nodes, which every replica runs, and the writer of node health, which the leader runs.
 func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (*liveness.Monitor, error) {
 	options := liveness.Options{
-		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Instances: cloud.Instances(), Namespace: settings.Namespace,
+		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Instances: cloud.Instances(), Namespace: settings.Namespace,
 		Clock: clock.RealClock{}, StaleAfter: settings.HeartbeatStaleAfter, MassLossThreshold: settings.FailoverMassLossThreshold,
 		Enabled: settings.FailoverEnabled, Metrics: ctrlmetrics.Registry,
 	}
@@ -282,7 +282,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		return nil, err
 	}
 	controllerServer, err := csicontroller.New(csicontroller.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
 		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
 		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
 		PublishedByPods: !settings.AttachRequired,

@@ -14,8 +14,6 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
@@ -35,7 +33,7 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 	settings := &config.Controller{}
 	settings.AddFlags(pflag.NewFlagSet("test", pflag.ContinueOnError))
 	settings.Namespace = apiserver.Namespace(t)
-	settings.Kubeconfig = writeKubeconfig(t, dir)
+	settings.Kubeconfig = apiserver.Kubeconfig(t)
 	settings.Endpoint = "unix://" + filepath.Join(dir, "csi.sock")
 	settings.MetricsAddress = loopback.Address(t)
 	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "sub", "rg", "eastus"
@@ -81,22 +79,6 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 			t.Errorf("metric %s is missing", name)
 		}
 	}
-}
-
-func writeKubeconfig(t *testing.T, dir string) string {
-	t.Helper()
-	server := apiserver.Config(t)
-	path := filepath.Join(dir, "kubeconfig")
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server.Host, CertificateAuthorityData: server.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: server.CertData, ClientKeyData: server.KeyData}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
-		CurrentContext: "x",
-	}, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func metrics(t *testing.T, address string) string {

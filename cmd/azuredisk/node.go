@@ -40,7 +40,7 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;watch
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;create;update
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch;create;update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=get;update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch
@@ -117,7 +117,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	boot := strings.TrimSpace(string(bootID))
 	report := nodereport.New(nodereport.Options{
 		Client: api, Namespace: settings.Namespace, NodeName: settings.NodeName, Spec: instance, DriverVersion: version.Version,
-		SlowInterval: settings.HeartbeatInterval, FastInterval: settings.ReplicatedHeartbeatInterval,
+		SlowInterval: settings.HeartbeatInterval, FastInterval: settings.ReplicatedHeartbeatInterval, ProbedInterval: settings.ProbedHeartbeatInterval,
 		Scanner: nodereport.Scanner{
 			KubeletDir: settings.KubeletDir, DriverName: settings.DriverName, BootID: boot,
 			Records: records, Mounts: machine.Mounts(), Devices: machine.Devices(),

@@ -36,7 +36,7 @@ func programs() []program {
 			name:        "azuresim",
 			module:      ".",
 			description: "The Azure Compute simulator.",
-			subcommands: []string{"serve", "hypervisor", "imds"},
+			subcommands: []string{"serve", "hypervisor", "imds", "verify"},
 		},
 		{
 			name:        "playground",

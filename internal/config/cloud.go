@@ -52,21 +52,15 @@ func (c *Cloud) AddFlags(flags *pflag.FlagSet) {
 func (c *Cloud) Validate() error {
 	var faults []error
 	for name, path := range map[string]string{"cloud-config": c.CloudConfig, "cloud-ca-file": c.CloudCAFile} {
-		if path != "" && !filepath.IsAbs(path) {
-			faults = append(faults, fmt.Errorf("%s: %q must be an absolute path, or empty", name, path))
-		}
+		faults = append(faults, faultIf(path != "" && !filepath.IsAbs(path), "%s: %q must be an absolute path, or empty", name, path))
 	}
 	if c.CloudConfigSecretName != "" && (c.CloudConfigSecretNamespace == "" || c.CloudConfigSecretKey == "") {
 		faults = append(faults, fmt.Errorf("cloud-config-secret-namespace %q, cloud-config-secret-key %q: neither may be empty where cloud-config-secret-name is set",
 			c.CloudConfigSecretNamespace, c.CloudConfigSecretKey))
 	}
-	if c.CloudConfigReloadInterval < time.Second {
-		faults = append(faults, fmt.Errorf("cloud-config-reload-interval: %s must be at least 1s", c.CloudConfigReloadInterval))
-	}
+	faults = append(faults, faultIf(c.CloudConfigReloadInterval < time.Second, "cloud-config-reload-interval: %s must be at least 1s", c.CloudConfigReloadInterval))
 	for name, agent := range map[string]string{"custom-user-agent": c.CustomUserAgent, "user-agent-suffix": c.UserAgentSuffix} {
-		if strings.ContainsFunc(agent, func(r rune) bool { return r < ' ' || r > '~' }) {
-			faults = append(faults, fmt.Errorf("%s: %q must be printable ASCII", name, agent))
-		}
+		faults = append(faults, faultIf(strings.ContainsFunc(agent, func(r rune) bool { return r < ' ' || r > '~' }), "%s: %q must be printable ASCII", name, agent))
 	}
 	return errors.Join(faults...)
 }

@@ -53,26 +53,23 @@ func (c *Common) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all faults.
 func (c *Common) Validate() error {
-	var faults []error
-	if c.Namespace == "" {
-		faults = append(faults, errors.New("namespace: must not be empty"))
+	_, err := c.SlogLevel()
+	return errors.Join(
+		faultIf(c.Namespace == "", "namespace: must not be empty"),
+		faultIf(c.DriverName == "" || len(c.DriverName) > 63, "driver-name: %q must be 1 to 63 characters long", c.DriverName),
+		faultIf(c.KubeAPIQPS <= 0, "kube-api-qps: %v must be above 0", c.KubeAPIQPS),
+		faultIf(c.KubeAPIBurst < 1, "kube-api-burst: %d must be at least 1", c.KubeAPIBurst),
+		err,
+		faultIf(c.LogFormat != "text" && c.LogFormat != "json", "log-format: %q must be text or json", c.LogFormat),
+	)
+}
+
+// faultIf returns a fault if a setting has it.
+func faultIf(has bool, format string, args ...any) error {
+	if !has {
+		return nil
 	}
-	if c.DriverName == "" || len(c.DriverName) > 63 {
-		faults = append(faults, fmt.Errorf("driver-name: %q must be 1 to 63 characters long", c.DriverName))
-	}
-	if c.KubeAPIQPS <= 0 {
-		faults = append(faults, fmt.Errorf("kube-api-qps: %v must be above 0", c.KubeAPIQPS))
-	}
-	if c.KubeAPIBurst < 1 {
-		faults = append(faults, fmt.Errorf("kube-api-burst: %d must be at least 1", c.KubeAPIBurst))
-	}
-	if _, err := c.SlogLevel(); err != nil {
-		faults = append(faults, err)
-	}
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		faults = append(faults, fmt.Errorf("log-format: %q must be text or json", c.LogFormat))
-	}
-	return errors.Join(faults...)
+	return fmt.Errorf(format, args...)
 }
 
 // SlogLevel returns the log level.

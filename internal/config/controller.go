@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -54,9 +55,14 @@ type Controller struct {
 	WaitTimeout time.Duration
 }
 
+// controllerBurst is the default of kube-api-burst: forty volumes that are unpublished at once cost about 500 calls, and those that wait for their turn miss the
+// update of the VM that detaches the others.
+const controllerBurst = 1000
+
 // AddFlags registers the settings with their defaults.
 func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	c.Common.AddFlags(flags)
+	c.KubeAPIBurst, flags.Lookup("kube-api-burst").DefValue = controllerBurst, strconv.Itoa(controllerBurst)
 	c.Cloud.AddFlags(flags)
 	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
 	flags.BoolVar(&c.AttachRequired, "attach-required", true, "as in the CSIDriver object: Kubernetes calls for volumes to be attached and detached; with false the controller itself follows the pods")
@@ -83,36 +89,22 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all faults.
 func (c *Controller) Validate() error {
-	faults := []error{c.Common.Validate(), c.Cloud.Validate()}
-	if c.Endpoint == "" {
-		faults = append(faults, errors.New("endpoint: must not be empty"))
+	faults := []error{
+		c.Common.Validate(), c.Cloud.Validate(),
+		faultIf(c.Endpoint == "", "endpoint: must not be empty"),
+		faultIf(c.CleanUpDelay < 0, "clean-up-delay: %s must not be negative", c.CleanUpDelay),
+		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s", c.FailoverProbe, ProbeKubelet, ProbeOff),
+		faultIf(c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100, "failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold),
+		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
+		faultIf(c.ReplicaDrainGrace <= 0, "replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace),
 	}
 	for name, n := range map[string]int{
 		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers, "cloud-operations": c.CloudOperations,
 	} {
-		if n < 1 {
-			faults = append(faults, fmt.Errorf("%s: %d must be at least 1", name, n))
-		}
-	}
-	if c.CleanUpDelay < 0 {
-		faults = append(faults, fmt.Errorf("clean-up-delay: %s must not be negative", c.CleanUpDelay))
+		faults = append(faults, faultIf(n < 1, "%s: %d must be at least 1", name, n))
 	}
 	for name, d := range map[string]time.Duration{"heartbeat-stale-after": c.HeartbeatStaleAfter, "wait-timeout": c.WaitTimeout} {
-		if d <= 0 {
-			faults = append(faults, fmt.Errorf("%s: %s must be above 0", name, d))
-		}
-	}
-	if c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff {
-		faults = append(faults, fmt.Errorf("failover-probe: %q must be %s or %s", c.FailoverProbe, ProbeKubelet, ProbeOff))
-	}
-	if c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100 {
-		faults = append(faults, fmt.Errorf("failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold))
-	}
-	if c.ReplicaReservedSlots < 0 {
-		faults = append(faults, fmt.Errorf("replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots))
-	}
-	if c.ReplicaDrainGrace <= 0 {
-		faults = append(faults, fmt.Errorf("replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace))
+		faults = append(faults, faultIf(d <= 0, "%s: %s must be above 0", name, d))
 	}
 	if !(c.LeaseDuration > c.RenewDeadline+c.RetryPeriod && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
 		faults = append(faults, fmt.Errorf("lease-duration %s, renew-deadline %s, retry-period %s: the first must be above the sum of the others, the second above the third, and that above 0",

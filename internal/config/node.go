@@ -26,8 +26,8 @@ type Node struct {
 	StateDir string
 	// Register lets the plug-in register itself with the kubelet.
 	Register bool
-	// HeartbeatInterval and ReplicatedHeartbeatInterval are the intervals of the heartbeat.
-	HeartbeatInterval, ReplicatedHeartbeatInterval time.Duration
+	// HeartbeatInterval, ReplicatedHeartbeatInterval and ProbedHeartbeatInterval are the intervals of the heartbeat.
+	HeartbeatInterval, ReplicatedHeartbeatInterval, ProbedHeartbeatInterval time.Duration
 	// MetadataSources are where the node learns which VM it is, in order.
 	MetadataSources []string
 	// IMDSEndpoint is the URL of the instance metadata service.
@@ -64,6 +64,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.Register, "register", true, "register with the kubelet")
 	flags.DurationVar(&n.HeartbeatInterval, "heartbeat-interval", 30*time.Second, "time between heartbeats")
 	flags.DurationVar(&n.ReplicatedHeartbeatInterval, "replicated-heartbeat-interval", 2*time.Second, "time between heartbeats while a volume with replicas is in use here")
+	flags.DurationVar(&n.ProbedHeartbeatInterval, "probed-heartbeat-interval", 5*time.Minute, "time between heartbeats, instead of both, while the controller's probes reach the node: the controller then requests a heartbeat when a probe fails")
 	flags.StringSliceVar(&n.MetadataSources, "node-metadata-sources", []string{"imds", "labels"}, "where the node learns which VM it is, in order: imds (instance metadata), labels (of the Node, and its provider ID)")
 	flags.StringVar(&n.IMDSEndpoint, "imds-endpoint", "http://169.254.169.254", "`URL` of the instance metadata service; never asked through a proxy")
 	flags.Int64Var(&n.MaxVolumes, "max-volumes", 0, "volumes that the node takes; 0 for the number of data disks that Azure allows the VM")
@@ -80,75 +81,37 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all faults.
 func (n *Node) Validate() error {
-	faults := []error{n.Common.Validate()}
-	if n.NodeName == "" {
-		faults = append(faults, errors.New("node-name: must not be empty"))
-	}
-	if !strings.HasPrefix(n.Endpoint, "unix:///") {
-		faults = append(faults, fmt.Errorf("endpoint: %q must be unix:// and an absolute path", n.Endpoint))
-	}
-	if !filepath.IsAbs(n.KubeletDir) {
-		faults = append(faults, fmt.Errorf("kubelet-dir: %q must be an absolute path", n.KubeletDir))
-	}
-	if !filepath.IsAbs(n.DeviceLinks) {
-		faults = append(faults, fmt.Errorf("device-links: %q must be an absolute path", n.DeviceLinks))
-	}
-	if n.StateDir != "" && !filepath.IsAbs(n.StateDir) {
-		faults = append(faults, fmt.Errorf("state-dir: %q must be an absolute path", n.StateDir))
+	faults := []error{
+		n.Common.Validate(),
+		faultIf(n.NodeName == "", "node-name: must not be empty"),
+		faultIf(!strings.HasPrefix(n.Endpoint, "unix:///"), "endpoint: %q must be unix:// and an absolute path", n.Endpoint),
+		faultIf(!filepath.IsAbs(n.KubeletDir), "kubelet-dir: %q must be an absolute path", n.KubeletDir),
+		faultIf(!filepath.IsAbs(n.DeviceLinks), "device-links: %q must be an absolute path", n.DeviceLinks),
+		faultIf(n.StateDir != "" && !filepath.IsAbs(n.StateDir), "state-dir: %q must be an absolute path", n.StateDir),
+		faultIf(n.ReplicatedHeartbeatInterval < time.Second, "replicated-heartbeat-interval: %s must be at least 1s", n.ReplicatedHeartbeatInterval),
+		faultIf(n.HeartbeatInterval > nodehealth.LongestPromise, "heartbeat-interval: %s must be at most %s: no longer promise is believed", n.HeartbeatInterval, nodehealth.LongestPromise),
+		faultIf(n.HeartbeatInterval < n.ReplicatedHeartbeatInterval, "heartbeat-interval: %s must be at least replicated-heartbeat-interval (%s)", n.HeartbeatInterval, n.ReplicatedHeartbeatInterval),
+		faultIf(n.ProbedHeartbeatInterval < n.ReplicatedHeartbeatInterval || n.ProbedHeartbeatInterval > nodehealth.LongestPromise,
+			"probed-heartbeat-interval: %s must be at least replicated-heartbeat-interval (%s) and at most %s: no longer promise is believed",
+			n.ProbedHeartbeatInterval, n.ReplicatedHeartbeatInterval, nodehealth.LongestPromise),
+		faultIf(n.CapacityWait < 0 || n.CapacityWait > time.Minute, "capacity-wait: %s must be 0s to 1m, within the kubelet's own patience", n.CapacityWait),
+		faultIf(n.DrainTimeout < 0, "drain-timeout: %s must not be negative", n.DrainTimeout),
+		faultIf(n.RescanInterval < 100*time.Millisecond, "device-rescan-interval: %s must be at least 100ms", n.RescanInterval),
+		faultIf(n.MaxVolumes < 0, "max-volumes: %d must not be negative", n.MaxVolumes),
+		faultIf(n.ReservedSlots < 0, "reserved-volume-slots: %d must not be negative", n.ReservedSlots),
+		faultIf(n.DefaultMaxVolumes < 1, "default-max-volumes: %d must be at least 1", n.DefaultMaxVolumes),
+		n.validateSources(),
 	}
 	if u, err := url.Parse(n.IMDSEndpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		faults = append(faults, fmt.Errorf("imds-endpoint: %q must be a URL as in http://169.254.169.254", n.IMDSEndpoint))
-	}
-	faults = append(faults, n.validateIntervals(), n.validateNumbers(), n.validateSources())
-	return errors.Join(faults...)
-}
-
-func (n *Node) validateIntervals() error {
-	var faults []error
-	if n.ReplicatedHeartbeatInterval < time.Second {
-		faults = append(faults, fmt.Errorf("replicated-heartbeat-interval: %s must be at least 1s", n.ReplicatedHeartbeatInterval))
-	}
-	if n.HeartbeatInterval > nodehealth.LongestPromise {
-		faults = append(faults, fmt.Errorf("heartbeat-interval: %s must be at most %s: no longer promise is believed", n.HeartbeatInterval, nodehealth.LongestPromise))
-	}
-	if n.HeartbeatInterval < n.ReplicatedHeartbeatInterval {
-		faults = append(faults, fmt.Errorf("heartbeat-interval: %s must be at least replicated-heartbeat-interval (%s)", n.HeartbeatInterval, n.ReplicatedHeartbeatInterval))
-	}
-	if n.CapacityWait < 0 || n.CapacityWait > time.Minute {
-		faults = append(faults, fmt.Errorf("capacity-wait: %s must be 0s to 1m, within the kubelet's own patience", n.CapacityWait))
-	}
-	if n.DrainTimeout < 0 {
-		faults = append(faults, fmt.Errorf("drain-timeout: %s must not be negative", n.DrainTimeout))
-	}
-	if n.RescanInterval < 100*time.Millisecond {
-		faults = append(faults, fmt.Errorf("device-rescan-interval: %s must be at least 100ms", n.RescanInterval))
-	}
-	return errors.Join(faults...)
-}
-
-func (n *Node) validateNumbers() error {
-	var faults []error
-	if n.MaxVolumes < 0 {
-		faults = append(faults, fmt.Errorf("max-volumes: %d must not be negative", n.MaxVolumes))
-	}
-	if n.ReservedSlots < 0 {
-		faults = append(faults, fmt.Errorf("reserved-volume-slots: %d must not be negative", n.ReservedSlots))
-	}
-	if n.DefaultMaxVolumes < 1 {
-		faults = append(faults, fmt.Errorf("default-max-volumes: %d must be at least 1", n.DefaultMaxVolumes))
 	}
 	return errors.Join(faults...)
 }
 
 func (n *Node) validateSources() error {
-	var faults []error
-	if len(n.MetadataSources) == 0 {
-		faults = append(faults, errors.New("node-metadata-sources: must name imds, labels or both"))
-	}
+	faults := []error{faultIf(len(n.MetadataSources) == 0, "node-metadata-sources: must name imds, labels or both")}
 	for _, source := range n.MetadataSources {
-		if source != "imds" && source != "labels" {
-			faults = append(faults, fmt.Errorf("node-metadata-sources: %q must be imds or labels", source))
-		}
+		faults = append(faults, faultIf(source != "imds" && source != "labels", "node-metadata-sources: %q must be imds or labels", source))
 	}
 	return errors.Join(faults...)
 }

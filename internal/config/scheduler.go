@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -51,27 +50,14 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all faults.
 func (s *Scheduler) Validate() error {
-	faults := []error{s.Common.Validate()}
-	if s.Address == "" {
-		faults = append(faults, errors.New("address: must not be empty"))
-	}
-	if (s.TLSCertFile == "") != (s.TLSKeyFile == "") {
-		faults = append(faults, errors.New("tls-cert-file, tls-key-file: give both or neither"))
-	}
-	if s.MaxRequestBytes < 1<<10 {
-		faults = append(faults, fmt.Errorf("max-request-bytes: %d must be at least 1024", s.MaxRequestBytes))
-	}
-	if s.StaleFactor < 1.5 {
-		faults = append(faults, fmt.Errorf("stale-factor: %v must be at least 1.5, or a heartbeat that is a little late makes its node look lost", s.StaleFactor))
-	}
-	if s.HeartbeatInterval <= 0 {
-		faults = append(faults, fmt.Errorf("default-heartbeat-interval: %s must be above 0", s.HeartbeatInterval))
-	}
-	if s.StaleAfter < 0 {
-		faults = append(faults, fmt.Errorf("heartbeat-stale-after: %s must not be negative", s.StaleAfter))
-	}
-	if s.ShutdownDelay < 0 {
-		faults = append(faults, fmt.Errorf("shutdown-delay: %s must not be negative", s.ShutdownDelay))
-	}
-	return errors.Join(faults...)
+	return errors.Join(
+		s.Common.Validate(),
+		faultIf(s.Address == "", "address: must not be empty"),
+		faultIf((s.TLSCertFile == "") != (s.TLSKeyFile == ""), "tls-cert-file, tls-key-file: give both or neither"),
+		faultIf(s.MaxRequestBytes < 1<<10, "max-request-bytes: %d must be at least 1024", s.MaxRequestBytes),
+		faultIf(s.StaleFactor < 1.5, "stale-factor: %v must be at least 1.5, or a heartbeat that is a little late makes its node look lost", s.StaleFactor),
+		faultIf(s.HeartbeatInterval <= 0, "default-heartbeat-interval: %s must be above 0", s.HeartbeatInterval),
+		faultIf(s.StaleAfter < 0, "heartbeat-stale-after: %s must not be negative", s.StaleAfter),
+		faultIf(s.ShutdownDelay < 0, "shutdown-delay: %s must not be negative", s.ShutdownDelay),
+	)
 }

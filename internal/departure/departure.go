@@ -10,14 +10,14 @@ package departure
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // lookTimeout limits the read of the Node.
@@ -95,13 +95,9 @@ func Await(ctx context.Context, options Options) {
 func look(ctx context.Context, options Options) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	node := &corev1.Node{}
-	err := options.Client.Get(ctx, client.ObjectKey{Name: options.NodeName}, node)
-	if apierrors.IsNotFound(err) {
-		return Leaving(nil), nil
-	}
+	node, err := kubeapi.Find[corev1.Node](ctx, options.Client, client.ObjectKey{Name: options.NodeName})
 	if err != nil {
-		return "", fmt.Errorf("get Node: %w", err)
+		return "", err
 	}
 	return Leaving(node), nil
 }

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
@@ -71,20 +71,19 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	}
 	var found []identity.Node
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		node := &corev1.Node{}
-		if err := cache.Get(ctx, client.ObjectKey{Name: name}, node); apierrors.IsNotFound(err) {
+		node, err := kubeapi.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name})
+		if err != nil {
+			return nil, err
+		}
+		if node == nil {
 			continue // the Node was deleted
-		} else if err != nil {
-			return nil, fmt.Errorf("get Node %s, which names VM %s: %w", name, vm, err)
 		}
 		if provider := identity.ProviderVM(node); provider != "" && !strings.EqualFold(provider, vm) {
 			continue
 		}
-		d := &apiv1.AzDriverNode{}
-		if err := cache.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); apierrors.IsNotFound(err) {
-			d = nil
-		} else if err != nil {
-			return nil, fmt.Errorf("get AzDriverNode %s, which names VM %s: %w", name, vm, err)
+		d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{Namespace: namespace, Name: name})
+		if err != nil {
+			return nil, err
 		}
 		found = append(found, identity.Node{Node: node, DriverNode: d})
 	}

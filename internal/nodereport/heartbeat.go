@@ -2,6 +2,7 @@ package nodereport
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -34,6 +35,9 @@ type replication struct {
 // mounts.
 func (r *Reporter) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { r.watch(ctx) })
 	retry := firstRetry
 	for {
 		interval, err := r.beat(ctx)
@@ -124,21 +128,32 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 // promise sets the time of the heartbeat and the interval to the next one. It is part of every write. A write that
 // makes the interval shorter wakes the loop, so that the next heartbeat is in time.
 func (r *Reporter) promise(status *apiv1.AzDriverNodeStatus) {
-	interval := r.options.SlowInterval
+	seconds, onRequest := r.interval(status)
+	if seconds < status.HeartbeatSeconds {
+		r.wakeUp()
+	}
+	status.HeartbeatSeconds, status.HeartbeatOnRequest = seconds, onRequest
+	status.HeartbeatTime = &metav1.MicroTime{Time: r.options.Clock.Now()}
+}
+
+// interval returns the interval that the node has to promise, and whether it promises to answer requests.
+func (r *Reporter) interval(status *apiv1.AzDriverNodeStatus) (seconds int32, onRequest bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	interval := r.options.SlowInterval
 	for _, entry := range status.StagedVolumes {
 		// A volume that could not be read yet counts as replicated: too many heartbeats do no harm.
 		if known, found := r.replicated[entry.VolumeName]; !found || known.wanted {
 			interval = r.options.FastInterval
 		}
 	}
-	r.mu.Unlock()
-	seconds := int32(max(1, interval/time.Second))
-	if seconds < status.HeartbeatSeconds {
-		r.wakeUp()
+	// Another reason of the condition is that of a controller that requests nothing.
+	probed := meta.FindStatusCondition(status.Conditions, apiv1.NodeConditionProbeable)
+	onRequest = r.watching && probed != nil && probed.Status == metav1.ConditionTrue && probed.Reason == apiv1.ProbeableAnswered
+	if onRequest {
+		interval = r.options.ProbedInterval
 	}
-	status.HeartbeatSeconds = seconds
-	status.HeartbeatTime = &metav1.MicroTime{Time: r.options.Clock.Now()}
+	return int32(max(1, interval/time.Second)), onRequest
 }
 
 func (r *Reporter) stamped(condition metav1.Condition) metav1.Condition {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -60,6 +61,25 @@ func (r Records) Get(volume string) (record Record, found bool, err error) {
 	}
 	if err := json.Unmarshal(raw, &record); err != nil {
 		return Record{}, false, fmt.Errorf("parse record %s: %w", r.path(volume), err)
+	}
+	return record, true, nil
+}
+
+// ErrOtherDisk is the cause of a refusal if a request for one disk found the record or the AzVolume of another. Both are
+// found by a name that is a hash of the disk's resource ID: two disks may have the same hash, and a user may have created
+// the AzVolume manually. The request must neither use nor remove what it found.
+var ErrOtherDisk = errors.New("the name belongs to another disk")
+
+// Of returns the record of a disk. Errors: ErrOtherDisk if the record is another disk's.
+func (r Records) Of(disk volumehandle.Handle) (record Record, found bool, err error) {
+	record, found, err = r.Get(disk.VolumeName())
+	if err != nil || !found {
+		return Record{}, false, err
+	}
+	if is, err := volumehandle.Parse(record.VolumeID); err != nil || !is.Same(disk) {
+		return Record{}, false, provisioner.Errorf(provisioner.FailedPrecondition,
+			"refusing to use disk %s as volume %s: the volume is staged on this node from disk %s at %s: %w",
+			disk, record.VolumeName, record.VolumeID, record.StagingPath, ErrOtherDisk)
 	}
 	return record, true, nil
 }

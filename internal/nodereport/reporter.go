@@ -19,8 +19,8 @@ import (
 
 // Options of a Reporter.
 type Options struct {
-	// Client reads and writes at the API server, never through a cache.
-	Client client.Client
+	// Client reads, writes and watches at the API server, never through a cache.
+	Client client.WithWatch
 	// Namespace of the custom resources.
 	Namespace string
 	// NodeName is the Node's and the AzDriverNode's name.
@@ -33,6 +33,9 @@ type Options struct {
 	Scanner Scanner
 	// SlowInterval and FastInterval between heartbeats; fast while a replicated volume is staged on the node.
 	SlowInterval, FastInterval time.Duration
+	// ProbedInterval takes the place of both while the controller's probes reach the node, because it then requests a heartbeat when
+	// a probe fails.
+	ProbedInterval time.Duration
 	// Clock of the heartbeat; nil for the real one.
 	Clock clock.WithTicker
 }
@@ -62,6 +65,10 @@ type Reporter struct {
 	mu         sync.Mutex
 	ready      metav1.Condition
 	replicated map[string]replication
+	// watching says that changes of the object are seen, so that requests for heartbeats are answered.
+	watching bool
+	// versions are the resource versions that this process wrote last.
+	versions []string
 }
 
 // New returns a Reporter that has not written yet.
@@ -128,6 +135,9 @@ func (r *Reporter) key() client.ObjectKey {
 // times, always with this process's entries and the rest of the newest status, and must not call the Reporter. If
 // mutate changes nothing, update does not write the status, but reads it, because the object may have been deleted.
 func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeStatus)) error {
+	if ctx.Err() != nil { // or the select below would choose by chance
+		return fmt.Errorf("write the report: %w", ctx.Err())
+	}
 	select {
 	case r.writing <- struct{}{}:
 	case <-ctx.Done():
@@ -177,19 +187,21 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 		return false, fmt.Errorf("write report of node: %w", err)
 	}
 	r.last = next
+	r.wrote(next.ResourceVersion)
 	if r.scanned.IsZero() {
 		close(r.written)
 	}
 	r.scanned = scanned
 	r.setStaged(next)
-	clear(r.forgotten)
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return true, nil
 }
 
-// setStaged stores the entries of a report that was written. The caller holds writing.
+// setStaged stores the entries of a report that the API server has. Those that had to be removed are not among them, or were
+// announced again. The caller holds writing.
 func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
+	clear(r.forgotten)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.staged = written.DeepCopy().Status.StagedVolumes

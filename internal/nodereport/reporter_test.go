@@ -10,14 +10,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,12 +27,7 @@ const (
 
 func newAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}).Build()
+	base := fakeapi.With(objects...).Build()
 	// An API server gives every object a UID of its own.
 	return interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -58,13 +52,13 @@ func losingAnswers(api client.WithWatch) (losing client.WithWatch, loseAnswer fu
 	return losing, func() { lose = true }
 }
 
-func newReporter(t *testing.T, api client.Client, scanner Scanner) (*Reporter, *clocktesting.FakeClock) {
+func newReporter(t *testing.T, api client.WithWatch, scanner Scanner) (*Reporter, *clocktesting.FakeClock) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC))
 	return New(Options{
 		Client: api, Namespace: namespace, NodeName: nodeName,
 		Spec:    apiv1.AzDriverNodeSpec{VMID: "/subscriptions/s/vm", VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "1"},
-		Scanner: scanner, SlowInterval: 30 * time.Second, FastInterval: 2 * time.Second, Clock: clock, DriverVersion: "v2",
+		Scanner: scanner, SlowInterval: 30 * time.Second, FastInterval: 2 * time.Second, ProbedInterval: 5 * time.Minute, Clock: clock, DriverVersion: "v2",
 	}), clock
 }
 
@@ -225,6 +219,38 @@ func TestAWriteOfUnknownOutcomeIsReadBackBeforeTheNext(t *testing.T) {
 	}
 	if got := describe(get(t, base)); got != "w:1:Staging" {
 		t.Errorf("entries = %q", got)
+	}
+}
+
+// A stage gave up and its entry could not be removed; the next stage of the same epoch finds the entry as it wants it and writes nothing.
+func TestAnEntryThatIsAnnouncedAgainIsNotRemovedByTheNextHeartbeat(t *testing.T) {
+	base := newAPI(t)
+	refuse := false
+	r, clock := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+			if refuse {
+				return errors.New("no API server")
+			}
+			return c.Status().Update(ctx, obj, opts...)
+		},
+	}), newScanner(t, &mountList{}))
+	if err := r.Announce(t.Context(), "v", 4, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	refuse = true
+	if err := r.Forget(t.Context(), "v"); err == nil {
+		t.Error("got no error of a write that was refused")
+	}
+	refuse = false
+	if err := r.Announce(t.Context(), "v", 4, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(time.Minute)
+	if _, err := r.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := describe(get(t, base)), "v:4:Staging"; got != want {
+		t.Errorf("after the next heartbeat: got entries %q, want %q", got, want)
 	}
 }
 

@@ -6,27 +6,14 @@ package pagetoken
 import (
 	"cmp"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // version of the token's layout. A token of another version is bad, and the caller starts the list again.
 const version = "1"
-
-// BadTokenError is the error for a token that this package did not make, or made for another list. The servers return
-// it as ABORTED, which tells the caller to start again without a token.
-type BadTokenError struct {
-	// Token that was given, and what the list is of.
-	Token, Of string
-	// Reason says what is wrong with it.
-	Reason string
-}
-
-// Error implements error.
-func (e *BadTokenError) Error() string {
-	return fmt.Sprintf("cannot continue at starting token %.80q of %s: %s; start again without a token", e.Token, e.Of, e.Reason)
-}
 
 // Encode makes the token with which a list of the kind "of" continues after a key.
 func Encode(of, after string) string {
@@ -34,12 +21,15 @@ func Encode(of, after string) string {
 }
 
 // Decode returns the key after which the list continues; "" for an empty token, which is the start of the list. Errors:
-// *BadTokenError.
+// Conflict for a token that this package did not make, or made for another list. CSI requires ABORTED for it, which tells
+// the caller to start again without a token.
 func Decode(of, token string) (string, error) {
 	if token == "" {
 		return "", nil
 	}
-	bad := func(reason string) (string, error) { return "", &BadTokenError{Token: token, Of: of, Reason: reason} }
+	bad := func(reason string) (string, error) {
+		return "", provisioner.Errorf(provisioner.Conflict, "cannot continue at starting token %.80q of %s: %s; start again without a token", token, of, reason)
+	}
 	// Line breaks are not skipped: each key has one token.
 	if strings.ContainsAny(token, "\r\n") {
 		return bad("not a token of this driver")
@@ -68,7 +58,7 @@ type Page struct {
 	Of string
 	// StartingToken is where the page starts; "" for the start of the list.
 	StartingToken string
-	// MaxEntries limits the page; 0 or less for as many items as fit in a response.
+	// MaxEntries limits the page; 0 for as many items as fit in a response.
 	MaxEntries int32
 }
 
@@ -77,8 +67,11 @@ type Page struct {
 const most = 2000
 
 // Cut returns the page's items in the order of their keys, and the token of the next page, "" if there is none. Keys
-// must be unique and not empty; items is not changed. Errors: *BadTokenError.
+// must be unique and not empty; items is not changed. Errors: those of Decode, and InvalidArgument if MaxEntries is negative.
 func Cut[T any](page Page, items []T, key func(T) string) (found []T, next string, err error) {
+	if page.MaxEntries < 0 {
+		return nil, "", provisioner.Errorf(provisioner.InvalidArgument, "max entries: value %d is not allowed; allowed: 0 or more", page.MaxEntries)
+	}
 	after, err := Decode(page.Of, page.StartingToken)
 	if err != nil {
 		return nil, "", err
@@ -90,7 +83,7 @@ func Cut[T any](page Page, items []T, key func(T) string) (found []T, next strin
 	}
 	slices.SortFunc(found, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
 	n := min(int(page.MaxEntries), most)
-	if n <= 0 {
+	if n == 0 {
 		n = most
 	}
 	if n >= len(found) {

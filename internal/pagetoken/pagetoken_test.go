@@ -6,10 +6,18 @@ import (
 	"fmt"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
+
+func TestANegativePageIsRefused(t *testing.T) {
+	if _, _, err := pagetoken.Cut(pagetoken.Page{Of: "volumes", MaxEntries: -1}, []string{"a"}, func(s string) string { return s }); !errors.Is(err, provisioner.InvalidArgument) {
+		t.Errorf("got %v, want InvalidArgument", err)
+	}
+}
 
 func TestDecodeTellsWhatIsWrongWithAToken(t *testing.T) {
 	raw := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
@@ -25,8 +33,7 @@ func TestDecodeTellsWhatIsWrongWithAToken(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := pagetoken.Decode("volumes", test.token)
-			var bad *pagetoken.BadTokenError
-			if !errors.As(err, &bad) || bad.Reason != test.reason {
+			if !errors.Is(err, provisioner.Conflict) || !strings.Contains(err.Error(), test.reason) {
 				t.Errorf("error = %v, want the reason %q", err, test.reason)
 			}
 		})
@@ -80,7 +87,7 @@ func TestPagesHoldWhatStays(t *testing.T) {
 
 func TestAPageThatHoldsTheRestHasNoNext(t *testing.T) {
 	identity := func(s string) string { return s }
-	for _, most := range []int32{0, -1, 2, 3} {
+	for _, most := range []int32{0, 2, 3} {
 		items, next, err := pagetoken.Cut(pagetoken.Page{Of: "volumes", MaxEntries: most}, []string{"b", "a"}, identity)
 		if err != nil || next != "" || !slices.Equal(items, []string{"a", "b"}) {
 			t.Errorf("at most %d: %v, next %q, %v", most, items, next, err)
@@ -112,17 +119,16 @@ func TestAPageHoldsWhatOneAnswerCan(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that no text makes Decode panic, that what it takes is the one token of its key, and that all else is a BadTokenError.
+// FuzzDecode holds that no text makes Decode panic, that what it takes is the one token of its key, and that all else is a Conflict.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{"", "3", "!!", pagetoken.Encode("volumes", "pvc-1"), pagetoken.Encode("snapshots", "s"), "MXZvbHVtZXM", "MXZvbHVtZXMA\n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
 		after, err := pagetoken.Decode("volumes", token)
-		var bad *pagetoken.BadTokenError
 		switch {
-		case err != nil && !errors.As(err, &bad):
-			t.Fatalf("error %v is no BadTokenError", err)
+		case err != nil && !errors.Is(err, provisioner.Conflict):
+			t.Fatalf("error %v is no Conflict", err)
 		case err == nil && token != "" && pagetoken.Encode("volumes", after) != token:
 			t.Fatalf("token %q of key %q is not the one that is made for it", token, after)
 		}

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/azuredisk-csi/azuredisk/internal/registrar"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 const driverName = "disk.csi.azure.com"
@@ -43,7 +43,7 @@ func start(t *testing.T, await func(context.Context) error) *testbed {
 // kubelet waits for the socket and dials it, as the kubelet does.
 func (b *testbed) kubelet(t *testing.T) registration.RegistrationClient {
 	t.Helper()
-	await(t, "the registration socket", func() bool {
+	expect.Eventually(t, "the registration socket", func() bool {
 		_, err := os.Lstat(b.SocketPath())
 		return err == nil
 	})
@@ -53,20 +53,6 @@ func (b *testbed) kubelet(t *testing.T) registration.RegistrationClient {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return registration.NewRegistrationClient(conn)
-}
-
-func await(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 func TestTheKubeletRegistersThePlugin(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 func TestRoom(t *testing.T) {
@@ -188,10 +189,10 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 		}
 	}
 	stub.put(attachment("b", "primaries", apiv1.RoleReplica, attached))
-	eventually(t, "a primary that was demoted gives way", func() bool { return fits("primaries") })
+	expect.Eventually(t, "a primary that was demoted gives way", func() bool { return fits("primaries") })
 	stub.put(node("foreign", sized(2, 0)))
-	eventually(t, "a disk from outside is gone", func() bool { return fits("foreign") })
+	expect.Eventually(t, "a disk from outside is gone", func() bool { return fits("foreign") })
 	stub.put(attachment("a", "replicas", apiv1.RolePrimary, attached))
 	stub.put(attachment("b", "replicas", apiv1.RolePrimary, attached))
-	eventually(t, "replicas that were promoted do not give way", func() bool { return !fits("replicas") })
+	expect.Eventually(t, "replicas that were promoted do not give way", func() bool { return !fits("replicas") })
 }

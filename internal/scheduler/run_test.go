@@ -29,6 +29,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 func listener(t *testing.T) net.Listener {
@@ -90,7 +91,7 @@ func TestRunServesUntilItIsToldToStop(t *testing.T) {
 	o, stop := startRun(t, nil, config)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url, health := "http://"+o.Listener.Addr().String(), "http://"+o.HealthListener.Addr().String()
-	eventually(t, "the extender is ready", func() bool { return status(client, health+"/readyz") == http.StatusOK })
+	expect.Eventually(t, "the extender is ready", func() bool { return status(client, health+"/readyz") == http.StatusOK })
 	if code := status(client, "http://"+o.MetricsListener.Addr().String()+"/metrics"); code != http.StatusOK {
 		t.Errorf("metrics answer %d", code)
 	}
@@ -123,11 +124,11 @@ func TestRunAnswersWhileItSaysThatItStops(t *testing.T) {
 	o, stop := startRun(t, func(o *Options) { o.ShutdownDelay = time.Hour }, config)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url := "http://" + o.Listener.Addr().String()
-	eventually(t, "the extender is ready", func() bool { return status(client, url+"/readyz") == http.StatusOK })
+	expect.Eventually(t, "the extender is ready", func() bool { return status(client, url+"/readyz") == http.StatusOK })
 	// The delay has no end here: Run ends because one of its servers is taken away.
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	eventually(t, "it says that it stops", func() bool { return status(client, url+"/readyz") == http.StatusServiceUnavailable })
+	expect.Eventually(t, "it says that it stops", func() bool { return status(client, url+"/readyz") == http.StatusServiceUnavailable })
 	if code := status(client, url+"/healthz"); code != http.StatusOK {
 		t.Errorf("answers %d while it stops", code)
 	}
@@ -147,7 +148,7 @@ func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 	o, stop := startRun(t, func(o *Options) { o.Clock = clock }, &rest.Config{Host: "http://" + address})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url := "http://" + o.Listener.Addr().String()
-	eventually(t, "the extender answers", func() bool { return status(client, url+"/healthz") == http.StatusOK })
+	expect.Eventually(t, "the extender answers", func() bool { return status(client, url+"/healthz") == http.StatusOK })
 	if code := status(client, url+"/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("readyz answers %d", code)
 	}
@@ -166,7 +167,7 @@ func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 	}
 	answer := make(chan int, 1)
 	go func() { answer <- filter(pod("data")) }()
-	eventually(t, "a request waits for the caches", clock.HasWaiters)
+	expect.Eventually(t, "a request waits for the caches", clock.HasWaiters)
 	clock.Step(requestPatience)
 	if code := <-answer; code != http.StatusServiceUnavailable {
 		t.Errorf("a pod with a claim gets %d", code)
@@ -177,7 +178,7 @@ func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	eventually(t, "it waits out the delay before it stops", clock.HasWaiters)
+	expect.Eventually(t, "it waits out the delay before it stops", clock.HasWaiters)
 	clock.Step(time.Second)
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -197,7 +198,7 @@ func TestARequestThatComesBeforeTheCachesAreFilledWaitsForThem(t *testing.T) {
 	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a", "node-b")})
 	answer := make(chan string, 1)
 	go func() { answer <- post(handler, "/filter", body).Body.String() }()
-	eventually(t, "the request waits", clock.HasWaiters)
+	expect.Eventually(t, "the request waits", clock.HasWaiters)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- seen.start(ctx) }()
@@ -224,7 +225,7 @@ func TestRunRefusesOldTLS(t *testing.T) {
 		}
 		return err
 	}
-	eventually(t, "TLS 1.3 is served", func() bool { return dial(tls.VersionTLS13) == nil })
+	expect.Eventually(t, "TLS 1.3 is served", func() bool { return dial(tls.VersionTLS13) == nil })
 	if err := dial(tls.VersionTLS12); err != nil {
 		t.Errorf("TLS 1.2: %v", err)
 	}
@@ -248,9 +249,9 @@ func TestRunTakesUpARenewedCertificate(t *testing.T) {
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 	}
-	eventually(t, "the first certificate is served", func() bool { return serial() == 1 })
+	expect.Eventually(t, "the first certificate is served", func() bool { return serial() == 1 })
 	writeCertificate(t, certFile, keyFile, 2)
-	eventually(t, "the second certificate is served", func() bool { return serial() == 2 })
+	expect.Eventually(t, "the second certificate is served", func() bool { return serial() == 2 })
 }
 
 func TestRunRefusesACertificateThatItCannotRead(t *testing.T) {

@@ -100,43 +100,6 @@ func TestANodeWithAllOfThePodsVolumesBeatsEveryNodeThatWaitsForAzure(t *testing.
 	})
 }
 
-func TestAllNodesAreEqualWhereThereIsNoReplica(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		volumes := volumesOf(t, nil)
-		for _, p := range prioritize(t, []string{"a", "b", "c"}, volumes, usable) {
-			if p.Score != 0 {
-				t.Fatalf("%s scores %d", p.Host, p.Score)
-			}
-		}
-	})
-}
-
-func TestANodeWithMoreOfThePodsVolumesNeverScoresLess(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 40).Draw(t, "volumes")
-		few := rapid.IntRange(0, n).Draw(t, "few")
-		many := rapid.IntRange(few, n).Draw(t, "many")
-		volumes := make([]Volume, n)
-		for i := range volumes {
-			volumes[i].Nodes = map[string]DiskState{}
-			if i < few {
-				volumes[i].Nodes["few"] = Replica
-			}
-			if n-i <= many {
-				volumes[i].Nodes["many"] = Replica
-			}
-		}
-		if Score("many", volumes) < Score("few", volumes) {
-			t.Fatalf("%d of %d volumes score %d, %d score %d", many, n, Score("many", volumes), few, Score("few", volumes))
-		}
-		if few > 0 && Score("few", volumes) == 0 {
-			t.Fatal("a replica does not score at all")
-		}
-	})
-}
-
 func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
 	t.Parallel()
 	volumes := []Volume{{Name: "v", Nodes: map[string]DiskState{"dead": Primary, "alive": Replica}}}

@@ -8,12 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -90,18 +90,18 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 	default:
 		return disk{}, nil
 	}
-	var claim corev1.PersistentVolumeClaim
-	if found, err := v.get(ctx, pod.Namespace, claimName, &claim); err != nil || !found {
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, v.Reader, client.ObjectKey{Namespace: pod.Namespace, Name: claimName})
+	if err != nil || claim == nil {
 		return disk{}, err
 	}
-	if volume.Ephemeral != nil && !metav1.IsControlledBy(&claim, pod) {
+	if volume.Ephemeral != nil && !metav1.IsControlledBy(claim, pod) {
 		return disk{}, nil // a claim of the same name that was not made for this pod
 	}
 	if claim.Spec.VolumeName == "" {
 		return v.toBeProvisioned(ctx, claim.Spec.StorageClassName)
 	}
-	var pv corev1.PersistentVolume
-	if found, err := v.get(ctx, "", claim.Spec.VolumeName, &pv); err != nil || !found {
+	pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, v.Reader, client.ObjectKey{Name: claim.Spec.VolumeName})
+	if err != nil || pv == nil {
 		return disk{}, err
 	}
 	switch {
@@ -127,9 +127,11 @@ func (v *View) toBeProvisioned(ctx context.Context, className *string) (disk, er
 	if className == nil || *className == "" {
 		return disk{}, nil
 	}
-	var class storagev1.StorageClass
-	found, err := v.get(ctx, "", *className, &class)
-	return disk{sku: skuOf(class.Parameters), ours: found && class.Provisioner == v.DriverName}, err
+	class, err := kubeapi.Find[storagev1.StorageClass](ctx, v.Reader, client.ObjectKey{Name: *className})
+	if err != nil || class == nil {
+		return disk{}, err
+	}
+	return disk{sku: skuOf(class.Parameters), ours: class.Provisioner == v.DriverName}, nil
 }
 
 func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, error) {
@@ -167,15 +169,14 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 
 // Health judges whether a node can mount the driver's volumes.
 func (v *View) Mountable(ctx context.Context, name string) (Feasibility, error) {
-	var node apiv1.AzDriverNode
-	found, err := v.get(ctx, v.Namespace, name, &node)
+	node, err := kubeapi.Find[apiv1.AzDriverNode](ctx, v.Reader, client.ObjectKey{Namespace: v.Namespace, Name: name})
 	if err != nil {
 		return Feasibility{}, err
 	}
-	if !found {
+	if node == nil {
 		return Feasibility{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
 	}
-	if state, c := nodehealth.Published(&node); state.LostOrDown() {
+	if state, c := nodehealth.Published(node); state.LostOrDown() {
 		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}, nil
 	}
 	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)
@@ -193,9 +194,8 @@ func (v *View) Mountable(ctx context.Context, name string) (Feasibility, error) 
 
 // Room judges whether the VM of a node can take the disks of a pod's volumes.
 func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Feasibility, error) {
-	var node apiv1.AzDriverNode
-	found, err := v.get(ctx, v.Namespace, name, &node)
-	if err != nil || !found {
+	node, err := kubeapi.Find[apiv1.AzDriverNode](ctx, v.Reader, client.ObjectKey{Namespace: v.Namespace, Name: name})
+	if err != nil || node == nil {
 		return Feasibility{}, err
 	}
 	capacity := node.Status.Capacity
@@ -216,17 +216,6 @@ func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Feasibi
 		slots.Taken = append(slots.Taken, list.Items[i].Spec.VolumeName)
 	}
 	return Room(name, slots, volumes), nil
-}
-
-func (v *View) get(ctx context.Context, namespace, name string, object client.Object) (found bool, err error) {
-	err = v.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read %T %s/%s: %w", object, namespace, name, err)
-	}
-	return true, nil
 }
 
 // servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.

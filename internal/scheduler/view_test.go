@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 // startView fills a View from an API server that holds the objects.
@@ -38,22 +39,8 @@ func startView(t testing.TB, config *rest.Config) *observation {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the caches are full", seen.isFull)
+	expect.Eventually(t, "the caches are full", seen.isFull)
 	return seen
-}
-
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited 30 s and still not: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 func TestVolumesOfAPod(t *testing.T) {
@@ -181,10 +168,10 @@ func TestHealthOfANode(t *testing.T) {
 		}
 		return h.Fault
 	}
-	eventually(t, "a new node is usable", func() bool { return faultOf("new") == FaultNone })
-	eventually(t, "a node without heartbeats is stale", func() bool { return faultOf("good") == FaultStale })
+	expect.Eventually(t, "a new node is usable", func() bool { return faultOf("new") == FaultNone })
+	expect.Eventually(t, "a node without heartbeats is stale", func() bool { return faultOf("good") == FaultStale })
 	stub.remove(node("good"))
-	eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
+	expect.Eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
 }
 
 func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
@@ -211,10 +198,10 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 		if step.next != nil {
 			stub.put(step.next)
 		}
-		eventually(t, "the new presence is seen", func() bool { return at() == step.want })
+		expect.Eventually(t, "the new presence is seen", func() bool { return at() == step.want })
 	}
 	stub.remove(replica)
-	eventually(t, "the attachment is gone", func() bool { return at() == Absent })
+	expect.Eventually(t, "the attachment is gone", func() bool { return at() == Absent })
 }
 
 // brokenReader fails as a cache does that was stopped.

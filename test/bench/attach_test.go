@@ -27,7 +27,7 @@ import (
 const (
 	subscription = "00000000-0000-0000-0000-000000000001"
 	group        = "default"
-	volumes      = 40
+	volumes      = 40 // published at once
 	maxUpdates   = 4
 	provider     = "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/"
 )
@@ -78,7 +78,7 @@ func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
 		id := fmt.Sprintf("%sdisks/shared-%d", provider, i)
 		must(b, outcome(b, func() (provisioner.Operation, error) {
 			return cloud.Disks().Create(b.Context(), provisioner.DiskSpec{
-				ID: id, Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 256 << 30, MaxShares: 3,
+				ID: id, Location: "eastus", Zone: "1", SizeBytes: 256 << 30, MaxShares: 3, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 			})
 		}))
 		sim.forget(b)
@@ -164,7 +164,7 @@ func makeDisks(b *testing.B, cloud *azure.Cloud, round int) []string {
 		all.Go(func() {
 			must(b, outcome(b, func() (provisioner.Operation, error) {
 				return cloud.Disks().Create(b.Context(), provisioner.DiskSpec{
-					ID: ids[n], Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 8 << 30, MaxShares: 1,
+					ID: ids[n], Location: "eastus", Zone: "1", SizeBytes: 8 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 				})
 			}))
 		})
@@ -255,7 +255,11 @@ func (s *simulator) makeVM(b *testing.B, name string) string {
 func (s *simulator) forget(b *testing.B) { s.send(b, "DELETE", s.admin+"/admin/requests", nil) }
 
 // calls is what the simulator has seen since it last forgot.
-type calls struct{ all, updates, polls, throttled, refused int }
+type calls struct {
+	all, updates, polls, throttled, refused int
+	firstUpdate                             time.Time
+	byAPI                                   map[string]int
+}
 
 func (s *simulator) calls(b *testing.B) calls {
 	b.Helper()
@@ -263,16 +267,20 @@ func (s *simulator) calls(b *testing.B) calls {
 		Records []struct {
 			API, Path string
 			Status    int
+			Time      time.Time
 		}
 	}
 	if err := json.Unmarshal(s.send(b, "GET", s.admin+"/admin/requests", nil), &log); err != nil {
 		b.Fatal(err)
 	}
-	c := calls{all: len(log.Records)}
+	c := calls{all: len(log.Records), byAPI: map[string]int{}}
 	for _, r := range log.Records {
+		c.byAPI[r.API]++
 		switch {
 		case strings.HasSuffix(r.API, ".AttachDetachDataDisks"):
-			c.updates++
+			if c.updates++; c.updates == 1 {
+				c.firstUpdate = r.Time
+			}
 		case strings.Contains(r.Path, "/operations/"):
 			c.polls++
 		}

@@ -2,10 +2,8 @@ package chart_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,25 +22,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
-
-// kubeconfig writes a kubeconfig for the test's API server.
-func kubeconfig(t testing.TB) string {
-	t.Helper()
-	config := apiserver.Config(t)
-	encode := base64.StdEncoding.EncodeToString
-	text := fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: test, cluster: {server: "%s", certificate-authority-data: %s}}]
-users: [{name: test, user: {client-certificate-data: %s, client-key-data: %s}}]
-contexts: [{name: test, context: {cluster: test, user: test}}]
-current-context: test
-`, config.Host, encode(config.CAData), encode(config.CertData), encode(config.KeyData))
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 func eventually(t testing.TB, what string, is func() error) {
 	t.Helper()
@@ -64,7 +43,7 @@ func eventually(t testing.TB, what string, is func() error) {
 
 // The steps share one cluster: installed, used, upgraded, uninstalled.
 func TestARealAPIServerTakesTheChart(t *testing.T) {
-	kube, config := apiserver.Client(t), kubeconfig(t)
+	kube, config := apiserver.Client(t), apiserver.Kubeconfig(t)
 	run := func(t *testing.T, args ...string) {
 		t.Helper()
 		if output, err := helm(t, append(args, "--kubeconfig", config, "-n", namespace)...); err != nil {

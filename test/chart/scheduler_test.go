@@ -206,7 +206,7 @@ func startKubeScheduler(t *testing.T, extender string) {
 	}
 	text = strings.ReplaceAll(text, "127.0.0.1:29606", extender)
 	text = strings.ReplaceAll(text, "leaderElect: true", "leaderElect: false")
-	text += "\nclientConnection: {kubeconfig: " + kubeconfig(t) + "}\n"
+	text += "\nclientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n"
 	file := filepath.Join(dir, "scheduler.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -39,9 +39,17 @@ func snapshotRows() []row[controllerWorld] {
 			return take(w, w.Context(), "snap-"+w.name, handle, nil)
 		}},
 		{"CreateSnapshot", "name or source are missing; a parameter is unknown, has a value that is not allowed, or does not go with the disk", codes.InvalidArgument, func(w controllerWorld) error {
-			return take(w, w.Context(), "snap-"+w.name, w.volume(nil), map[string]string{"incremental": "maybe"})
+			disk := w.volume(nil)
+			return alike(
+				take(w, w.Context(), "", disk, nil),
+				take(w, w.Context(), "snap-"+w.name, "", nil),
+				take(w, w.Context(), "snap-"+w.name, disk, map[string]string{"incremental": "maybe"}),
+				take(w, w.Context(), "snap-"+w.name, disk, map[string]string{"instantAccessDurationMinutes": "60"}),
+			)
 		}},
-		{"CreateSnapshot", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error { return take(w, w.Context(), "snap-"+w.name, w.missing(), nil) }},
+		{"CreateSnapshot", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error {
+			return alike(take(w, w.Context(), "snap-"+w.name, w.missing(), nil), take(w, w.Context(), "snap-"+w.name, "nonsense", nil))
+		}},
 		{"CreateSnapshot", "a snapshot of the name exists of another disk", codes.AlreadyExists, func(w controllerWorld) error {
 			w.must(take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil))
 			w.name += "-other"
@@ -174,9 +182,16 @@ func changeRows() []row[controllerWorld] {
 		{"ControllerModifyVolume", "the disk is as asked for", codes.OK, func(w controllerWorld) error { return modify(w, w.Context(), w.volume(nil), tags) }},
 		{"ControllerModifyVolume", "the volume ID is missing; a parameter is unknown or cannot be changed, has a value that is not allowed, or does not go with the disk", codes.InvalidArgument,
 			func(w controllerWorld) error {
-				return modify(w, w.Context(), w.volume(nil), map[string]string{"cachingMode": "None"})
+				disk := w.volume(nil)
+				return alike(
+					modify(w, w.Context(), "", tags),
+					modify(w, w.Context(), disk, map[string]string{"cachingMode": "None"}),
+					modify(w, w.Context(), disk, map[string]string{"diskIOPSReadWrite": "5000"}),
+				)
 			}},
-		{"ControllerModifyVolume", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error { return modify(w, w.Context(), w.missing(), tags) }},
+		{"ControllerModifyVolume", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error {
+			return alike(modify(w, w.Context(), w.missing(), tags), modify(w, w.Context(), "nonsense", tags))
+		}},
 		{"ControllerModifyVolume", "Azure does not change this while the disk is attached as it is", codes.FailedPrecondition, func(w controllerWorld) error {
 			return modify(w, w.Context(), w.used(shared), map[string]string{"tier": "P30"})
 		}},

@@ -71,7 +71,9 @@ func readRows() []row[controllerWorld] {
 	return []row[controllerWorld]{
 		{"ValidateVolumeCapabilities", "the volume exists; the answer says whether it can be used so", codes.OK, func(w controllerWorld) error { return validate(w, w.volume(nil), controlplane.Shared()) }},
 		{"ValidateVolumeCapabilities", "volume ID or capabilities are missing, or a capability is none", codes.InvalidArgument, func(w controllerWorld) error { return validate(w, w.volume(nil), &csi.VolumeCapability{}) }},
-		{"ValidateVolumeCapabilities", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error { return validate(w, w.missing(), controlplane.Mounted()) }},
+		{"ValidateVolumeCapabilities", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error {
+			return alike(validate(w, w.missing(), controlplane.Mounted()), validate(w, "nonsense", controlplane.Mounted()))
+		}},
 		{"ValidateVolumeCapabilities", "a disk that the driver has not seen yet cannot be read", codes.Unavailable,
 			unread(func(w controllerWorld, id string) error { return validate(w, id, controlplane.Mounted()) })},
 

@@ -121,7 +121,7 @@ func (w controllerWorld) used(parameters map[string]string) string {
 
 // disk is one at Azure that the driver did not make.
 func (w controllerWorld) disk(change func(*provisioner.Disk)) string {
-	d := provisioner.Disk{ID: controlplane.DiskID(w.name), Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 << 30, MaxShares: 1, Ready: true}
+	d := provisioner.Disk{ID: controlplane.DiskID(w.name), Location: "eastus", Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}}
 	if change != nil {
 		change(&d)
 	}
@@ -135,7 +135,7 @@ func (w controllerWorld) ofAnother() string {
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.plane.Namespace, Name: w.plane.VolumeName(w.name)},
 		Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30, Disk: apiv1.DiskParameters{
-			SubscriptionID: controlplane.Subscription, ResourceGroup: "other", Name: w.name, SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None",
+			SubscriptionID: controlplane.Subscription, ResourceGroup: "other", Name: w.name, MaxShares: 1, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
 		}},
 	}
 	w.must(w.plane.Client.Create(w.Context(), v))

@@ -33,9 +33,22 @@ func createRows() []row[controllerWorld] {
 			w.volume(nil)
 			return w.create(w.Context(), nil, nil)
 		}},
-		{rpc, "name or capabilities are missing", codes.InvalidArgument, with(nil, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil })},
+		{rpc, "name or capabilities are missing", codes.InvalidArgument, func(w controllerWorld) error {
+			return alike(
+				w.create(w.Context(), nil, func(r *csi.CreateVolumeRequest) { r.Name = "" }),
+				w.create(w.Context(), nil, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil }),
+			)
+		}},
 		{rpc, "a parameter is unknown, has a value that is not allowed, or contradicts another one, the size or the access mode", codes.InvalidArgument,
-			with(map[string]string{"skuName": "Premium"}, nil)},
+			func(w controllerWorld) error {
+				return alike(
+					w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil),
+					w.create(w.Context(), map[string]string{"skuName": "Premium_LRS", "maxShares": "4"}, nil),
+					w.create(w.Context(), map[string]string{"maxShares": "2", "maxMountReplicaCount": "1"}, func(r *csi.CreateVolumeRequest) {
+						r.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
+					}),
+				)
+			}},
 		{rpc, "several nodes are to use it, and it is no raw block volume or has no shares for them", codes.InvalidArgument,
 			with(nil, func(r *csi.CreateVolumeRequest) {
 				r.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
@@ -220,12 +233,7 @@ func unpublishRows() []row[controllerWorld] {
 		{rpc, "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return w.plane.Unpublish(w.Context(), "", nodeA) }},
 		{rpc, "there is no proof yet that the node has released the volume, another call is running, or Azure is still detaching when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.used(nil)
-			w.plane.Eventually("staged", func() string {
-				if err := w.plane.Stage(w.name, nodeA); err != nil {
-					return err.Error()
-				}
-				return ""
-			})
+			w.plane.AwaitStaged(w.name, nodeA)
 			w.Cleanup(func() { w.plane.Unstage(w.name, nodeA) })
 			return w.plane.Unpublish(w.shortly(), handle, nodeA)
 		}},

@@ -80,7 +80,7 @@ func (k kernelFilesystems) Probe(context.Context, string) (provisioner.Filesyste
 	return k.found, k.found == provisioner.Filesystem{} && !k.other, nil
 }
 
-func (k kernelFilesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem, _ []string) error {
+func (k kernelFilesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem, _ provisioner.FilesystemOptions) error {
 	k.found = fs
 	return nil
 }

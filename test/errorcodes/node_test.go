@@ -13,16 +13,15 @@ import (
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -50,10 +49,6 @@ type nodeWorld struct {
 func TestNodeCodes(t *testing.T) { run(t, nodeRows(), newNodeWorld) }
 
 func newNodeWorld(t *testing.T) nodeWorld {
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	const namespace = "azure-disk-csi"
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
@@ -71,8 +66,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 	failing := new(error)
 	w := nodeWorld{
 		T: t, kernel: &kernel{mounts: map[string]provisioner.MountPoint{}, size: 1 << 30}, dir: t.TempDir(), failing: failing,
-		api: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).
-			WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).Build(),
+		api: fakeapi.With(v, a).Build(),
 	}
 	api := interceptor.NewClient(w.api, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {

@@ -77,6 +77,16 @@ func run[W any](t *testing.T, rows []row[W], world func(*testing.T) W) {
 	}
 }
 
+// alike returns the last of the errors of calls that end with the same code.
+func alike(errs ...error) error {
+	for _, err := range errs {
+		if status.Code(err) != status.Code(errs[0]) {
+			return status.Errorf(codes.Unknown, "the codes differ: %v, %v", errs[0], err)
+		}
+	}
+	return errs[len(errs)-1]
+}
+
 func TestEveryRPCHasRows(t *testing.T) {
 	for _, s := range services() {
 		served := map[string]bool{}

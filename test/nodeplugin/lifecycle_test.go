@@ -240,31 +240,3 @@ func TestAPluginThatIsToldToStop(t *testing.T) {
 		})
 	}
 }
-
-// V1's hook panicked when the event that it waited for came twice.
-func TestAPluginWithoutPatienceLeavesItsVolumesToTheNext(t *testing.T) {
-	m := newMachine(t, "--drain-timeout=1s")
-	node := m.joinCluster()
-	m.start()
-	m.install()
-	m.use()
-	node.Spec.Unschedulable = true
-	if err := m.api.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	if err := m.stop(syscall.SIGTERM); err != nil {
-		t.Errorf("after SIGTERM: %v, want exit code 0", err)
-	}
-	if took := time.Since(begun); took < time.Second {
-		t.Errorf("it ended after %s, and has a second", took)
-	}
-	if got := m.entries(); got != volume+":1:Staged" {
-		t.Errorf("entries = %q", got)
-	}
-	m.start()
-	m.install()
-	if err := m.unstage(t.Context()); err != nil {
-		t.Errorf("unstage by the next process: %v", err)
-	}
-}

@@ -15,9 +15,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,22 +85,9 @@ func newMachine(t *testing.T, flags ...string) *machine {
 	t.Cleanup(imds.Close)
 	m := &machine{
 		t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t), dir: dir, links: t.TempDir(),
-		config: filepath.Join(t.TempDir(), "kubeconfig"), metadata: imds.URL, health: loopback.Address(t), flags: flags,
+		config: apiserver.Kubeconfig(t), metadata: imds.URL, health: loopback.Address(t), flags: flags,
 	}
-	writeKubeconfig(t, m.config, apiserver.Config(t))
 	return m
-}
-
-func writeKubeconfig(t *testing.T, path string, config *rest.Config) {
-	t.Helper()
-	kube := clientcmdapi.NewConfig()
-	kube.Clusters["test"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	kube.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
-	kube.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
-	kube.CurrentContext = "test"
-	if err := clientcmd.WriteToFile(*kube, path); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (m *machine) socket() string { return filepath.Join(m.dir, "plugins", driverName, "csi.sock") }
@@ -199,15 +183,6 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-func (m *machine) ready() bool {
-	response, err := http.Get("http://" + m.health + "/readyz")
-	if err != nil {
-		return false
-	}
-	defer response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }
 
 func (m *machine) report() *apiv1.AzDriverNode {

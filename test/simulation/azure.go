@@ -48,6 +48,7 @@ type began struct {
 func (p *platform) state() fake.State {
 	if p.changed {
 		p.last, p.changed = p.w.cloud.State(), false
+		p.w.ghosts(p.last)
 	}
 	return p.last
 }
@@ -242,6 +243,10 @@ func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.At
 func (a azureAttachments) Resume(ctx context.Context, token string) (provisioner.Operation, error) {
 	return a.resume(ctx, fake.AttachmentsResume, token, a.Cloud.Attachments().Resume)
 }
+
+func (azureAttachments) Expect(string, string) (done func()) { return func() {} }
+
+func (azureAttachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 
 func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instance, error) {
 	return ask(ctx, i.azureClient, request{method: fake.InstancesGet, vm: vm}, func() (provisioner.Instance, error) { return i.Cloud.Instances().Get(ctx, vm) })

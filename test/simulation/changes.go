@@ -76,7 +76,7 @@ func (w *world) asAsked() string {
 			return v.name + " is not there, or not at rest"
 		case object.Spec.CapacityBytes > object.Status.SizeBytes:
 			return v.name + " waits to grow"
-		case !equality.Semantic.DeepEqual(object.Spec.Disk.Settings(), object.Status.Applied.DiskSettings):
+		case !equality.Semantic.DeepEqual(object.Spec.Disk.DiskSettings, object.Status.Applied.DiskSettings):
 			return v.name + " waits to be modified"
 		}
 		for _, d := range w.azure.state().Disks {

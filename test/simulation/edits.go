@@ -147,7 +147,8 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 			return
 		}
 		w.note("an older attachment %s is restored: %s of epoch %d, %s", a.Name, old.Spec.Role, old.Spec.Epoch, old.Status.State)
-		w.store.Restore(old)
+		a.Spec, a.Status = old.Spec, old.Status // its deletion goes on: the API server never unsets a deletionTimestamp
+		w.store.Restore(a)
 	case n == 3:
 		w.note("the status of the attachment %s is lost", a.Name)
 		a.Status = apiv1.AzVolumeAttachmentStatus{}

@@ -165,7 +165,7 @@ func (k filesystems) Probe(_ context.Context, path string) (provisioner.Filesyst
 }
 
 // Make implements provisioner.Filesystems.
-func (k filesystems) Make(ctx context.Context, path string, fs provisioner.Filesystem, _ []string) error {
+func (k filesystems) Make(ctx context.Context, path string, fs provisioner.Filesystem, _ provisioner.FilesystemOptions) error {
 	if err := k.enter(ctx, "make "+fs.Type+" on "+path, nil); err != nil {
 		return err
 	}

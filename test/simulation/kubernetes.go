@@ -82,7 +82,7 @@ func (w *world) usePod(m *machine, v *volumeModel) {
 
 // endPod takes both away, after the volume was unstaged.
 func (w *world) endPod(m *machine, v *volumeModel) {
-	if w.apiDown || m.cutOff || !m.on && !w.personDoes(forcePods, v, m) {
+	if w.apiDown || (m.cutOff || !m.on) && !w.personDoes(forcePods, v, m) {
 		return
 	}
 	if w.podThere(m, v) {

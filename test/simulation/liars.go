@@ -69,8 +69,8 @@ func (w *world) lie() {
 	w.must(w.store.Update(d, true))
 }
 
-// endLies makes a person repair the liar whose attachments were edited. The driver asks Azure nothing about the VM of a node that is not believed (ADR 0013): a disk that
-// only the answer of Azure about that VM shows to be attached stays attached until the node is believed again.
+// endLies makes a person repair the liar whose attachments were edited, or whose disks were detached at Azure. The driver asks Azure nothing about the VM of a node
+// that is not believed (ADR 0013): what only the answer of Azure about that VM shows is not noticed until the node is believed again.
 func (w *world) endLies() {
 	m := w.liar
 	if m == nil || !w.mislaid {

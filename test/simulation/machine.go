@@ -114,7 +114,7 @@ func (m *machine) startPlugin() {
 	host := kernel{m, m.plugin}
 	report := nodereport.New(nodereport.Options{
 		Client: api, Namespace: namespace, NodeName: m.name, Spec: m.spec(), DriverVersion: "simulated",
-		SlowInterval: 10 * time.Second, FastInterval: 2 * time.Second,
+		SlowInterval: 10 * time.Second, FastInterval: 2 * time.Second, ProbedInterval: 30 * time.Second,
 		Scanner: nodereport.Scanner{KubeletDir: m.kubeletDir(), DriverName: driverName, BootID: m.bootID(), Records: m.records, Mounts: host.Mounts(), Devices: host.Devices()},
 		Clock:   gatedClock{host},
 	})

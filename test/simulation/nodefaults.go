@@ -44,6 +44,7 @@ func (w *world) detachManually(m *machine, v *volumeModel) {
 		return
 	}
 	w.note("a person detaches %s from %s manually", v.name, m.name)
+	w.mislaid = w.mislaid || m == w.liar
 	w.azure.changed = true
 	w.azure.operations[op.Token()] = &began{vm: vm, disk: disk, ends: w.now().Add(w.latency.Detach)}
 }

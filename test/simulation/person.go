@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -50,6 +51,8 @@ var interventions = []intervention{
 		file: "guides/migrate-from-v1.md", section: "What changes", words: "end all pods that use it there. Start the next one when the node's report does not name the volume any more"},
 	{when: (*world).attachmentOfNoVolume, do: (*cluster).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "delete its AzVolumeAttachments as well"},
+	{when: (*world).primaryWithoutOwnership, do: (*cluster).deleteAttachment,
+		file: "guides/restore.md", section: "If the records of one volume were lost", words: "If no pod uses the volume, delete that AzVolumeAttachment"},
 	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
 	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
@@ -125,6 +128,14 @@ func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
 	}
 	a := w.attachment(v.name, m.name)
 	return a != nil && a.DeletionTimestamp == nil
+}
+
+// primaryWithoutOwnership: an AzVolume lost its status, and an attachment has the role Primary on a machine that does not use the volume. The next publish would ask for
+// the proof, and no pod wants the volume.
+func (w *world) primaryWithoutOwnership(v *volumeModel, m *machine) bool {
+	o, a := w.volume(v.name), w.attachment(v.name, m.name)
+	return v.edited && v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0 && w.unusedOn(v, m) && o != nil && o.Status.Primary == nil &&
+		a != nil && a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil
 }
 
 func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {

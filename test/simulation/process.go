@@ -86,8 +86,8 @@ func (p *process) start() error {
 	}
 	cloud := azureClient{w, p.owner, w.cloud}
 	p.monitor, err = liveness.New(liveness.Options{
-		Reader: p.client, APIReader: reader, Instances: cloud.Instances(), Namespace: namespace, Clock: bubbleClock, Prober: prober{w, p.owner},
-		StaleAfter: staleAfter, MassLossThreshold: massLoss, Enabled: true,
+		Reader: p.client, APIReader: reader, Writer: p.client, Instances: cloud.Instances(), Namespace: namespace, Clock: bubbleClock,
+		Prober: prober{w, p.owner}, StaleAfter: staleAfter, MassLossThreshold: massLoss, Enabled: true,
 	})
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (p *process) start() error {
 		return err
 	}
 	p.csi, err = csicontroller.New(csicontroller.Options{
-		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
+		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
 		SubscriptionID: subscription, ResourceGroup: group, Location: location, WaitTimeout: 15 * time.Second,
 		PublishedByPods: w.byPods,
 	})
@@ -169,9 +169,28 @@ func (p prober) Probe(ctx context.Context, node *corev1.Node) liveness.ProbeResu
 	if p.w.yield(ctx, &access{by: p.by, what: "probe " + node.Name, over: local}) == expired {
 		return liveness.ProbeResult{Unknown: true}
 	}
-	m := p.w.machine(node.Name)
-	return liveness.ProbeResult{Answered: m.on && !m.cutOff}
+	c := &connection{m: p.w.machine(node.Name)}
+	c.boots = c.m.boots
+	if ended, _ := c.Ended(); ended {
+		return liveness.ProbeResult{}
+	}
+	return liveness.ProbeResult{Answered: true, Connection: c}
 }
+
+// connection is one to a machine, which answers as long as it has power and can be reached.
+type connection struct {
+	m     *machine
+	boots int
+}
+
+// Ended implements liveness.Connection.
+func (c *connection) Ended() (ended, unanswered bool) {
+	gone := !c.m.on || c.m.cutOff
+	return gone || c.boots != c.m.boots, gone
+}
+
+// Close implements liveness.Connection.
+func (c *connection) Close() {}
 
 // lead starts the reconcilers.
 func (p *process) lead() error {

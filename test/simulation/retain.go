@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
 // diskThere says whether Azure has the disk of a volume.
@@ -28,6 +29,24 @@ func (w *world) kept() {
 	for _, v := range w.volumes {
 		if v.made && !v.mayGo && !w.diskThere(v) {
 			w.broken("the disk of %s was deleted without a request", v.name)
+		}
+	}
+}
+
+// ghosts asserts that no VM has a disk that does not exist. Azure lets a disk be deleted while it is being attached.
+func (w *world) ghosts(state fake.State) {
+	if len(state.Disks) == len(w.volumes) {
+		return // as nearly always
+	}
+	exists := map[string]bool{}
+	for _, d := range state.Disks {
+		exists[strings.ToLower(d.ID)] = true
+	}
+	for _, vm := range state.Instances {
+		for _, d := range vm.DataDisks {
+			if !exists[strings.ToLower(d.DiskID)] {
+				w.broken("VM %s has disk %s, which was deleted during its attach", lastOf(vm.ID), lastOf(d.DiskID))
+			}
 		}
 	}
 }

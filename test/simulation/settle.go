@@ -147,15 +147,20 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 	switch {
 	case c.w.kubelets:
 		return c.placePods(v)
-	case v.several:
-		return c.placeSeveral(v)
+	case c.w.sharedDiskLargerThanRecorded(v, nil):
+		// The person ends the pods until the size is recorded.
+		want, wants := v.want, v.wants
+		v.want, v.wants = "", nil
+		defer func() { v.want, v.wants = want, wants }()
+		return cmp.Or(c.placeCalls(v), "the present size of the disk is not recorded")
 	}
-	if c.w.sharedDiskLargerThanRecorded(v, nil) {
-		// The person ends the pod until the size is recorded.
-		want := v.want
-		v.want = ""
-		defer func() { v.want = want }()
-		return cmp.Or(c.takeFromAll(v), "the present size of the disk is not recorded")
+	return c.placeCalls(v)
+}
+
+// placeCalls makes the calls of a history without kubelets for a volume.
+func (c *cluster) placeCalls(v *volumeModel) string {
+	if v.several {
+		return c.placeSeveral(v)
 	}
 	if why := c.takeFromAll(v); why != "" || v.want == "" {
 		return why

@@ -109,7 +109,7 @@ type world struct {
 	scenes bool
 	// liar is a machine whose node plug-in lies, the last of machines; nil for none.
 	liar *machine
-	// mislaid says that an edit took away what an attachment to the liar records, which may be the VM that has the disk.
+	// mislaid says that an attachment to the liar may not be as its object says: a person edited the object, or detached the disk at Azure.
 	mislaid bool
 	// edits says that people restore and edit objects, and editing that they do so just now. moments are those that all can be restored to.
 	edits, editing bool

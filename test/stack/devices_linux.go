@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func unmount(t *testing.T, path string) {
+func unmount(t testing.TB, path string) {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 		t.Errorf("unmount %s: %v", path, err)
 	}
 }
 
-func detach(t *testing.T, loop string) {
+func detach(t testing.TB, loop string) {
 	device, err := os.Open(loop)
 	if err != nil {
 		t.Error(err)

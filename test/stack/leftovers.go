@@ -28,11 +28,11 @@ const settleTimeout = 2 * time.Minute
 
 // awaitNodes makes a Node for each VM, without which its AzDriverNode would be
 // cleaned up, and waits until every AzDriverNode is ready.
-func (s *Stack) awaitNodes(t *testing.T) {
+func (s *Stack) awaitNodes(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settleTimeout)
 	defer cancel()
-	err := s.await(ctx, &apiv1.AzDriverNodeList{}, func(list client.ObjectList) string {
+	err := s.Await(ctx, &apiv1.AzDriverNodeList{}, func(list client.ObjectList) string {
 		ready := map[string]bool{}
 		for _, node := range list.(*apiv1.AzDriverNodeList).Items {
 			ready[node.Name] = meta.IsStatusConditionTrue(node.Status.Conditions, apiv1.NodeConditionReady) && node.Status.Capacity != nil
@@ -50,10 +50,10 @@ func (s *Stack) awaitNodes(t *testing.T) {
 }
 
 // MakeNode makes the Node object of a VM, unless it is there.
-func (s *Stack) MakeNode(t *testing.T, name string) {
+func (s *Stack) MakeNode(t testing.TB, name string) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		corev1.LabelTopologyZone: s.Zone, corev1.LabelTopologyRegion: Location, corev1.LabelInstanceTypeStable: vmSize, TopologyKey: s.Zone,
+		corev1.LabelTopologyZone: s.Zone, corev1.LabelTopologyRegion: Location, corev1.LabelInstanceTypeStable: s.options.VMSize, TopologyKey: s.Zone,
 	}}}
 	err := s.Kube.Create(t.Context(), node)
 	if apierrors.IsAlreadyExists(err) {
@@ -73,8 +73,8 @@ func (s *Stack) MakeNode(t *testing.T, name string) {
 	})
 }
 
-// await waits, by watching, until check finds nothing missing in the list.
-func (s *Stack) await(ctx context.Context, list client.ObjectList, check func(client.ObjectList) string) error {
+// Await waits, by watching, until check finds nothing missing in the list.
+func (s *Stack) Await(ctx context.Context, list client.ObjectList, check func(client.ObjectList) string) error {
 	for {
 		if err := s.Kube.List(ctx, list, client.InNamespace(s.Namespace)); err != nil {
 			return fmt.Errorf("list: %w", err)
@@ -107,7 +107,7 @@ func nextEvent(ctx context.Context, watcher watch.Interface) bool {
 
 // AssertNothingLeft waits until no custom resource of a volume is left, and then looks for disks at
 // Azure, attachments, devices and mounts.
-func (s *Stack) AssertNothingLeft(t *testing.T) {
+func (s *Stack) AssertNothingLeft(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settleTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (s *Stack) AssertNothingLeft(t *testing.T) {
 		return fmt.Sprintf("%d objects are left, the first: %s", len(items), raw)
 	}
 	for _, list := range []client.ObjectList{&apiv1.AzVolumeAttachmentList{}, &apiv1.AzVolumeList{}} {
-		if err := s.await(ctx, list, none); err != nil {
+		if err := s.Await(ctx, list, none); err != nil {
 			t.Error(err)
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Stack) AssertNothingLeft(t *testing.T) {
 }
 
 // atAzure lists the names of disks or snapshots.
-func (s *Stack) atAzure(t *testing.T, kind string) []string {
+func (s *Stack) atAzure(t testing.TB, kind string) []string {
 	t.Helper()
 	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s?api-version=%s", s.arm, Subscription, ResourceGroup, kind, disksV)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -180,7 +180,7 @@ func (s *Stack) atAzure(t *testing.T, kind string) []string {
 }
 
 // loopDevices returns the loop devices of the stack's hypervisor. The files under them are in a filesystem that is mounted nowhere, so their names tell.
-func (s *Stack) loopDevices(t *testing.T) []string {
+func (s *Stack) loopDevices(t testing.TB) []string {
 	t.Helper()
 	prefix, err := hypervisor.LoopPrefix(s.hypervisorDir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +207,7 @@ func (s *Stack) loopDevices(t *testing.T) []string {
 }
 
 // mounts returns the mount points below the stack's directory.
-func (s *Stack) mounts(t *testing.T) []string {
+func (s *Stack) mounts(t testing.TB) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Stack) mounts(t *testing.T) []string {
 
 // sweep runs when all processes have ended. What is left then was leaked; it is
 // reported and removed.
-func (s *Stack) sweep(t *testing.T) {
+func (s *Stack) sweep(t testing.TB) {
 	for _, mount := range s.mounts(t) {
 		t.Errorf("mount %s was leaked", mount)
 		unmount(t, mount)

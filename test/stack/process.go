@@ -35,7 +35,8 @@ type Process struct {
 	starts int
 }
 
-// lostLease is how a program's log ends that gave up because its lease was not renewed in time, or because another program has taken it.
+// lostLease is how one of the last two lines of a program's log ends that gave up because its lease was not renewed in time, or because
+// another program has taken it. The program's last words and those of its manager are written at the same time.
 var lostLease = []string{"leader election lost", "has taken the lease of the leader from this controller"}
 
 // newProcess describes a process; ready returns nil once the process answers.
@@ -87,7 +88,7 @@ func (p *Process) launchLocked() error {
 func (p *Process) restartIfLeaseLost(run *exec.Cmd) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == run && p.ending != run && endsWith(tail(p.log), lostLease) {
+	if p.cmd == run && p.ending != run && saysLast(tail(p.log), lostLease) {
 		_ = p.launchLocked()
 	}
 }
@@ -170,7 +171,7 @@ func (p *Process) Starts() int {
 	return p.starts
 }
 
-func (p *Process) mustStart(t *testing.T) {
+func (p *Process) mustStart(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -197,7 +198,10 @@ func tail(path string) string {
 	return string(raw)
 }
 
-func endsWith(text string, endings []string) bool {
-	text = strings.TrimSpace(text)
-	return slices.ContainsFunc(endings, func(ending string) bool { return strings.HasSuffix(text, ending) })
+// saysLast says whether one of the last two lines of a text ends in one of these ways.
+func saysLast(text string, endings []string) bool {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return slices.ContainsFunc(lines[max(0, len(lines)-2):], func(line string) bool {
+		return slices.ContainsFunc(endings, func(ending string) bool { return strings.HasSuffix(line, ending) })
+	})
 }

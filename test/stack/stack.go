@@ -32,7 +32,6 @@ const (
 	Location      = "eastus"
 	TopologyKey   = "topology.disk.csi.azure.com/zone"
 
-	vmSize   = "Standard_D4s_v5"
 	zone     = "1"
 	computeV = "2025-04-01"
 	disksV   = "2025-01-02"
@@ -48,12 +47,17 @@ type Options struct {
 	Regional bool
 	// Extender says whether a scheduler extender runs.
 	Extender bool
-	// AzureFlags are further flags of azuresim.
-	AzureFlags []string
+	// VMSize is the size of the VMs; "" for one with a few slots.
+	VMSize string
+	// NoDevices leaves out the hypervisor: volumes are attached, and cannot be staged. This needs no root.
+	NoDevices bool
+	// AzureFlags are further flags of azuresim, and ControllerFlags of the controller plug-ins.
+	AzureFlags, ControllerFlags []string
 }
 
 // Stack is a running driver.
 type Stack struct {
+	options Options
 	// Dir holds sockets, mounts, disks and logs.
 	Dir string
 	// Zone of every node, as a topology value; empty for none.
@@ -100,7 +104,7 @@ func (n *Node) Dir() string { return n.dir }
 func (n *Node) CSI() csi.NodeClient { return n.client }
 
 // Metrics returns what the node plug-in serves to Prometheus.
-func (n *Node) Metrics(t *testing.T) string {
+func (n *Node) Metrics(t testing.TB) string {
 	t.Helper()
 	return call(t, http.MethodGet, "http://"+n.metrics+"/metrics")
 }
@@ -109,18 +113,18 @@ func (n *Node) Metrics(t *testing.T) string {
 func (s *Stack) Controller() csi.ControllerClient { return s.controller }
 
 // CutPower cuts a node's VM off its disks, as a power cut does, and RestorePower gives them back. Its node plug-in runs on.
-func (s *Stack) CutPower(t *testing.T, node *Node) {
+func (s *Stack) CutPower(t testing.TB, node *Node) {
 	t.Helper()
 	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-cut")
 }
 
 // RestorePower is the end of CutPower.
-func (s *Stack) RestorePower(t *testing.T, node *Node) {
+func (s *Stack) RestorePower(t testing.TB, node *Node) {
 	t.Helper()
 	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-restore")
 }
 
-func call(t *testing.T, method, url string) string {
+func call(t testing.TB, method, url string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -139,16 +143,19 @@ func call(t *testing.T, method, url string) string {
 }
 
 // Start starts a stack that ends with the test.
-func Start(t *testing.T, options Options) *Stack {
+func Start(t testing.TB, options Options) *Stack {
 	t.Helper()
-	if os.Getuid() != 0 {
+	if os.Getuid() != 0 && !options.NoDevices {
 		t.Fatal("this test needs root: it mounts real devices")
 	}
-	s := newStack(t)
+	if options.VMSize == "" {
+		options.VMSize = "Standard_D4s_v5"
+	}
+	s := newStack(t, options)
 	if !options.Regional {
 		s.Zone = Location + "-" + zone
 	}
-	s.startAzure(t, options.AzureFlags)
+	s.startAzure(t)
 	for i := range options.Nodes {
 		s.startNode(t, i)
 	}
@@ -168,7 +175,7 @@ func Start(t *testing.T, options Options) *Stack {
 	return s
 }
 
-func newStack(t *testing.T) *Stack {
+func newStack(t testing.TB, options Options) *Stack {
 	t.Helper()
 	// Unix sockets have short names: t.TempDir is too long for them.
 	dir, err := os.MkdirTemp("", "azd-")
@@ -176,7 +183,7 @@ func newStack(t *testing.T) *Stack {
 		t.Fatal(err)
 	}
 	s := &Stack{
-		Dir: dir, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
+		options: options, Dir: dir, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
 		bin: filepath.Join(tree.Root(), "bin"), logs: filepath.Join(tree.Root(), "out", "test", t.Name()),
 	}
 	t.Cleanup(func() { s.sweep(t) })
@@ -198,25 +205,27 @@ func newStack(t *testing.T) *Stack {
 
 func (s *Stack) hypervisorDir() string { return filepath.Join(s.Dir, "hv") }
 
-func (s *Stack) startAzure(t *testing.T, flags []string) {
+func (s *Stack) startAzure(t testing.TB) {
 	t.Helper()
-	socket := filepath.Join(s.Dir, "hv.sock")
-	s.hypervisor = newProcess("hypervisor", s.logs, filepath.Join(s.bin, "azuresim"),
-		[]string{"hypervisor", "--state-dir", s.hypervisorDir(), "--socket", socket}, answersAt("unix", socket))
-	s.hypervisor.mustStart(t)
-
+	socket := ""
+	if !s.options.NoDevices {
+		socket = filepath.Join(s.Dir, "hv.sock")
+		s.hypervisor = newProcess("hypervisor", s.logs, filepath.Join(s.bin, "azuresim"),
+			[]string{"hypervisor", "--state-dir", s.hypervisorDir(), "--socket", socket}, answersAt("unix", socket))
+		s.hypervisor.mustStart(t)
+	}
 	listen, admin := loopback.Address(t), loopback.Address(t)
 	s.arm, s.Admin = "http://"+listen, "http://"+admin
 	azuresim := newProcess("azuresim", s.logs, filepath.Join(s.bin, "azuresim"), append([]string{
 		"serve", "--listen", listen, "--admin-listen", admin, "--state-dir", filepath.Join(s.Dir, "azure"),
 		"--latency", "fast", "--throttle", "off", "--hypervisor", socket,
 		"--subscription", Subscription, "--resource-group", ResourceGroup, "--location", Location,
-	}, flags...), answersHTTP("http://"+admin+"/admin/healthz"))
+	}, s.options.AzureFlags...), answersHTTP("http://"+admin+"/admin/healthz"))
 	azuresim.mustStart(t)
 	s.killable = append(s.killable, azuresim)
 }
 
-func (s *Stack) startNode(t *testing.T, i int) {
+func (s *Stack) startNode(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("node-%d", i+1)
 	s.putVM(t, name)
@@ -249,14 +258,14 @@ func (s *Stack) startNode(t *testing.T, i int) {
 }
 
 // AddNode starts one more VM with its node plug-in and waits until its AzDriverNode is ready.
-func (s *Stack) AddNode(t *testing.T) *Node {
+func (s *Stack) AddNode(t testing.TB) *Node {
 	t.Helper()
 	s.startNode(t, len(s.Nodes))
 	s.awaitNodes(t)
 	return s.Nodes[len(s.Nodes)-1]
 }
 
-func (s *Stack) startController(t *testing.T, i int) {
+func (s *Stack) startController(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("controller-%d", i+1)
 	socket := filepath.Join(s.Dir, name+".sock")
@@ -275,16 +284,16 @@ func (s *Stack) startController(t *testing.T, i int) {
 		t.Fatal(err)
 	}
 	health := loopback.Address(t)
-	controller := newProcess(name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
+	controller := newProcess(name, s.logs, filepath.Join(s.bin, "azuredisk"), append([]string{
 		"controller", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--endpoint", "unix://" + socket,
 		"--cloud-config", cloudConfig, "--health-address", health, "--log-level", "debug",
 		"--leader-election-namespace", s.Namespace, "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms",
-	}, answersHTTP("http://"+health+"/readyz"))
+	}, s.options.ControllerFlags...), answersHTTP("http://"+health+"/readyz"))
 	controller.mustStart(t)
 	s.killable = append(s.killable, controller)
 }
 
-func (s *Stack) startExtender(t *testing.T) {
+func (s *Stack) startExtender(t testing.TB) {
 	t.Helper()
 	address := loopback.Address(t)
 	extender := newProcess("scheduler-extender", s.logs, filepath.Join(s.bin, "azuredisk"), []string{
@@ -295,12 +304,12 @@ func (s *Stack) startExtender(t *testing.T) {
 }
 
 // putVM makes a VM at the simulated Azure.
-func (s *Stack) putVM(t *testing.T, name string) {
+func (s *Stack) putVM(t testing.TB, name string) {
 	t.Helper()
 	vm := map[string]any{
 		"location": Location,
 		"properties": map[string]any{
-			"hardwareProfile": map[string]any{"vmSize": vmSize},
+			"hardwareProfile": map[string]any{"vmSize": s.options.VMSize},
 			"storageProfile":  map[string]any{"dataDisks": []any{}},
 		},
 	}
@@ -366,7 +375,7 @@ func (s *Stack) Restarts() int {
 }
 
 // EnsureRunning waits until every process answers.
-func (s *Stack) EnsureRunning(t *testing.T) {
+func (s *Stack) EnsureRunning(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

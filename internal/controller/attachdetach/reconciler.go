@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
@@ -28,6 +30,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
@@ -44,7 +47,7 @@ import (
 const (
 	ReasonAttached = "SuccessfulAttachVolume"
 	ReasonFailed   = "FailedAttachVolume"
-	// ReasonWaiting: the volume is being moved from another node.
+	// ReasonWaiting: the volume is being moved from another node, or Azure has not accepted to attach it yet.
 	ReasonWaiting = "WaitingForVolume"
 )
 
@@ -149,21 +152,15 @@ func together(calls []call) error {
 // observe reads the volume, and what the decision depends on, from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
-	o.Volume = &apiv1.AzVolume{}
-	if err := r.Client.Get(ctx, request.NamespacedName, o.Volume); apierrors.IsNotFound(err) {
-		o.Volume = nil
-	} else if err != nil {
-		return o, fmt.Errorf("get AzVolume: %w", err)
+	var err error
+	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName); err != nil {
+		return o, err
 	}
 	if err := r.users(ctx, request.Name, &o); err != nil {
 		return o, err
 	}
-	var attachments apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &attachments, client.InNamespace(request.Namespace), client.MatchingFields{index.AttachmentVolume: request.Name}); err != nil {
-		return o, fmt.Errorf("list attachments: %w", err)
-	}
-	for i := range attachments.Items {
-		o.Attachments = append(o.Attachments, &attachments.Items[i])
+	if o.Attachments, err = index.Attachments(ctx, r.Client, request.Namespace, index.AttachmentVolume, request.Name); err != nil {
+		return o, err
 	}
 	return o, r.nodes(ctx, request.Namespace, &o)
 }
@@ -172,20 +169,15 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
-		d, n := &apiv1.AzDriverNode{}, &corev1.Node{}
-		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err == nil {
-			reports[name] = d
-		} else if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("get AzDriverNode: %w", err)
+		var err error
+		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}); err != nil {
+			return err
 		}
-		err := r.Client.Get(ctx, client.ObjectKey{Name: name}, n)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("get Node: %w", err)
-		}
-		silent[name] = err != nil || !nodehealth.KubeletReady(n)
+		n, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name})
 		if err != nil {
-			n = nil
+			return err
 		}
+		silent[name] = n == nil || !nodehealth.KubeletReady(n)
 		if identities[name], err = nodeidentity.Of(ctx, r.Client, n, reports[name]); err != nil {
 			return err
 		}
@@ -258,8 +250,12 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 	if err == nil {
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
-	if err != nil {
+	if status.Code(err) == codes.Aborted { // the call ended before the attach was accepted, and nothing has failed
+		r.tell(o, node, corev1.EventTypeNormal, ReasonWaiting, fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
+	} else if err != nil {
 		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
+	}
+	if err != nil {
 		return fmt.Errorf("publish volume to node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was published", "node", node)

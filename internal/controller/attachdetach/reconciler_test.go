@@ -11,20 +11,20 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 const driver = "disk.csi.azure.com"
@@ -51,7 +51,11 @@ func (p *publisher) note(ctx context.Context, call string) error {
 }
 
 func (p *publisher) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	return &csi.ControllerPublishVolumeResponse{}, p.note(ctx, fmt.Sprintf("publish %s to %s by %s, read only %t", r.GetVolumeId(), r.GetNodeId(), r.GetVolumeContext()["by"], r.GetReadonly()))
+	how := ""
+	if r.GetVolumeCapability().GetBlock() != nil {
+		how = ", raw block"
+	}
+	return &csi.ControllerPublishVolumeResponse{}, p.note(ctx, fmt.Sprintf("publish %s to %s by %s, read only %t%s", r.GetVolumeId(), r.GetNodeId(), r.GetVolumeContext()["by"], r.GetReadonly(), how))
 }
 
 func (p *publisher) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
@@ -61,13 +65,7 @@ func (p *publisher) ControllerUnpublishVolume(ctx context.Context, r *csi.Contro
 // setUp makes a Reconciler over objects, for a driver of that name.
 func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconciler, *publisher) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	c := fakeapi.With(objects...).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).
@@ -274,7 +272,9 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 }
 
 func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
-	objects := append(volume("vol", apiv1.AccessMultiNode, "c"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"))
+	pv := persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1")
+	pv.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+	objects := append(volume("vol", apiv1.AccessMultiNode, "c"), pv, claim("apps", "data", "1", "pv"))
 	for _, node := range []string{"a", "b", "c"} {
 		objects = append(objects, readyNode(node), report(node))
 	}
@@ -293,7 +293,7 @@ func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
 		}
 	}
 	reconcileOf(t, r, "vol")
-	calls.expect(t, "publish "+disk("rg", "vol")+" to a by pv, read only false", "publish "+disk("rg", "vol")+" to b by pv, read only false",
+	calls.expect(t, "publish "+disk("rg", "vol")+" to a by pv, read only false, raw block", "publish "+disk("rg", "vol")+" to b by pv, read only false, raw block",
 		"unpublish "+disk("rg", "vol")+" from c")
 }
 
@@ -397,22 +397,6 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswersOnce(t *testing.T) {
 	}
 }
 
-func TestAPodThatHasJustComeIsNotToldThatItWaits(t *testing.T) {
-	objects := fencedVolume("")
-	young := objects[len(objects)-1]
-	young.SetCreationTimestamp(metav1.NewTime(time.Unix(999, 0)))
-	r, _ := setUp(t, driver, objects...)
-	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}})
-	if got := recorded(t, r); err != nil || len(got) != 0 || result.RequeueAfter != 2*time.Second {
-		t.Fatalf("a pod that is 1 s old: got events %q, requeue after %s, %v; want none, 2s, no error", got, result.RequeueAfter, err)
-	}
-	r.Clock = clocktesting.NewFakePassiveClock(time.Unix(1002, 0))
-	reconcileOf(t, r, "vol")
-	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+ReasonWaiting) {
-		t.Errorf("a pod that is 3 s old: got events %q, want one Normal %s", got, ReasonWaiting)
-	}
-}
-
 // The cache may not show the first publish yet when the second is made.
 func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
@@ -446,13 +430,36 @@ func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T)
 	for _, failure := range []string{
 		"no free slot (request 1f7c0e2a-0001, 12:00:01)", "no free slot (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
 	} {
-		calls.before = func(context.Context, string) error { return errors.New(failure) }
+		calls.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, failure) }
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
 			t.Fatalf("got no error of a publish that fails with %q", failure)
 		}
 	}
 	got := recorded(t, r)
-	if len(got) != 2 || !strings.Contains(got[0], "no free slot") || !strings.Contains(got[1], "disabled") {
-		t.Errorf("got events %q, want one about the slot and one about the subscription", got)
+	if len(got) != 2 || !strings.Contains(got[0], "no free slot") || !strings.Contains(got[1], "disabled") || strings.Contains(got[0], "rpc error") {
+		t.Errorf("got events %q, want one about the slot and one about the subscription, without what only gRPC says", got)
+	}
+}
+
+// A publish that Azure has not accepted yet, because of its quota for instance, is not a failure: the pod is healthy and only waits.
+func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a wait":    {status.Error(codes.Aborted, "Azure's quota for updates of VM a is used up"), "Normal WaitingForVolume volume pv is not attached to node a yet: Azure's quota for updates of VM a is used up"},
+		"a failure": {status.Error(codes.ResourceExhausted, "no slot is free"), "Warning FailedAttachVolume volume pv cannot be attached to node a: no slot is free"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, p := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "d"), "ns", "c", "u"), claim("ns", "c", "u", "pv"), pod("ns", "p", "a", claimVolume("c")))
+			p.before = func(context.Context, string) error { return test.err }
+			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("d")}})
+			if !errors.Is(err, test.err) {
+				t.Errorf("got error %v, want %v", err, test.err)
+			}
+			if got := <-r.Events.(*events.FakeRecorder).Events; got != test.want {
+				t.Errorf("got event %q, want %q", got, test.want)
+			}
+		})
 	}
 }

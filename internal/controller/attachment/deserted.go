@@ -2,16 +2,15 @@ package attachment
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -20,13 +19,10 @@ import (
 // readTruth reads at the API server what the fence of a deserted volume depends on. The cache may be behind, and a
 // pod that it does not show yet would lose its disk.
 func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
-	a, node := in.Attachment, &corev1.Node{}
-	err := r.Reader.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, node)
-	if apierrors.IsNotFound(err) {
-		node, err = nil, nil
-	}
+	a := in.Attachment
+	node, err := kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
 	if err != nil {
-		return fmt.Errorf("read Node %s before a fence: %w", a.Spec.NodeName, err)
+		return err
 	}
 	in.NotReadySince = nodehealth.NotReadySince(node)
 	in.UsedByPod, err = index.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
@@ -65,13 +61,9 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, err
 	}
-	claim := &corev1.PersistentVolumeClaim{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}, claim)
-	if apierrors.IsNotFound(err) || err == nil && claim.UID != pv.Spec.ClaimRef.UID {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get the PersistentVolumeClaim of volume %s: %w", volume.Name, err)
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name})
+	if err != nil || claim == nil || claim.UID != pv.Spec.ClaimRef.UID {
+		return nil, err
 	}
 	return claim, nil
 }

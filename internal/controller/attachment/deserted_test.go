@@ -7,12 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeapi "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -23,6 +20,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -50,9 +49,6 @@ var desertedVolume = apiv1.VolumeName("s", "g", "pvc-0")
 
 func newDeserted(t *testing.T) *deserted {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	must(t, clientgoscheme.AddToScheme(scheme))
-	must(t, apiv1.AddToScheme(scheme))
 	since := longAgo()
 	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 2}
 	objects := []client.Object{
@@ -81,7 +77,7 @@ func newDeserted(t *testing.T) *deserted {
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}},
 	}
 	server := func() client.WithWatch {
-		b := fakeapi.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&apiv1.AzVolumeAttachment{}).
+		b := fakeapi.With().
 			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).
 			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 			WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys("disk.csi.azure.com")).
@@ -100,16 +96,9 @@ func newDeserted(t *testing.T) *deserted {
 		Client: d.cache, Reader: d.api, Cloud: cloud, Jobs: work.New(t.Context(), clock.RealClock{}, 1), Clock: clock.RealClock{},
 		Nodes: nodefacts.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}), Events: d.events,
 	})
-	must(t, err)
+	expect.Must(t, err)
 	d.Reconciler = r
 	return d
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // reconcile takes a step, and says whether it began a fence, in the status and at the platform.
@@ -117,9 +106,9 @@ func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}
 	_, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-	must(t, err)
+	expect.Must(t, err)
 	a := &apiv1.AzVolumeAttachment{}
-	must(t, d.cache.Get(t.Context(), key, a))
+	expect.Must(t, d.cache.Get(t.Context(), key, a))
 	return a.Status.State == apiv1.AttachmentDetaching, d.Jobs.Job(a).Work == operation.WorkFence
 }
 
@@ -164,16 +153,16 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 			t.Parallel()
 			d := newDeserted(t)
 			if test.pod != nil && test.cached {
-				must(t, d.cache.Create(t.Context(), test.pod.DeepCopy()))
+				expect.Must(t, d.cache.Create(t.Context(), test.pod.DeepCopy()))
 			}
 			if test.pod != nil {
-				must(t, d.api.Create(t.Context(), test.pod.DeepCopy()))
+				expect.Must(t, d.api.Create(t.Context(), test.pod.DeepCopy()))
 			}
 			if test.ready {
 				n := &corev1.Node{}
-				must(t, d.api.Get(t.Context(), client.ObjectKey{Name: desertedNode}, n))
+				expect.Must(t, d.api.Get(t.Context(), client.ObjectKey{Name: desertedNode}, n))
 				n.Status.Conditions[0].Status = corev1.ConditionTrue
-				must(t, d.api.Status().Update(t.Context(), n))
+				expect.Must(t, d.api.Status().Update(t.Context(), n))
 			}
 			if recorded, begun := d.reconcile(t); recorded != test.fenced || begun != test.fenced {
 				t.Errorf("got a fence recorded %t, begun %t; want %t", recorded, begun, test.fenced)
@@ -195,9 +184,9 @@ func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 			t.Parallel()
 			d := newDeserted(t)
 			claim := &corev1.PersistentVolumeClaim{}
-			must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "cart"}, claim))
+			expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "cart"}, claim))
 			claim.Annotations = test.annotations
-			must(t, d.cache.Update(t.Context(), claim))
+			expect.Must(t, d.cache.Update(t.Context(), claim))
 			d.reconcile(t)
 			d.reconcile(t)
 			var started []string

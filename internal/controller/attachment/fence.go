@@ -33,7 +33,7 @@ func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work
 // suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
 // Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
 func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
-	attachments, err := r.attachmentsNow(ctx, a)
+	attachments, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err
 	}

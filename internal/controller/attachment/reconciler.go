@@ -25,6 +25,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -73,22 +75,19 @@ func New(options Options) (*Reconciler, error) {
 	proofs := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure, by kind.",
 	}, []string{"kind"})
-	if options.Metrics != nil {
-		if err := options.Metrics.Register(proofs); err != nil {
-			return nil, fmt.Errorf("register metrics of attachments: %w", err)
-		}
-	}
-	return &Reconciler{Options: options, proofs: proofs, disks: newDiskWork(options.Cloud)}, nil
+	r := &Reconciler{Options: options, proofs: proofs, disks: newDiskWork(options.Cloud)}
+	return r, metrics.Register(options.Metrics, "attachments", proofs)
 }
 
 // Reconcile takes the next step of one attachment.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	a := &apiv1.AzVolumeAttachment{}
-	if err := r.Client.Get(ctx, request.NamespacedName, a); apierrors.IsNotFound(err) {
+	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if a == nil {
 		r.Jobs.Forget(request.NamespacedName)
 		return reconcile.Result{}, nil
-	} else if err != nil {
-		return reconcile.Result{}, fmt.Errorf("get attachment: %w", err)
 	}
 	in, err := r.observe(ctx, a)
 	if err != nil {
@@ -129,6 +128,10 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		}
 	}
 	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
+	if a.DeletionTimestamp != nil && in.VMID == "" {
+		// The status may have been lost while the disk is attached. No look at the VM would find that without an AzDriverNode.
+		in.VMID = facts.ProviderVM
+	}
 	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
 	if attachment.MayBeDeserted(in) {
 		if in.UsedByPod, err = index.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
@@ -136,11 +139,14 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		}
 	}
 	if a.DeletionTimestamp != nil || ownership.OwnedBy(volume, a.Spec.NodeName) {
-		all, err := r.list(ctx, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+		all, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 		if err != nil {
 			return in, err
 		}
 		in.SharedWith = attachment.SharedVM(volume, a, in.VMID, all)
+	}
+	if volume != nil && in.Job.Phase == operation.PhaseBegun {
+		in.Waiting = r.Cloud.Attachments().Waiting(a.Status.VMID, volume.Status.DiskURI)
 	}
 	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
@@ -150,37 +156,25 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 
 // reportProof returns what the node's report proves, which is read from the API server.
 func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachment, now time.Time) (*apiv1.ReleaseProof, error) {
-	report := &apiv1.AzDriverNode{}
-	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName}, report)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the report of node %s: %w", a.Spec.NodeName, err)
+	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName})
+	if err != nil || report == nil {
+		return nil, err
 	}
 	proof, _ := ownership.UnstagedProof(report, a.Spec.VolumeName, a.Spec.Epoch, now)
 	return proof, nil
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
-	v := &apiv1.AzVolume{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, v)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get volume: %w", err)
-	}
-	return v, nil
+	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name})
 }
 
 func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
 	a := in.Attachment
-	ofVolume, err := r.list(ctx, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	ofVolume, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
-	onNode, err := r.list(ctx, a.Namespace, index.AttachmentNode, a.Spec.NodeName)
+	onNode, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentNode, a.Spec.NodeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
@@ -193,14 +187,6 @@ func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks
 			return err != nil || (v != nil && ownership.HasPrimary(v, nil))
 		},
 	}), nil
-}
-
-func (r *Reconciler) list(ctx context.Context, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
-	var list apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{field: value}); err != nil {
-		return nil, fmt.Errorf("list attachments: %w", err)
-	}
-	return pointers(list.Items), nil
 }
 
 func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachment.Step) (reconcile.Result, error) {
@@ -338,11 +324,11 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	}
 	switch step.Start {
 	case operation.WorkAttach:
-		r.Jobs.Start(a, step.Start, r.disks.attach(in.Volume, vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.attach(in.Volume, vmID, step.Resume))
 	case operation.WorkDetach:
-		r.Jobs.Start(a, step.Start, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:
-		r.Jobs.Start(a, step.Start, r.fence(in, diskID, vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, step.Status.Operation, r.fence(in, diskID, vmID, step.Resume))
 	default:
 		return fmt.Errorf("no such work for an attachment: %s", step.Start)
 	}
@@ -354,7 +340,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 // attachment has.
 func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error {
 	a := in.Attachment
-	all, err := r.attachmentsNow(ctx, a)
+	all, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return err
 	}
@@ -363,23 +349,6 @@ func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error
 			fmt.Errorf("it names the same VM as attachment %q, not %q", other, in.SharedWith))
 	}
 	return nil
-}
-
-// attachmentsNow returns the attachments of an attachment's volume from the API server.
-func (r *Reconciler) attachmentsNow(ctx context.Context, a *apiv1.AzVolumeAttachment) ([]*apiv1.AzVolumeAttachment, error) {
-	var all apiv1.AzVolumeAttachmentList
-	if err := r.Reader.List(ctx, &all, client.InNamespace(a.Namespace), client.MatchingFields{index.AttachmentVolume: a.Spec.VolumeName}); err != nil {
-		return nil, fmt.Errorf("list attachments of a disk: %w", err)
-	}
-	return pointers(all.Items), nil
-}
-
-func pointers[T any](items []T) []*T {
-	found := make([]*T, 0, len(items))
-	for i := range items {
-		found = append(found, &items[i])
-	}
-	return found
 }
 
 func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attachment.Step) {

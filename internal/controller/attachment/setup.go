@@ -27,7 +27,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolumeattachment").
 		For(&apiv1.AzVolumeAttachment{}).
-		Watches(&apiv1.AzVolumeAttachment{}, roomMade{r}).
+		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
 		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume)).
 		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
 		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(nodeChanged())).
@@ -43,7 +43,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // enqueue requests the attachments that an object's name leads to.
 func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		all, err := r.list(ctx, namespace, field, o.GetName())
+		all, err := index.Attachments(ctx, r.Client, namespace, field, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "of", o.GetName())
 			return nil
@@ -60,30 +60,23 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 // one is deleted or being deleted, or one more waits, which may be first in order and so get the slot that another
 // one has waited for. Each of them takes the slot of a replica of its own (attachment.Slots), but only if it is
 // reconciled.
-type roomMade struct{ r *Reconciler }
-
-// Create checks whether one more waits.
-func (h roomMade) Create(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	if due(e.Object) {
-		h.wake(ctx, e.Object, queue)
+func (r *Reconciler) roomMade() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if due(e.Object) {
+				r.wake(ctx, e.Object, queue)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			going := e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
+			if going || due(e.ObjectOld) != due(e.ObjectNew) {
+				r.wake(ctx, e.ObjectNew, queue)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			r.wake(ctx, e.Object, queue)
+		},
 	}
-}
-
-// Update checks whether the attachment is now being deleted, or waits, or no longer waits.
-func (h roomMade) Update(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	going := e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
-	if going || due(e.ObjectOld) != due(e.ObjectNew) {
-		h.wake(ctx, e.ObjectNew, queue)
-	}
-}
-
-// Generic does nothing.
-func (roomMade) Generic(context.Context, event.GenericEvent, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-}
-
-// Delete handles an attachment that is deleted.
-func (h roomMade) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	h.wake(ctx, e.Object, queue)
 }
 
 func due(o client.Object) bool {
@@ -92,13 +85,13 @@ func due(o client.Object) bool {
 }
 
 // wake requests the attachments of the same node and of the same volume that are not attached.
-func (h roomMade) wake(ctx context.Context, o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r *Reconciler) wake(ctx context.Context, o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	gone, ok := o.(*apiv1.AzVolumeAttachment)
 	if !ok {
 		return
 	}
 	for field, value := range map[string]string{index.AttachmentVolume: gone.Spec.VolumeName, index.AttachmentNode: gone.Spec.NodeName} {
-		all, err := h.r.list(ctx, gone.Namespace, field, value)
+		all, err := index.Attachments(ctx, r.Client, gone.Namespace, field, value)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, value)
 			continue

@@ -98,23 +98,6 @@ func (s shelf) List(_ context.Context, into client.ObjectList, _ ...client.ListO
 	return nil
 }
 
-func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
-	const vmC = compute + "virtualMachines/c"
-	t.Parallel()
-	api := shelf{nodes: []apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: apiv1.AzDriverNodeSpec{VMID: vmC}}}}
-	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
-	r := &Reconciler{Options: Options{Reader: api}}
-	cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC})
-	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c ("+vmC+")") {
-		t.Errorf("cut %q, %v", cut, err)
-	}
-	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
-	r.Reader = api
-	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
-		t.Errorf("after its attachment was re-created: got detach %q, %v", cut, err)
-	}
-}
-
 // An attachment lost its status while Azure attached the disk, and the AzDriverNode was gone. Azure listed the disk at no VM, which was taken for the proof, and
 // then the attach ended.
 func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
@@ -159,5 +142,22 @@ func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
+	const vmC = compute + "virtualMachines/c"
+	t.Parallel()
+	api := shelf{nodes: []apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: apiv1.AzDriverNodeSpec{VMID: vmC}}}}
+	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
+	r := &Reconciler{Options: Options{Reader: api}}
+	cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC})
+	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c ("+vmC+")") {
+		t.Errorf("cut %q, %v", cut, err)
+	}
+	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
+	r.Reader = api
+	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
+		t.Errorf("after its attachment was re-created: got detach %q, %v", cut, err)
 	}
 }

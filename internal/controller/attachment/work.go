@@ -31,7 +31,7 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 	diskOf := volume.Spec.Disk
 	request := provisioner.AttachRequest{
 		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.Caching(volume), Shared: diskOf.MaxShares > 1,
-		EncryptionSetID: diskOf.DiskEncryptionSetID, WriteAccelerator: diskOf.WriteAcceleratorEnabled,
+		DiskEncryptionSetID: diskOf.DiskEncryptionSetID, WriteAccelerator: diskOf.WriteAcceleratorEnabled,
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Attach(ctx, request) })
@@ -62,6 +62,9 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 		}
 		accepted(op)
 		ended := op.Wait(ctx)
+		if ended == nil {
+			return operation.Truth{}, nil // the platform has completed the detach
+		}
 		truth, err := d.look(ctx, vmID, diskID)
 		if err == nil && !truth.Attached {
 			// Whatever the result of the operation, the disk is detached.

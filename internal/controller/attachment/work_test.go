@@ -117,10 +117,10 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 				work, jobs := newDiskWork(cloud), runner.New(t.Context(), clock.RealClock{}, 1)
 				volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
 				object := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "pvc-0-a"}}
-				jobs.Start(object, operation.WorkAttach, work.attach(volume, lostVM, ""))
+				jobs.Start(object, operation.WorkAttach, nil, work.attach(volume, lostVM, ""))
 				time.Sleep(time.Second)
 				began := time.Now()
-				jobs.Start(object, operation.WorkFence, work.fence("pvc-0", disk, lostVM, ""))
+				jobs.Start(object, operation.WorkFence, nil, work.fence("pvc-0", disk, lostVM, ""))
 				for jobs.Job(object).Phase != operation.PhaseEnded {
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -197,4 +197,17 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Azure has completed the operation, which proves the detach: forty detaches in one call must not cost further reads.
+func TestADetachThatAzureHasCompletedNeedsNoFurtherRead(t *testing.T) {
+	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
+		truth, err := newDiskWork(cloud).detach("pvc-0", disks[0], lostVM, "")(t.Context(), func(provisioner.Operation) {})
+		if err != nil || truth.Attached {
+			t.Errorf("got %+v, %v, want the disk detached", truth, err)
+		}
+		if n := cloud.CallCount(fake.AttachmentsList) + cloud.CallCount(fake.InstancesGet); n != 0 {
+			t.Errorf("got %d reads of the VM, want none", n)
+		}
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -131,27 +131,12 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 // owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a PersistentVolume
 // names was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool, err error) {
-	v = &apiv1.AzVolume{}
-	err = r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()}, v)
-	if err == nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
-		return v, true, nil
+	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()})
+	if err != nil || v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
+		return v, err == nil, err
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, false, fmt.Errorf("get volume of a disk that is attached: %w", err)
-	}
-	var pvs corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &pvs, client.MatchingFields{index.PersistentVolumeVolume: handle.VolumeName()}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, false, fmt.Errorf("list PersistentVolumes of a disk that is attached: %w", err)
-	}
-	for i := range pvs.Items {
-		if pvs.Items[i].Spec.CSI == nil {
-			continue
-		}
-		if of, err := volumehandle.Parse(pvs.Items[i].Spec.CSI.VolumeHandle); err == nil && of.Same(handle) {
-			return nil, true, nil
-		}
-	}
-	return nil, false, nil
+	of, known, err := index.Disk(ctx, r.Client, handle.VolumeName())
+	return nil, known && of.Same(handle), err
 }
 
 // down returns a function that says whether Azure reports the VM as stopped or deallocated at the time of its call.
@@ -196,9 +181,13 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name, "message", why)
 		return nil
 	}
+	pv, err := index.PersistentVolume(ctx, r.Client, v)
+	if err != nil {
+		return err
+	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: role, Epoch: epoch},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: role, Epoch: epoch, ReadOnly: role == apiv1.RolePrimary && index.ReadOnly(pv)},
 	}
 	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
 		return nil
@@ -219,13 +208,9 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 // report reads the node's report from the API server. It returns nil if there is none, or if the node is another VM
 // by now: then the report does not speak for the VM whose disks were read.
 func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
-	report := &apiv1.AzDriverNode{}
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(d), report)
-	if apierrors.IsNotFound(err) || err == nil && !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the report of the node: %w", err)
+	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
+		return nil, err
 	}
 	return report, nil
 }

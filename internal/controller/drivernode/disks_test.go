@@ -113,6 +113,9 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 	}
 	w.volume("primary", held)
 	w.volume("replica")
+	pv := persistentVolume(w.namespace, driverName, disk("primary"))
+	pv.Spec.CSI.ReadOnly = true
+	w.make(pv)
 	w.scan()
 	w.reconcile()
 	w.attach(disk("primary"))
@@ -122,7 +125,7 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 		t.Errorf("capacity %+v", got)
 	}
 	for volume, want := range map[string]apiv1.AzVolumeAttachmentSpec{
-		"primary": {VolumeName: named("primary"), NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3},
+		"primary": {VolumeName: named("primary"), NodeName: w.node, Role: apiv1.RolePrimary, Epoch: 3, ReadOnly: true},
 		"replica": {VolumeName: named("replica"), NodeName: w.node, Role: apiv1.RoleReplica},
 	} {
 		a := &apiv1.AzVolumeAttachment{}

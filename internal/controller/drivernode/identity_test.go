@@ -10,6 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -56,7 +57,7 @@ func TestAVMThatTwoNodesNameIsNeithers(t *testing.T) {
 		t.Errorf("got %d looks at Azure and attachment %+v, want none", n, w.has("vol"))
 	}
 	w.must(w.api.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: rival}}))
-	w.eventually(func() bool {
+	expect.Eventually(t, "the cache has the VM of the node", func() bool {
 		w.reconcile()
 		c := w.vmKnown()
 		return c.Status == metav1.ConditionTrue && w.has("vol") != nil

@@ -27,6 +27,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -127,18 +128,11 @@ func (r *Reconciler) forget(node string) {
 // nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache may not know a new
 // Node yet.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, node)
-	if apierrors.IsNotFound(err) {
-		err = r.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	node, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name})
+	if err != nil || node != nil {
+		return node, err
 	}
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get Node: %w", err)
-	}
-	return node, nil
+	return kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
 }
 
 // remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any more: until then

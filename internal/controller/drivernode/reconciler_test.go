@@ -21,6 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -118,24 +119,11 @@ func (w *world) cacheHas(o client.Object) {
 	w.t.Helper()
 	fresh := o.DeepCopyObject().(client.Object)
 	w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(o), fresh))
-	w.eventually(func() bool {
+	expect.Eventually(w.t, "the cache has the object", func() bool {
 		seen := o.DeepCopyObject().(client.Object)
 		err := w.cached.Get(w.t.Context(), client.ObjectKeyFromObject(o), seen)
 		return err == nil && seen.GetResourceVersion() == fresh.GetResourceVersion()
 	})
-}
-
-func (w *world) eventually(is func() bool) {
-	w.t.Helper()
-	deadline, tick := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline:
-			w.t.Fatal("waited 20 s in vain")
-		case <-tick.C:
-		}
-	}
 }
 
 func (w *world) vm() string { return provider + "virtualMachines/" + w.node }
@@ -145,7 +133,7 @@ func disk(name string) string { return provider + "disks/" + name }
 // attach attaches a disk at Azure, outside the driver.
 func (w *world) attach(id string) {
 	w.t.Helper()
-	w.cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SKUName: "Premium_LRS", SizeBytes: 1 << 30, MaxShares: 2})
+	w.cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SizeBytes: 1 << 30, MaxShares: 2, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
 	operation, err := w.cloud.Attachments().Attach(w.t.Context(), provisioner.AttachRequest{VMID: w.vm(), DiskID: id, CachingMode: "None"})
 	w.must(err)
 	w.must(operation.Wait(w.t.Context()))
@@ -166,7 +154,7 @@ func (w *world) volume(name string, change ...func(*apiv1.AzVolume)) *apiv1.AzVo
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: named(name)},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, Location: "eastus", SKUName: "Premium_LRS", CachingMode: "None", MaxShares: 2},
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, Location: "eastus", CachingMode: "None", MaxShares: 2, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
 		},
 		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: disk(name)},
 	}

@@ -25,8 +25,8 @@ func world(l *lab, prefix string) (handle, a, b string) {
 	l.AddNode(b, "1", size)
 	handle = l.Create("vol", replicated)
 	l.claim("vol", handle)
-	l.stage(handle, "vol", a)
-	l.awaitReplica("vol", b)
+	l.StageOn(handle, "vol", a)
+	l.AwaitReplica("vol", b)
 	l.pod("web-0", a, []string{"vol"})
 	l.use(a, handle)
 	return handle, a, b
@@ -53,7 +53,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 		}
 		return ""
 	})
-	if !l.podThere("web-0") || len(l.node(a).Status.VolumesInUse) != 1 {
+	if !l.podThere("web-0") || len(l.Node(a).Status.VolumesInUse) != 1 {
 		t.Fatal("law 3: Kubernetes was informed before there was a proof")
 	}
 	expectCode(t, l.Publish(t.Context(), handle, b), codes.FailedPrecondition)
@@ -192,17 +192,9 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 	l.AddNode(b, "1", size)
 	handle := l.Create("vol", replicated)
 	l.claim("vol", handle)
-	staged := func(node string) {
-		l.Eventually("staged on "+node, func() string {
-			if err := l.Stage("vol", node); err != nil {
-				return err.Error()
-			}
-			return ""
-		})
-	}
 	l.pod("web-0", a, []string{"vol"})
-	staged(a)
-	l.awaitReplica("vol", b)
+	l.AwaitStaged("vol", a)
+	l.AwaitReplica("vol", b)
 	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
 	l.monitor.set(a, nodehealth.Lost)
 	l.Eventually("the forced detach has begun", func() string {
@@ -217,7 +209,7 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 		t.Fatal("law 3: the volume was handed over, or the pod deleted, before there was a proof")
 	}
 	release()
-	staged(b)
+	l.AwaitStaged("vol", b)
 	if l.podThere("web-0") {
 		t.Error("the pod on the lost node is there")
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,8 +62,8 @@ func dieAtWrite(t *testing.T, n int) bool {
 	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
 	l.monitor.set(a, nodehealth.Down)
 	await("unblocked", func() string {
-		if l.podThere("web-0") || len(l.node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) || !l.tainted(a, apiv1.TaintNodeLost) {
-			return fmt.Sprintf("ownership %+v, node %+v", *l.Volume("vol").Status.Primary, l.node(a).Spec.Taints)
+		if l.podThere("web-0") || len(l.Node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) || !l.tainted(a, apiv1.TaintNodeLost) {
+			return fmt.Sprintf("ownership %+v, node %+v", *l.Volume("vol").Status.Primary, l.Node(a).Spec.Taints)
 		}
 		return ""
 	})
@@ -77,29 +76,6 @@ func dieAtWrite(t *testing.T, n int) bool {
 	}
 	t.Logf("died before write %d: %v", died, l.written())
 	return died == 0
-}
-
-func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 0)
-	handle, a, b := world(l, "cb")
-	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
-	l.monitor.set(a, nodehealth.Lost)
-	l.Eventually("the forced detach has begun", func() string {
-		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
-			return "no"
-		}
-		return ""
-	})
-	l.Stop()
-	release()
-	l.monitor.health[a] = nodehealth.Judgement{State: nodehealth.Healthy}
-	l.Start()
-	l.unblocked("web-0", a)
-	l.must(l.Unpublish(t.Context(), handle, a))
-	l.must(l.Publish(t.Context(), handle, b))
-	l.must(l.Stage("vol", b))
-	l.back(a, l.Eventually)
 }
 
 func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
@@ -125,7 +101,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 				c.Annotations = off
 			}
 		})
-		l.stage(handle, name, a)
+		l.StageOn(handle, name, a)
 		l.pod(name, a, []string{name}, pod)
 	}
 	l.monitor.set(a, nodehealth.Lost)
@@ -158,19 +134,6 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 	})
 }
 
-func TestPodsThatTheGuardHoldsBackAreToldAndCounted(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 0)
-	_, a, _ := world(l, "gu")
-	l.pod("other", a, nil)
-	l.monitor.judge(a, nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "2 of 4 nodes seem lost at once", MassLoss: true})
-	l.expectEvents("FailoverHeldBack Pod", "FailoverHeldBack PersistentVolumeClaim")
-	l.expectNote("FailoverHeldBack", "Pod", "2 of 4 nodes seem lost at once")
-	l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total MassLoss": 1})
-	l.monitor.set(a, nodehealth.Lost)
-	l.unblocked("web-0", a)
-}
-
 // An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a person's decision.
 func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *testing.T) {
 	t.Parallel()
@@ -181,7 +144,7 @@ func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *te
 	l.claim("vol", handle, func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
 	})
-	l.stage(handle, "vol", a)
+	l.StageOn(handle, "vol", a)
 	l.pod("web-0", a, []string{"vol"})
 	l.monitor.set(a, nodehealth.Lost)
 	l.expectNote("FailoverHeldBack", "Pod", "delete it by force")
@@ -194,21 +157,6 @@ func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *te
 	if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
 		t.Errorf("got proof %+v, want %s", proof, apiv1.ProofDetached)
 	}
-}
-
-func TestMultiNodeVolumeIsTakenFromTheLostNodeOnly(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 0)
-	l.AddNode("mu-a", "1", size)
-	l.AddNode("mu-b", "1", size)
-	handle := l.sharedBy("vol", "mu-a", "mu-b")
-	l.monitor.set("mu-a", nodehealth.Lost)
-	l.unblocked("on-mu-a", "mu-a")
-	l.leftOnly("vol", "mu-a", "mu-b")
-	if !l.podThere("on-mu-b") {
-		t.Fatal("the pod on the other node was deleted")
-	}
-	l.must(l.Unpublish(t.Context(), handle, "mu-a"))
 }
 
 // sharedBy makes a volume that several nodes use, each with a pod.
@@ -290,23 +238,6 @@ func TestADecisionOfAFormerLeaderIsNoticedWhenItComes(t *testing.T) {
 	l.leftOnly("vol", "fl-a", "fl-b")
 }
 
-func TestOwnershipWithoutAnAttachmentIsFencedAsWell(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, 0)
-	handle, a, b := world(l, "ca")
-	l.Stop()
-	// The process died in a publish between acquiring ownership and the promotion, and the object was lost besides.
-	lost := l.Attachment("vol", a)
-	lost.Finalizers = nil
-	l.must(l.Client.Update(t.Context(), lost))
-	l.must(l.Client.Delete(t.Context(), lost))
-	l.monitor.health[a] = nodehealth.Judgement{State: nodehealth.Lost}
-	l.Start()
-	l.unblocked("web-0", a)
-	l.must(l.Unpublish(t.Context(), handle, a))
-	expectCode(t, l.Publish(t.Context(), handle, b), codes.OK)
-}
-
 // Two objects were lost one after the other: the attachment, and the AzDriverNode, which says which VM the node is.
 // The attachment was re-created without a VM, and that must not count as the proof that there is no VM.
 func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
@@ -364,23 +295,25 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	}
 }
 
-func TestAnOutOfServiceTaintIsKnownThoughTheRecordOfItIsLost(t *testing.T) {
+func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	handle, a, _ := world(l, "ot")
-	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
-	l.monitor.set(a, nodehealth.Down)
-	l.Eventually("tainted", func() string {
-		if !l.tainted(a, corev1.TaintNodeOutOfService) {
-			return "not yet"
+	handle, a, b := world(l, "cb")
+	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
+	l.monitor.set(a, nodehealth.Lost)
+	l.Eventually("the forced detach has begun", func() string {
+		if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
+			return "no"
 		}
 		return ""
 	})
+	l.Stop()
+	release()
+	l.monitor.health[a] = nodehealth.Judgement{State: nodehealth.Healthy}
+	l.Start()
+	l.unblocked("web-0", a)
 	l.must(l.Unpublish(t.Context(), handle, a))
-	d := &apiv1.AzDriverNode{}
-	l.must(l.Client.Get(t.Context(), client.ObjectKey{Namespace: l.Namespace, Name: a}, d))
-	l.must(l.Client.Delete(t.Context(), d))
-	// The node plug-in re-creates it when the node is Ready again.
-	l.must(l.Client.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: a}, Spec: d.Spec}))
+	l.must(l.Publish(t.Context(), handle, b))
+	l.must(l.Stage("vol", b))
 	l.back(a, l.Eventually)
 }

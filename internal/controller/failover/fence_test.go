@@ -5,22 +5,17 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 // The cache still showed the attachment as fenced, and the volume was published to the node again.
 func TestAnAttachmentThatIsFencedNoLongerIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a", UID: "1"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(a).Build()
+	c := fakeapi.With(a).Build()
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
 		t.Fatal(err)

@@ -10,12 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -30,6 +27,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -65,6 +63,9 @@ func (m *monitor) Subscribe() source.Source {
 	})
 }
 
+// RequestHeartbeat does nothing: the nodes of these tests do not answer.
+func (m *monitor) RequestHeartbeat(string) {}
+
 func (m *monitor) set(node string, state nodehealth.State) {
 	m.judge(node, nodehealth.Judgement{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
 }
@@ -88,7 +89,7 @@ func (l *lab) back(node string, await func(what string, check func() string)) {
 		}
 		d := &apiv1.AzDriverNode{}
 		l.must(l.Client.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: node}, d))
-		if taints := l.node(node).Spec.Taints; len(taints) > 0 || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
+		if taints := l.Node(node).Spec.Taints; len(taints) > 0 || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
 			return fmt.Sprintf("taints %v, conditions %v", taints, d.Status.Conditions)
 		}
 		return ""
@@ -210,34 +211,12 @@ func (l *lab) must(err error) {
 // claim creates the PersistentVolume and the PersistentVolumeClaim of a volume.
 func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolumeClaim)) {
 	l.Helper()
-	modes, capacity := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}
-	pv := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: l.Namespace + "-" + volume},
-		Spec: corev1.PersistentVolumeSpec{
-			AccessModes: modes, Capacity: capacity, ClaimRef: &corev1.ObjectReference{Namespace: l.Namespace, Name: volume},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
-		},
-	}
-	if handle == "" {
-		pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
-	}
-	l.must(l.Client.Create(l.Context(), pv))
-	l.Cleanup(func() {
-		// PersistentVolumes belong to the whole API server, and no controller here removes their protection: one that
-		// remained would count as that of the next test's volume of the same name.
-		free := pv.DeepCopy()
-		free.Finalizers = nil
-		_ = l.Client.Patch(context.Background(), free, client.MergeFrom(pv))
-		_ = l.Client.Delete(context.Background(), pv)
+	pv := controlplane.NewPersistentVolume(l.Namespace+"-"+volume, handle, func(s *corev1.PersistentVolumeSpec) {
+		if handle == "" {
+			s.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
+		}
 	})
-	c := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: volume},
-		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: modes, VolumeName: pv.Name, Resources: corev1.VolumeResourceRequirements{Requests: capacity}},
-	}
-	for _, f := range change {
-		f(c)
-	}
-	l.must(l.Client.Create(l.Context(), c))
+	c := l.Bind(pv, l.Namespace, volume, change...)
 	l.seen(pv)
 	l.seen(c)
 }
@@ -245,17 +224,8 @@ func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolu
 // pod creates a pod on a node, of a StatefulSet if it is not changed, that uses PersistentVolumeClaims.
 func (l *lab) pod(name, node string, claims []string, change ...func(*corev1.Pod)) *corev1.Pod {
 	l.Helper()
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", UID: "set", Controller: new(true),
-		}}},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-	}
-	for _, claim := range claims {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
-		}})
-	}
+	p := controlplane.NewPod(l.Namespace, name, node, claims...)
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", UID: "set", Controller: new(true)}}
 	for _, f := range change {
 		f(p)
 	}
@@ -283,17 +253,10 @@ func (l *lab) podThere(name string) bool {
 	return !apierrors.IsNotFound(err)
 }
 
-func (l *lab) node(name string) *corev1.Node {
-	l.Helper()
-	n := &corev1.Node{}
-	l.must(l.Client.Get(l.Context(), client.ObjectKey{Name: name}, n))
-	return n
-}
-
 // use writes the volumes as in use, as the kubelet does.
 func (l *lab) use(node string, handles ...string) {
 	l.Helper()
-	n := l.node(node)
+	n := l.Node(node)
 	before := n.DeepCopy()
 	for _, h := range handles {
 		n.Status.VolumesInUse = append(n.Status.VolumesInUse, ownership.VolumesInUseName(controlplane.DriverName, h))
@@ -303,28 +266,7 @@ func (l *lab) use(node string, handles ...string) {
 
 func (l *lab) tainted(node, key string) bool {
 	l.Helper()
-	return slices.ContainsFunc(l.node(node).Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
-}
-
-func (l *lab) stage(handle, volume, node string) {
-	l.Helper()
-	l.must(l.Publish(l.Context(), handle, node))
-	l.Eventually("staged on "+node, func() string {
-		if err := l.Stage(volume, node); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-}
-
-func (l *lab) awaitReplica(volume, node string) {
-	l.Helper()
-	l.Eventually("replica on "+node, func() string {
-		if a := l.Attachment(volume, node); a == nil || a.Spec.Role != apiv1.RoleReplica || a.Status.State != apiv1.AttachmentAttached {
-			return fmt.Sprintf("attachment is %+v", a)
-		}
-		return ""
-	})
+	return slices.ContainsFunc(l.Node(node).Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
 // unblocked waits until Kubernetes would unpublish the volume: nothing on the node uses it.
@@ -334,16 +276,11 @@ func (l *lab) unblocked(pod, node string) {
 		if l.podThere(pod) {
 			return "the pod is there"
 		}
-		if used := l.node(node).Status.VolumesInUse; len(used) > 0 {
+		if used := l.Node(node).Status.VolumesInUse; len(used) > 0 {
 			return fmt.Sprintf("in use: %v", used)
 		}
 		return ""
 	})
 }
 
-func expectCode(t *testing.T, err error, want codes.Code) {
-	t.Helper()
-	if got := status.Code(err); got != want {
-		t.Fatalf("code %s, want %s: %v", got, want, err)
-	}
-}
+var expectCode = expect.Code

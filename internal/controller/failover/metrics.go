@@ -1,9 +1,9 @@
 package failover
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 )
 
 // The phases of a failover.
@@ -51,13 +51,5 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
 	}
-	if registerer == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.failovers, m.fences, m.heldBack, m.podsDeleted, m.phases} {
-		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of failover: %w", err)
-		}
-	}
-	return m, nil
+	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.phases)
 }

@@ -17,7 +17,7 @@ import (
 func (l *lab) v1Volume(name, node string, adopted bool) {
 	l.Helper()
 	id := l.DiskID(name)
-	l.Cloud.AddDisk(provisioner.Disk{ID: id, Location: controlplane.Location, Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 << 30, MaxShares: 1, Ready: true})
+	l.Cloud.AddDisk(provisioner.Disk{ID: id, Location: controlplane.Location, Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
 	op, err := l.Cloud.Attachments().Attach(l.Context(), provisioner.AttachRequest{VMID: controlplane.VMID(node), DiskID: id, CachingMode: "None"})
 	l.must(err)
 	l.must(op.Wait(l.Context()))
@@ -30,8 +30,7 @@ func (l *lab) v1Volume(name, node string, adopted bool) {
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30,
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: controlplane.Subscription, ResourceGroup: l.Group, Name: name, Location: controlplane.Location, Zone: "1",
-				SKUName: "Premium_LRS", MaxShares: 1, CachingMode: "None",
+				SubscriptionID: controlplane.Subscription, ResourceGroup: l.Group, Name: name, Location: controlplane.Location, Zone: "1", MaxShares: 1, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
 			},
 		},
 	}))

@@ -6,26 +6,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 // A step that was decided for a Node object must not taint the Node that has replaced it under its name.
 func TestANodeThatReplacedALostOneIsNotTainted(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	report := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(report).
-		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "new"}}, report).Build()
+	c := fakeapi.With(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "new"}}, report).Build()
 	o := observed{namespace: "ns"}
 	o.NodeName, o.Node, o.DriverNode = "a", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "old"}}, report
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}

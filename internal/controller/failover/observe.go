@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -22,16 +22,14 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
 	o.Health = r.Monitor.Health(request.Name)
-	o.Node, o.DriverNode = &corev1.Node{}, &apiv1.AzDriverNode{}
-	if there, err := r.get(ctx, client.ObjectKey{Name: request.Name}, o.Node); err != nil {
+	var err error
+	if o.Node, err = kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
 		return o, err
-	} else if !there {
-		o.Node = nil
 	}
-	if there, err := r.get(ctx, request.NamespacedName, o.DriverNode); err != nil {
+	if o.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
 		return o, err
-	} else if !there {
-		o.DriverNode = nil
+	}
+	if o.DriverNode == nil {
 		r.forget(request.Name)
 	}
 	o.Heard = r.heard(o.DriverNode)
@@ -55,17 +53,6 @@ func concerned(o observed) bool {
 		}
 	}
 	return false
-}
-
-func (r *Reconciler) get(ctx context.Context, key client.ObjectKey, into client.Object) (bool, error) {
-	err := r.Client.Get(ctx, key, into)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("get %T: %w", into, err)
-	}
-	return true, nil
 }
 
 // volumes finds the volumes that the node holds.
@@ -109,17 +96,16 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolume
 		if a.Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v := &apiv1.AzVolume{}
-		there, err := r.get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}, v)
+		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
 		if err != nil {
 			return nil, err
 		}
-		if !there && ownership.FenceDecided(a) {
+		if v == nil && ownership.FenceDecided(a) {
 			if v, err = r.lostVolume(ctx, a); err != nil {
 				return nil, err
 			}
 		}
-		if v.Spec.Access == apiv1.AccessMultiNode {
+		if v != nil && v.Spec.Access == apiv1.AccessMultiNode {
 			found = append(found, v)
 		}
 	}
@@ -150,9 +136,12 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
 	}
 	if c := pv.Spec.ClaimRef; c != nil {
-		claim := &corev1.PersistentVolumeClaim{}
-		if _, err := r.get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Name}, claim); err != nil {
+		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: c.Namespace, Name: c.Name})
+		if err != nil {
 			return "", err
+		}
+		if claim == nil {
+			claim = &corev1.PersistentVolumeClaim{}
 		}
 		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: claim.Annotations,
@@ -188,23 +177,22 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 		return failover.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
 	}
 	found := failover.PodVolume{Name: "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName, ReadOnly: v.PersistentVolumeClaim.ReadOnly}
-	claim := &corev1.PersistentVolumeClaim{}
-	there, err := r.get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
-	if err != nil {
+	found.Unknown = true
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
+	if err != nil || claim == nil {
 		return found, err
 	}
 	found.OptedOut = failover.OptedOut(claim.Annotations)
-	if !there || claim.Spec.VolumeName == "" {
-		found.Unknown = true
+	if claim.Spec.VolumeName == "" {
 		return found, nil
 	}
-	pv := &corev1.PersistentVolume{}
-	if there, err = r.get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv); err != nil {
+	pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
+	if err != nil || pv == nil {
 		return found, err
 	}
-	found.Unknown = !there
+	found.Unknown = false
 	found.Volume = index.VolumeOf(pv, r.DriverName)
-	found.ReadOnly = found.ReadOnly || (pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly)
+	found.ReadOnly = found.ReadOnly || index.ReadOnly(pv)
 	if found.Volume != "" {
 		found.NeverPublished, err = r.neverPublished(ctx, o, found.Volume, pv)
 	}
@@ -217,12 +205,11 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}
-	v := &apiv1.AzVolume{}
-	there, err := r.get(ctx, client.ObjectKey{Namespace: o.namespace, Name: name}, v)
+	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
 	if err != nil {
 		return false, err
 	}
-	if !there || !index.IsOf(v, pv) {
+	if v != nil && !index.IsOf(v, pv) {
 		v = nil
 	}
 	return ownership.NeverPublished(v), nil

@@ -5,29 +5,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 // The finalizer that records the fence kept the attachment for ever, because the failover saw no volume of several nodes without an AzVolume.
 func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 	t.Parallel()
 	const disk = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/shared"
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
 		CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: disk},
 	}}}
 	name := apiv1.VolumeName("s", "g", "shared")
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pv).
+	c := fakeapi.With(pv).
 		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys("disk.csi.azure.com")).Build()
 	r := &Reconciler{Options: Options{Client: c, Reader: c, DriverName: "disk.csi.azure.com"}}
 	for finalizer, want := range map[string]int{apiv1.FinalizerFenced: 1, apiv1.Finalizer: 0} {

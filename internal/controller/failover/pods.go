@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -86,27 +87,25 @@ func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 }
 
 func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
-	v := &apiv1.AzVolume{}
-	err := p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: volume}, v)
+	v, err := kubeapi.Find[apiv1.AzVolume](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: volume})
+	if err != nil {
+		return false, err
+	}
 	// What nobody has taken over may be in use there, unless nothing runs there any more.
 	down := p.o.Health.State == nodehealth.Down
-	if apierrors.IsNotFound(err) {
+	if v == nil {
 		return down, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read volume before a pod is deleted: %w", err)
 	}
 	multiNode := v.Spec.Access == apiv1.AccessMultiNode
 	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
 		return down || !ownership.NeverPublished(v), nil
 	}
-	a := &apiv1.AzVolumeAttachment{}
-	err = p.r.Reader.Get(ctx, client.ObjectKey{Namespace: p.o.namespace, Name: apiv1.AttachmentName(volume, p.o.NodeName)}, a)
-	if apierrors.IsNotFound(err) {
-		return multiNode && (down || !ownership.NeverPublished(v)), nil
-	}
+	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: apiv1.AttachmentName(volume, p.o.NodeName)})
 	if err != nil {
-		return false, fmt.Errorf("read attachment before a pod is deleted: %w", err)
+		return false, err
+	}
+	if a == nil {
+		return multiNode && (down || !ownership.NeverPublished(v)), nil
 	}
 	return failover.Volume{Volume: v, Attachment: a}.Proof() != nil, nil
 }

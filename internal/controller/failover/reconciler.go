@@ -57,10 +57,12 @@ const (
 
 // Monitor knows the health of the nodes.
 type Monitor interface {
-	// Verdict on a node at the moment. A node that it does not know is not Lost.
+	// Health of a node at the moment. A node that it does not know is not Lost.
 	Health(node string) nodehealth.Judgement
-	// Subscribe returns a source of requests for the nodes whose verdict changed.
+	// Subscribe returns a source of requests for the nodes whose health changed.
 	Subscribe() source.Source
+	// RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It returns at once.
+	RequestHeartbeat(node string)
 }
 
 // Options of a Reconciler.
@@ -121,6 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:
+		r.Monitor.RequestHeartbeat(request.Name)
 		return reconcile.Result{RequeueAfter: listenAgain}, nil
 	case step.Active || o.Health.Fence():
 		return reconcile.Result{RequeueAfter: lookAgain}, nil

@@ -11,11 +11,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // ConflictRetry is how soon to retry after another writer changed the object.
 const ConflictRetry = 25 * time.Millisecond
+
+// Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value.
+func Attachments(ctx context.Context, reader client.Reader, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
+	var list apiv1.AzVolumeAttachmentList
+	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{field: value}); err != nil {
+		return nil, fmt.Errorf("list attachments with %s %s: %w", field, value, err)
+	}
+	return kubeapi.Pointers(list.Items), nil
+}
 
 // AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be read.
 func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, node string) ([]apiv1.AzVolumeAttachment, error) {
@@ -80,10 +90,7 @@ func PersistentVolumes(ctx context.Context, reader client.Reader, volume string)
 	if err := reader.List(ctx, &list, client.MatchingFields{PersistentVolumeVolume: volume}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes of volume %s: %w", volume, err)
 	}
-	pvs := make([]*corev1.PersistentVolume, 0, len(list.Items))
-	for i := range list.Items {
-		pvs = append(pvs, &list.Items[i])
-	}
+	pvs := kubeapi.Pointers(list.Items)
 	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
 	return pvs, nil
 }
@@ -101,6 +108,12 @@ func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolu
 	}
 	bound := slices.IndexFunc(pvs, func(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeBound })
 	return pvs[max(bound, 0)], nil
+}
+
+// ReadOnly says whether the volume of a PersistentVolume is published for reading only: Kubernetes passes this field to ControllerPublishVolume.
+// pv is nil if there is none.
+func ReadOnly(pv *corev1.PersistentVolume) bool {
+	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
 }
 
 // IsOf says whether an AzVolume is that of the disk of a PersistentVolume of the driver.
@@ -157,9 +170,5 @@ func podsBy(ctx context.Context, reader client.Reader, by client.MatchingFields)
 	if err := reader.List(ctx, &list, by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods by %v: %w", by, err)
 	}
-	found := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		found = append(found, &list.Items[i])
-	}
-	return found, nil
+	return kubeapi.Pointers(list.Items), nil
 }

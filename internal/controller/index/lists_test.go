@@ -7,14 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -51,11 +49,7 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 		"none is": {[]client.Object{pv("b", corev1.VolumeReleased), pv("a", corev1.VolumeReleased)}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scheme := runtime.NewScheme()
-			if err := clientgoscheme.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.pvs...).
+			c := fakeapi.With(test.pvs...).
 				WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys(driver)).Build()
 			got, err := index.PersistentVolume(t.Context(), c, volume)
 			if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
@@ -67,15 +61,11 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 
 // Law 7: a node that names all volumes of the cluster has none of them looked at but its own.
 func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
 	held := &apiv1.AzVolume{ObjectMeta: at("held"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}}}
 	others := &apiv1.AzVolume{ObjectMeta: at("others"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}}}
 	attached := &apiv1.AzVolumeAttachment{ObjectMeta: at("attached-a"), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(held, others, attached).
+	c := fakeapi.With(held, others, attached).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).Build()
 	d := &apiv1.AzDriverNode{ObjectMeta: at("a")}

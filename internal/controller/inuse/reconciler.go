@@ -26,6 +26,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -84,13 +85,12 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v := &apiv1.AzVolume{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: report.Namespace, Name: here[i].Spec.VolumeName}, v)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: report.Namespace, Name: here[i].Spec.VolumeName})
 		if err != nil {
-			return nil, fmt.Errorf("get AzVolume: %w", err)
+			return nil, err
+		}
+		if v == nil {
+			continue
 		}
 		pv, err := index.PersistentVolume(ctx, r.Client, v)
 		if err != nil {
@@ -111,11 +111,9 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 // from the API server and writes nothing if none was. Errors: a Conflict if another writer changed the Node between
 // the read and the write, after which the caller calls it again; a missing Node is no error.
 func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string, volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
-	n := &corev1.Node{}
-	if err := reader.Get(ctx, client.ObjectKey{Name: node}, n); apierrors.IsNotFound(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("read Node: %w", err)
+	n, err := kubeapi.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
+	if err != nil || n == nil {
+		return nil, err
 	}
 	before := n.DeepCopy()
 	var pruned []corev1.UniqueVolumeName

@@ -126,11 +126,13 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
 }
 
-// probeable is what this process knows about probes, for the next leader.
+// probeable is what this process knows about probes, for the next leader and for the node, which reports more often if no probe reaches it.
 func (w *ConditionWriter) probeable(node string) []metav1.Condition {
 	works, contradicted := w.Monitor.probed(node)
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
 	switch {
+	case w.Monitor.Prober == nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ProbeableDisabled, "the controller is configured not to probe nodes"
 	case works:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, apiv1.ProbeableAnswered, "the node has answered a probe of the controller"
 	case contradicted:

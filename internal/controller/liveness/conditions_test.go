@@ -129,7 +129,7 @@ func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
 		}
 	}
 	// A process that has just started writes what it holds; here, that the node is well.
-	other, err := liveness.New(liveness.Options{Reader: w.client, APIReader: w.options.APIReader, Namespace: namespace, Clock: w.clock, StaleAfter: time.Minute, MassLossThreshold: 45})
+	other, err := liveness.New(liveness.Options{Reader: w.client, APIReader: w.options.APIReader, Namespace: namespace, Clock: w.clock, Prober: w, StaleAfter: time.Minute, MassLossThreshold: 45})
 	w.must(err)
 	p.Monitor = other
 	p.reachable(n)

@@ -33,6 +33,9 @@ func (m *Monitor) judge(now time.Time) {
 	for _, n := range m.nodes {
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
 		v := nodehealth.Judgement{SilentFrom: signs.SilentFrom}
+		if last := n.lastSign(now); last.After(v.SilentFrom) {
+			v.SilentFrom = last
+		}
 		v.State, v.Evidence = nodehealth.Judge(signs)
 		if v.State.LostOrDown() {
 			gone++
@@ -48,7 +51,7 @@ func (m *Monitor) judge(now time.Time) {
 		states[n] = v
 	}
 	total := len(m.nodes) - over
-	guarded := m.guarded(states, lost, total, now)
+	guarded, undecided := m.guarded(states, lost, total, now)
 	massSilence, _ := nodehealth.MassGuard(lost+suspect, total, m.MassLossThreshold)
 	for n, v := range states {
 		switch {
@@ -57,7 +60,9 @@ func (m *Monitor) judge(now time.Time) {
 		case v.State == nodehealth.Healthy:
 		case !m.Enabled:
 			v.HeldBack = heldSwitchedOff
-		case v.State == nodehealth.Lost && guarded && !n.over(v):
+		case v.State == nodehealth.Lost && undecided && n.health.State != nodehealth.Lost && !n.over(v):
+			v.State, v.Evidence = nodehealth.Suspect, v.Evidence+"; the other nodes have not been probed since"
+		case v.State == nodehealth.Lost && (guarded || undecided) && !n.over(v):
 			v.HeldBack, v.MassLoss = m.guard.why, true
 		}
 		m.set(n, v, now)
@@ -65,9 +70,10 @@ func (m *Monitor) judge(now time.Time) {
 	m.metrics.show(gone, guarded)
 }
 
-// guarded says whether the guard holds fencing back. It counts the lost nodes, those that may turn out to be lost, and those
-// that have not been probed since the alarm, about which nothing better is known. It does not count nodes that are failed over.
-func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int, now time.Time) bool {
+// guarded says whether the guard holds fencing back. It counts the lost nodes and those that may turn out to be lost. undecided says
+// that it would if it counted those as well that have not been probed since the alarm, about which nothing better is known. It does
+// not count nodes that are failed over.
+func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int, now time.Time) (held, undecided bool) {
 	suspects, unseen, recent := 0, 0, false
 	for n, v := range states {
 		if n.over(v) {
@@ -78,11 +84,11 @@ func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int
 			suspect = n.suspect(m.contact, m.StaleAfter)
 			if suspect {
 				suspects++
-			} else if m.unseen(n) {
+			} else if m.unseen(n, now) {
 				unseen++
 			}
 		}
-		recent = recent || suspect && now.Sub(n.changed) <= nodehealth.Patience(m.StaleAfter, n.promise)+alarmFor
+		recent = recent || suspect && (n.overdue(m.contact, m.StaleAfter) <= alarmFor || now.Sub(n.lastSign(now)) <= alarmFor)
 	}
 	switch {
 	case !recent:
@@ -91,23 +97,26 @@ func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int
 		m.guard.alarm = now
 	}
 	if lost == 0 {
-		return false
+		return false, false
 	}
 	if held, why := nodehealth.MassGuard(lost+suspects, total, m.MassLossThreshold); held {
 		m.guard.until, m.guard.why = now.Add(guardLinger), why
-		return true
+		return true, false
 	}
 	if now.Before(m.guard.until) {
-		return true
+		return true, false
 	}
-	held, why := nodehealth.MassGuard(lost+suspects+unseen, total, m.MassLossThreshold)
-	m.guard.why = why
-	return held
+	undecided, m.guard.why = nodehealth.MassGuard(lost+suspects+unseen, total, m.MassLossThreshold)
+	return false, undecided
 }
 
-// unseen says that there is an alarm, and that since then the node has neither given a sign of life nor failed a probe.
-func (m *Monitor) unseen(n *node) bool {
+// unseen says that there is an alarm, and that since then the node has neither given a sign of life nor failed a probe. A connection is
+// a sign of life when it is still open after the time in which it would have ended.
+func (m *Monitor) unseen(n *node, now time.Time) bool {
 	alarm := m.guard.alarm
+	if n.connection != nil {
+		return !alarm.IsZero() && now.Sub(alarm) < connectionTimeout
+	}
 	return !alarm.IsZero() && m.Prober != nil && n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
 }
 

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -52,8 +53,30 @@ func (m *Monitor) doProbe(ctx context.Context, n *node, beats uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n.probe.busy = false
-	if ctx.Err() == nil {
-		n.probed(result, beats)
+	if ctx.Err() != nil || m.nodes[n.name] != n {
+		if result.Connection != nil {
+			result.Connection.Close()
+		}
+		return
+	}
+	n.keep(result.Connection)
+	n.probed(result, beats, m.Clock.Now())
+}
+
+// requestHeartbeat writes the request into the AzDriverNode. The node reports at once when it sees the change.
+func (m *Monitor) requestHeartbeat(ctx context.Context, n *node, beats uint64) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	before := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: n.name}}
+	after := before.DeepCopy()
+	after.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: m.Clock.Now()}
+	err := m.Writer.Status().Patch(ctx, after, client.MergeFrom(before))
+	m.metrics.requests.Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.request.busy = false
+	if err == nil {
+		n.requested(m.Clock.Now(), beats)
 	}
 }
 

@@ -1,15 +1,15 @@
 package liveness
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 type metrics struct {
 	lost, guarded     prometheus.Gauge
+	requests          prometheus.Counter
 	probes, questions *prometheus.CounterVec
 }
 
@@ -17,6 +17,9 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		lost:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_failover_nodes_lost", Help: "Nodes that this process holds to be lost or down."}),
 		guarded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_failover_guard_active", Help: "1 while so many nodes seem lost at once that nothing new is fenced."}),
+		requests: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "azuredisk_liveness_heartbeat_requests_total", Help: "Heartbeats requested from nodes whose probe failed.",
+		}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_liveness_probes_total", Help: "Probes of nodes, by result: answered, failed or unknown.",
 		}, []string{"result"}),
@@ -24,15 +27,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_liveness_vm_reads_total", Help: "Questions to Azure about the power state of silent nodes' VMs, by error kind; ok for none.",
 		}, []string{"result"}),
 	}
-	if registerer == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.lost, m.guarded, m.probes, m.questions} {
-		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of liveness: %w", err)
-		}
-	}
-	return m, nil
+	return m, drivermetrics.Register(registerer, "liveness", m.lost, m.guarded, m.requests, m.probes, m.questions)
 }
 
 func (m *metrics) show(lost int, guarded bool) {

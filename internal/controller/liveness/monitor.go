@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +28,16 @@ type ProbeResult struct {
 	// Unknown says that no probe could be made, so that the result says nothing about the node.
 	Unknown bool
 	Detail  string
+	// Connection is open and shows when the node ceases to answer; nil if the probe leaves none. The caller closes it.
+	Connection Connection
+}
+
+// Connection is a connection to a node that is probed without further calls. It is safe for concurrent use.
+type Connection interface {
+	// Ended says whether the connection has ended, and whether that was because the node did not answer. It does not block.
+	Ended() (ended, unanswered bool)
+	// Close ends the connection. It may be called more than once.
+	Close()
 }
 
 // Prober finds out whether a node answers. Probe returns within about a second, and may be called for many nodes at once.
@@ -39,6 +50,8 @@ type Options struct {
 	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the API server.
 	Reader    client.Reader
 	APIReader client.Reader
+	// Writer writes requests for heartbeats.
+	Writer client.StatusClient
 	// Instances is asked for the power state of VMs; nil for never.
 	Instances provisioner.Instances
 	// Namespace of the custom resources.
@@ -119,11 +132,8 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	if !n.probe.contradicted {
 		n.probe.works = n.probe.works || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionProbeable)
 	}
-	n.vmID, n.promise = d.Spec.VMID, d.Status.HeartbeatSeconds
-	value := time.Time{}
-	if d.Status.HeartbeatTime != nil {
-		value = d.Status.HeartbeatTime.Time
-	}
+	n.vmID, n.promise, n.request.possible = d.Spec.VMID, d.Status.HeartbeatSeconds, d.Status.HeartbeatOnRequest
+	value, beats := timeOf(d.Status.HeartbeatTime), n.beats
 	if known && !value.Equal(n.heartbeat) {
 		n.beat(now)
 		if n.health.State != nodehealth.Healthy {
@@ -131,11 +141,28 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 		}
 	}
 	n.heartbeat = value
+	// The request of another process counts as well. One from before this process saw the node may have been answered.
+	if asked := timeOf(d.Status.HeartbeatRequestedTime); !asked.Equal(n.request.value) {
+		n.request.value = asked
+		if known && beats == n.beats {
+			n.requested(now, beats)
+		}
+	}
+}
+
+func timeOf(t *metav1.MicroTime) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
 }
 
 func (m *Monitor) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if n := m.nodes[name]; n != nil {
+		n.keep(nil)
+	}
 	delete(m.nodes, name)
 	m.notify(name)
 }
@@ -147,6 +174,15 @@ func (m *Monitor) Health(name string) nodehealth.Judgement {
 		return nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "this process has not heard of the node yet"}
 	}
 	return v
+}
+
+// RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It returns at once.
+func (m *Monitor) RequestHeartbeat(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes[name]; n != nil {
+		n.request.wanted = true
+	}
 }
 
 // probed says whether probes are known to reach a node, and whether it is known that they do not.

@@ -21,7 +21,12 @@ type node struct {
 	beats uint64
 	// confirmed says that the API server itself still showed the last heartbeat when it was stale.
 	confirmed bool
+	// answered is when the node last answered a probe, or when the connection that was kept ended.
+	answered time.Time
+	// connection is the connection that the last probe left open; nil if there is none.
+	connection Connection
 
+	request request
 	probe   probe
 	azure   azure
 	lease   lease
@@ -50,6 +55,17 @@ type probe struct {
 	contradictions int
 }
 
+// request is the request for a heartbeat.
+type request struct {
+	attempt
+	// possible says that the node promised to answer requests.
+	possible bool
+	// wanted says that a heartbeat is wanted although no probe failed.
+	wanted bool
+	// value is the time that the AzDriverNode shows; seen is when this process saw a request that the node has not answered, zero for none.
+	value, seen time.Time
+}
+
 // stake is what the cache says about a lost node's volumes; none says that it is failed over.
 type stake struct {
 	attempt
@@ -73,6 +89,7 @@ type lease struct {
 func (n *node) beat(now time.Time) {
 	n.changed, n.confirmed, n.stake.none = now, false, false
 	n.beats++
+	n.request.seen, n.request.wanted = time.Time{}, false
 	n.azure.power, n.azure.gone, n.azure.at = "", false, time.Time{}
 	n.lease = lease{attempt: attempt{busy: n.lease.busy}}
 	if n.probe.failures > 0 {
@@ -84,11 +101,58 @@ func (n *node) beat(now time.Time) {
 	n.probe.failures = 0
 }
 
+// requested records a request for a heartbeat that the API server has stored, when the node had sent that many beats.
+func (n *node) requested(now time.Time, beats uint64) {
+	if beats == n.beats && n.request.seen.IsZero() {
+		n.request.seen = now
+	}
+}
+
+// keep replaces the connection that is kept; nil keeps none.
+func (n *node) keep(c Connection) {
+	if n.connection != nil {
+		n.connection.Close()
+	}
+	n.connection = c
+}
+
+// checkConnection notices that the connection has ended. A probe is due then. If the node did not answer on it, that probe failed.
+func (n *node) checkConnection(now time.Time) {
+	if n.connection == nil {
+		return
+	}
+	ended, unanswered := n.connection.Ended()
+	if !ended {
+		return
+	}
+	n.keep(nil)
+	n.answered, n.probe.at = now, time.Time{}
+	if unanswered {
+		n.probed(ProbeResult{}, n.beats, now)
+	}
+}
+
+// lastSign is when the node last gave any sign of life.
+func (n *node) lastSign(now time.Time) time.Time {
+	switch {
+	case n.connection != nil:
+		return now
+	case n.answered.After(n.changed):
+		return n.answered
+	default:
+		return n.changed
+	}
+}
+
+// failing says that probes reach the node in general, and that the last one failed.
+func (n *node) failing() bool { return n.probe.works && n.probe.failures > 0 }
+
 // probed records the result of a probe that began when the node had sent that many beats.
-func (n *node) probed(result ProbeResult, beats uint64) {
+func (n *node) probed(result ProbeResult, beats uint64, now time.Time) {
 	switch {
 	case result.Unknown:
 	case result.Answered:
+		n.answered = now
 		n.probe.works, n.probe.contradicted, n.probe.failures, n.probe.contradictions = true, false, 0, 0
 	case beats == n.beats:
 		n.probe.failures++
@@ -99,7 +163,7 @@ func (n *node) probed(result ProbeResult, beats uint64) {
 func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) nodehealth.Signs {
 	from, silence := c.silence(n.changed)
 	s := nodehealth.Signs{
-		SilentFrom: from, Silence: silence, Patience: nodehealth.Patience(staleAfter, n.promise),
+		SilentFrom: from, Silence: silence, Patience: nodehealth.Patience(staleAfter, n.promise), Unanswered: n.unanswered(c),
 		WasSuspect: n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since), Contact: c.alive(now), Confirmed: n.confirmed,
 		ProbeWorks: probing && n.probe.works, ProbeFailures: n.probe.failures,
 		Power: n.azure.power, VMGone: n.azure.gone,
@@ -111,6 +175,27 @@ func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing
 	return s
 }
 
+// unanswered is for how long a request for a heartbeat has not been answered.
+func (n *node) unanswered(c contact) time.Duration {
+	if n.request.seen.IsZero() {
+		return 0
+	}
+	_, d := c.silence(n.request.seen)
+	return d
+}
+
+// late says that other signs of life are looked for.
+func (n *node) late(c contact, staleAfter time.Duration) bool {
+	_, silence := c.silence(n.changed)
+	return n.failing() || silence > nodehealth.Lateness(staleAfter, n.promise)
+}
+
+// overdue is for how long the heartbeat has been stale, or a request for one has gone without an answer; 0 or less if neither is so.
+func (n *node) overdue(c contact, staleAfter time.Duration) time.Duration {
+	_, silence := c.silence(n.changed)
+	return max(silence-nodehealth.Patience(staleAfter, n.promise), n.unanswered(c)-nodehealth.AnswerTimeout)
+}
+
 // over says that a node with this health is failed over; see nodehealth.FailedOver.
 func (n *node) over(v nodehealth.Judgement) bool {
 	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
@@ -118,9 +203,5 @@ func (n *node) over(v nodehealth.Judgement) bool {
 
 // suspect says that the node may turn out to be lost: a probe failed, or if probes do not reach it, its heartbeat is late.
 func (n *node) suspect(c contact, staleAfter time.Duration) bool {
-	if n.probe.works {
-		return n.probe.failures > 0
-	}
-	_, silence := c.silence(n.changed)
-	return silence > nodehealth.Lateness(staleAfter, n.promise)
+	return n.failing() || !n.probe.works && n.late(c, staleAfter)
 }

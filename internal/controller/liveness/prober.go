@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,12 +15,17 @@ import (
 const (
 	probeTimeout       = 600 * time.Millisecond
 	defaultKubeletPort = 10250
+	// keepAlive is after how long without an answer the kernel probes a connection that is kept, and how long that probe may take.
+	keepAlive = time.Second
+	// connectionTimeout is the time in which a connection ends if the node does not answer.
+	connectionTimeout = 2 * keepAlive
 )
 
-// KubeletProber opens a TCP connection to the kubelet's port and closes it at once. It sends nothing and does not check
-// which program answers, because an answer of the machine is enough.
+// KubeletProber opens a TCP connection to the kubelet's port and keeps it. It sends nothing and does not check which program
+// answers, because an answer of the machine is enough. The kernels of both sides probe the connection every second (TCP
+// keepalive), so that it ends within connectionTimeout if the node does not answer.
 type KubeletProber struct {
-	// Dial opens the connection; nil for a plain one.
+	// Dial opens the connection; nil for one that the kernel probes.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -31,31 +37,71 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 	}
 	dial := p.Dial
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: probeTimeout}).DialContext
+		dial = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 1}}).DialContext
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := dial(ctx, "tcp", address)
 	if err == nil {
-		// Nothing was written, so that closing cannot lose anything.
-		_ = conn.Close()
-		return ProbeResult{Answered: true, Detail: address + " answers"}
+		return ProbeResult{Answered: true, Detail: address + " answers", Connection: keepOpen(conn)}
 	}
 	return judgeDial(address, err)
 }
 
+// connection is a connection on which nothing is sent or expected.
+type connection struct {
+	net.Conn
+	// state is what is known of it.
+	state atomic.Int32
+}
+
+const (
+	isOpen int32 = iota
+	isEnded
+	isUnanswered
+)
+
+func keepOpen(conn net.Conn) *connection {
+	c := &connection{Conn: conn}
+	go func() {
+		state := isEnded
+		// The kubelet sends nothing before it is asked, so that this returns when the connection ends.
+		if _, err := conn.Read(make([]byte, 1)); err != nil && noAnswer(err) {
+			state = isUnanswered
+		}
+		c.state.Store(state)
+		_ = conn.Close()
+	}()
+	return c
+}
+
+// Ended implements Connection.
+func (c *connection) Ended() (ended, unanswered bool) {
+	state := c.state.Load()
+	return state != isOpen, state == isUnanswered
+}
+
+// Close implements Connection.
+func (c *connection) Close() { _ = c.Conn.Close() }
+
 // judgeDial distinguishes an answer, silence, and a failure of this process, for example if it has no file descriptors left.
 func judgeDial(address string, err error) ProbeResult {
 	r := ProbeResult{Detail: address + ": " + err.Error()}
-	var timeout net.Error
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
 		r.Answered = true
-	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTDOWN):
+	case noAnswer(err):
 	default:
 		r.Unknown = true
 	}
 	return r
+}
+
+// noAnswer says that the machine did not answer, or that no way leads to it.
+func noAnswer(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout() ||
+		errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTDOWN)
 }
 
 func kubeletAddress(node *corev1.Node) string {

@@ -13,8 +13,8 @@ import (
 const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
-	// probeRarely is how often a node is probed that is healthy, or that has been lost for long; probeOften while its heartbeat is late; probeSteadily
-	// while it has answered without a heartbeat for long.
+	// probeRarely is how often a node is probed that never answered, or that has been lost for long; probeSteadily if it has answered without a
+	// heartbeat for long; probeOften otherwise, unless the last probe left a connection open.
 	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
 	// askEvery is how often Azure, and the API server for a lease, is asked of a late node, and askRarely once it has been silent for long.
 	askEvery, askRarely = 5 * time.Second, 30 * time.Second
@@ -25,7 +25,12 @@ const (
 	confirmEvery = time.Second
 	// stakeEvery is how often the cache is read for the volumes that a suspect or lost node has left.
 	stakeEvery = time.Second
-	// long is how long after its patience a node has been silent for long, so that no question about it is urgent.
+	// requestEvery is how often a request for a heartbeat that could not be written is retried.
+	requestEvery = time.Second
+	// maxRequests is how many requests for heartbeats may be without an answer for less than nodehealth.AnswerTimeout. If the network of this
+	// process fails, the probes of all nodes fail at once, and the answers must not overload the API server.
+	maxRequests = 200
+	// long is for how long a node is overdue before no question about it is urgent any more.
 	long = time.Minute
 )
 
@@ -35,6 +40,7 @@ type kind int
 const (
 	pings kind = iota
 	probes
+	requests
 	questions
 	leases
 	confirmations
@@ -43,7 +49,7 @@ const (
 )
 
 // bounds are how many pieces of work of each kind are in flight at once.
-var bounds = [kinds]int{pings: 1, probes: 64, questions: 4, leases: 8, confirmations: 16, stakes: 4}
+var bounds = [kinds]int{pings: 1, probes: 64, requests: 16, questions: 4, leases: 8, confirmations: 16, stakes: 4}
 
 type pools struct {
 	slots [kinds]chan struct{}
@@ -75,7 +81,14 @@ func (m *Monitor) Tick(ctx context.Context) {
 func (m *Monitor) Start(ctx context.Context) error {
 	ticker := m.Clock.NewTicker(roundEvery)
 	defer ticker.Stop()
-	defer m.work.wait.Wait()
+	defer func() {
+		m.work.wait.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, n := range m.nodes {
+			n.keep(nil)
+		}
+	}()
 	beside := runner{reserve: m.work.reserve, run: func(k kind, do func()) {
 		m.work.wait.Go(func() {
 			do()
@@ -112,8 +125,11 @@ type piece struct {
 }
 
 func (m *Monitor) round(ctx context.Context, r runner) {
-	for _, collect := range []func(context.Context, time.Time, runner) []piece{m.dueLooks, m.dueConfirmations} {
+	for _, collect := range []func(context.Context, time.Time, runner) []piece{m.dueLooks, m.dueRequests, m.dueConfirmations} {
 		m.mu.Lock()
+		for _, n := range m.nodes {
+			n.checkConnection(m.Clock.Now())
+		}
 		work := collect(ctx, m.Clock.Now(), r)
 		m.mu.Unlock()
 		for _, w := range work {
@@ -174,17 +190,15 @@ func (m *Monitor) sorted(due func(*node) bool, try func(*node) *attempt) []*node
 }
 
 func (m *Monitor) probeDue(n *node, now time.Time) bool {
-	if m.Prober == nil {
+	if m.Prober == nil || n.connection != nil {
 		return false
 	}
-	if m.unseen(n) {
+	if m.unseen(n, now) {
 		return true
 	}
 	every := probeRarely
-	from, _ := m.contact.silence(n.changed)
-	silence := now.Sub(from)
-	if n.probe.works && m.contact.alive(now) && silence > nodehealth.Lateness(m.StaleAfter, n.promise) {
-		switch settled := silence > nodehealth.Patience(m.StaleAfter, n.promise)+long; {
+	if n.probe.works && m.contact.alive(now) {
+		switch settled := n.overdue(m.contact, m.StaleAfter) > long; {
 		case !settled || n.probe.failures > 0 && n.probe.failures < nodehealth.FailedProbes:
 			every = probeOften
 		case n.probe.failures == 0:
@@ -194,26 +208,51 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	return now.Sub(n.probe.at) >= every
 }
 
+// dueRequests collects the nodes from which a heartbeat has to be requested: those whose probe has failed, and those from which one is wanted.
+func (m *Monitor) dueRequests(ctx context.Context, now time.Time, r runner) []piece {
+	var work []piece
+	if !m.contact.alive(now) {
+		return nil
+	}
+	open := 0
+	for _, n := range m.nodes {
+		if n.request.busy || !n.request.seen.IsZero() && n.unanswered(m.contact) <= nodehealth.AnswerTimeout {
+			open++
+		}
+	}
+	due := func(n *node) bool {
+		return n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() && !n.request.busy && now.Sub(n.request.at) >= requestEvery
+	}
+	for _, n := range m.sorted(due, func(n *node) *attempt { return &n.request.attempt }) {
+		if open >= maxRequests || !r.reserve(requests) {
+			break
+		}
+		open++
+		n.request.attempt = attempt{at: now, busy: true}
+		beats := n.beats
+		work = append(work, piece{requests, func() { m.requestHeartbeat(ctx, n, beats) }})
+	}
+	return work
+}
+
 func (m *Monitor) questionDue(n *node, now time.Time) bool {
-	_, silence := m.contact.silence(n.changed)
-	every := m.patient(n, silence)
+	every := m.patient(n)
 	if n.health.State.LostOrDown() {
 		every = max(every, askLost)
 	}
-	return m.Enabled && m.Instances != nil && n.vmID != "" && silence > nodehealth.Lateness(m.StaleAfter, n.promise) && now.Sub(n.azure.at) >= every
+	return m.Enabled && m.Instances != nil && n.vmID != "" && n.late(m.contact, m.StaleAfter) && now.Sub(n.azure.at) >= every
 }
 
 func (m *Monitor) leaseDue(n *node, now time.Time) bool {
-	_, silence := m.contact.silence(n.changed)
-	return (m.Prober == nil || !n.probe.works) && silence > nodehealth.Patience(m.StaleAfter, n.promise) && now.Sub(n.lease.at) >= m.patient(n, silence)
+	return (m.Prober == nil || !n.probe.works) && n.overdue(m.contact, m.StaleAfter) > 0 && now.Sub(n.lease.at) >= m.patient(n)
 }
 
 func (m *Monitor) stakeDue(n *node, now time.Time) bool {
 	return n.health.State != nodehealth.Healthy && now.Sub(n.stake.at) >= stakeEvery
 }
 
-func (m *Monitor) patient(n *node, silence time.Duration) time.Duration {
-	if silence > nodehealth.Patience(m.StaleAfter, n.promise)+long {
+func (m *Monitor) patient(n *node) time.Duration {
+	if n.overdue(m.contact, m.StaleAfter) > long {
 		return askRarely
 	}
 	return askEvery

@@ -40,18 +40,20 @@ type world struct {
 	drivers map[string]*apiv1.AzDriverNode
 	// outage cuts all nodes and the controller off the API server.
 	outage bool
-	// probes and questions count what was asked.
-	probes, questions map[string]int
-	registry          *prometheus.Registry
+	// probes, requests and questions count what was asked.
+	probes, requests, questions map[string]int
+	registry                    *prometheus.Registry
 }
 
 type machine struct {
 	// beats and answers say that heartbeats are sent and probes answered.
 	beats, answers bool
-	interval       time.Duration
-	power          provisioner.PowerState
-	gone           bool
-	next           time.Time
+	// onRequest says that the node promises to answer requests for heartbeats, which it does while beats.
+	onRequest bool
+	interval  time.Duration
+	power     provisioner.PowerState
+	gone      bool
+	next      time.Time
 }
 
 func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
@@ -64,7 +66,7 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 	}
 	w := &world{
 		T: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), machines: map[string]*machine{}, drivers: map[string]*apiv1.AzDriverNode{},
-		probes: map[string]int{}, questions: map[string]int{}, registry: prometheus.NewRegistry(),
+		probes: map[string]int{}, requests: map[string]int{}, questions: map[string]int{}, registry: prometheus.NewRegistry(),
 		client: fake.NewClientBuilder().WithScheme(scheme).
 			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build(),
 	}
@@ -90,6 +92,7 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 			},
 		}),
 	}
+	w.options.Writer = interceptor.NewClient(w.client, interceptor.Funcs{SubResourcePatch: w.request})
 	for _, c := range change {
 		c(&w.options)
 	}
@@ -121,7 +124,38 @@ func (w *world) must(err error) {
 // Probe is the network.
 func (w *world) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {
 	w.probes[node.Name]++
-	return liveness.ProbeResult{Answered: w.machines[node.Name].answers}
+	m := w.machines[node.Name]
+	if !m.answers {
+		return liveness.ProbeResult{}
+	}
+	return liveness.ProbeResult{Answered: true, Connection: connection{m}}
+}
+
+// connection is one that the kernel probes: it ends as soon as the machine does not answer.
+type connection struct{ *machine }
+
+// Ended implements liveness.Connection.
+func (c connection) Ended() (ended, unanswered bool) { return !c.answers, !c.answers }
+
+// Close implements liveness.Connection.
+func (connection) Close() {}
+
+// request is the API server, when a heartbeat is requested.
+func (w *world) request(_ context.Context, _ client.Client, _ string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+	if w.outage {
+		return errors.New("no API server")
+	}
+	name := o.GetName()
+	w.requests[name]++
+	before := w.drivers[name]
+	after := before.DeepCopy()
+	after.Status.HeartbeatRequestedTime = o.(*apiv1.AzDriverNode).Status.HeartbeatRequestedTime
+	w.drivers[name] = after
+	w.monitor.Handler().OnUpdate(before, after)
+	if w.machines[name].beats {
+		w.beat(name)
+	}
+	return nil
 }
 
 // Get is Azure.
@@ -170,6 +204,7 @@ func (w *world) beat(name string) {
 func (w *world) write(name string) {
 	d := w.drivers[name].DeepCopy()
 	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: w.clock.Now()}, int32(w.machines[name].interval/time.Second)
+	d.Status.HeartbeatOnRequest = w.machines[name].onRequest
 	w.drivers[name] = d
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -14,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -42,6 +42,8 @@ func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, judg
 type Facts struct {
 	// Identity says which VM the node is.
 	Identity identity.Identity
+	// ProviderVM is the VM that the providerID of a Node names that has no AzDriverNode; "" if there is none.
+	ProviderVM string
 	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
 	// NoReport says that no report of the node is to be expected; see nodehealth.NoReport.
@@ -56,15 +58,15 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	identity, err := nodeidentity.Of(ctx, n.reader, node, d)
-	if err != nil {
-		return Facts{}, err
-	}
-	facts := Facts{Identity: identity, NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
-	if d != nil {
+	facts := Facts{NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
+	switch {
+	case d != nil:
 		facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
+	case node != nil:
+		facts.ProviderVM = identity.ProviderVM(node)
 	}
-	return facts, nil
+	facts.Identity, err = nodeidentity.Of(ctx, n.reader, node, d)
+	return facts, err
 }
 
 // slots is how many data disks of the VM are the driver's to use; 0 if that is not known. A VM
@@ -78,18 +80,12 @@ func slots(d *apiv1.AzDriverNode) int32 {
 }
 
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, node := &apiv1.AzDriverNode{}, &corev1.Node{}
-	if err := n.reader.Get(ctx, client.ObjectKey{Namespace: n.namespace, Name: name}, d); apierrors.IsNotFound(err) {
-		d = nil
-	} else if err != nil {
-		return nil, nil, fmt.Errorf("get AzDriverNode: %w", err)
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{Namespace: n.namespace, Name: name})
+	if err != nil {
+		return nil, nil, err
 	}
-	if err := n.reader.Get(ctx, client.ObjectKey{Name: name}, node); apierrors.IsNotFound(err) {
-		node = nil
-	} else if err != nil {
-		return nil, nil, fmt.Errorf("get Node: %w", err)
-	}
-	return d, node, nil
+	node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name})
+	return d, node, err
 }
 
 // View returns a node as placement sees it, or nil if it has no Node or no AzDriverNode.
@@ -109,11 +105,12 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node := &corev1.Node{}
-		if err := n.reader.Get(ctx, client.ObjectKey{Name: all.Items[i].Name}, node); apierrors.IsNotFound(err) {
+		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name})
+		if err != nil {
+			return nil, err
+		}
+		if node == nil {
 			continue
-		} else if err != nil {
-			return nil, fmt.Errorf("get Node: %w", err)
 		}
 		v, err := n.view(ctx, &all.Items[i], node)
 		if err != nil {

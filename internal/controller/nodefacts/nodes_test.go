@@ -6,11 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
@@ -18,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -36,12 +34,6 @@ func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
 // nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready; negative if it is.
 func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *nodefacts.Nodes {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if objects == nil {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 		ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
@@ -51,7 +43,7 @@ func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duratio
 		node.Status.Conditions = []corev1.NodeCondition{ready}
 		objects = []client.Object{node, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}}
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	c := fakeapi.With(objects...).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).Build()
 	return nodefacts.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(judgement))

@@ -6,12 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 func TestAVolumeIsForgottenOnlyIfTheAPIServerHasNoPersistentVolumeOfIt(t *testing.T) {
@@ -26,16 +24,10 @@ func TestAVolumeIsForgottenOnlyIfTheAPIServerHasNoPersistentVolumeOfIt(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
-				if err := add(scheme); err != nil {
-					t.Fatal(err)
-				}
-			}
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v", UID: "1"}}
 			v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = "s", "rg", "d"
 			v.Status.PersistentVolume = "pv"
-			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).WithStatusSubresource(v).Build()
+			api := fakeapi.With(v).WithStatusSubresource(v).Build()
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
 				t.Fatal(err)
 			}

@@ -1,11 +1,11 @@
 package volume
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -30,15 +30,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}, []string{"reason"}),
 		volumes: map[string][2]int{},
 	}
-	if registerer == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.wantedGauge, m.attachedGauge, m.removals, m.cleanUps} {
-		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of volumes: %w", err)
-		}
-	}
-	return m, nil
+	return m, drivermetrics.Register(registerer, "volumes", m.wantedGauge, m.attachedGauge, m.removals, m.cleanUps)
 }
 
 func (m *metrics) replicas(volume string, wanted, attached int) {

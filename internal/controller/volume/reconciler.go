@@ -25,6 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -99,13 +100,14 @@ type observed struct {
 
 // Reconcile takes the next step of one volume.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	v := &apiv1.AzVolume{}
-	if err := r.Client.Get(ctx, request.NamespacedName, v); apierrors.IsNotFound(err) {
+	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if v == nil {
 		r.Jobs.Forget(request.NamespacedName)
 		r.metrics.forget(request.Name)
 		return reconcile.Result{}, nil
-	} else if err != nil {
-		return reconcile.Result{}, fmt.Errorf("get volume: %w", err)
 	}
 	o, err := r.observe(ctx, v)
 	if err != nil {
@@ -121,14 +123,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, error) {
 	o := observed{volume: v, job: r.Jobs.Job(v), now: r.Clock.Now()}
-	var attachments apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &attachments, client.InNamespace(v.Namespace), client.MatchingFields{index.AttachmentVolume: v.Name}); err != nil {
-		return o, fmt.Errorf("list attachments: %w", err)
-	}
-	for i := range attachments.Items {
-		o.attachments = append(o.attachments, &attachments.Items[i])
-	}
 	var err error
+	if o.attachments, err = index.Attachments(ctx, r.Client, v.Namespace, index.AttachmentVolume, v.Name); err != nil {
+		return o, err
+	}
 	o.pv, err = index.PersistentVolume(ctx, r.Client, v)
 	return o, err
 }
@@ -187,13 +185,9 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) er
 	if primary == nil || primary.NodeName == "" || o.volume.Status.Filesystem != nil {
 		return nil
 	}
-	report := &apiv1.AzDriverNode{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName}, report)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get AzDriverNode: %w", err)
+	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName})
+	if err != nil || report == nil {
+		return err
 	}
 	if found := disk.FilesystemRecord(o.volume, report); found != nil {
 		step.Status.Filesystem = found
@@ -299,15 +293,15 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Ste
 	disks := diskWork{cloud: r.Cloud, reader: r.Reader}
 	switch step.Start {
 	case operation.WorkCreateDisk:
-		r.Jobs.Start(v, step.Start, disks.create(v, step.Resume))
+		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.create(v, step.Resume))
 	case operation.WorkAdoptDisk:
-		r.Jobs.Start(v, step.Start, disks.adopt(v))
+		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.adopt(v))
 	case operation.WorkUpdateDisk:
-		r.Jobs.Start(v, step.Start, disks.update(v, step.Resume))
+		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.update(v, step.Resume))
 	case operation.WorkReadDisk:
-		r.Jobs.Start(v, step.Start, disks.look(v))
+		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.look(v))
 	case operation.WorkDeleteDisk:
-		r.Jobs.Start(v, step.Start, disks.remove(v, step.Resume))
+		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.remove(v, step.Resume))
 	default:
 		return fmt.Errorf("no such work for a volume: %s", step.Start)
 	}

@@ -109,7 +109,7 @@ func placeRetry(o observed) time.Duration {
 func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) error {
 	ctrl.LoggerFrom(ctx).Info("changing replicas", "verb", d.Verb, "volume", o.volume.Name, "node", d.Node, "reason", d.Reason)
 	if d.Verb == placement.Create {
-		err := r.create(ctx, o.volume, d.Node, apiv1.RoleReplica, 0)
+		err := r.create(ctx, o.volume, apiv1.AzVolumeAttachmentSpec{NodeName: d.Node, Role: apiv1.RoleReplica})
 		if err == nil {
 			r.event(o.volume, false, d.Reason, "replica on node "+d.Node)
 		}
@@ -129,12 +129,11 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 // allSeen returns a conflict if the volume has an attachment that the cache does not know yet. That may be the
 // replica that the last step has created, and another one in its place would cost Azure an attach and a detach.
 func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
-	var current apiv1.AzVolumeAttachmentList
-	if err := r.Reader.List(ctx, &current, client.InNamespace(o.volume.Namespace), client.MatchingFields{index.AttachmentVolume: o.volume.Name}); err != nil {
-		return fmt.Errorf("list attachments again: %w", err)
+	current, err := index.Attachments(ctx, r.Reader, o.volume.Namespace, index.AttachmentVolume, o.volume.Name)
+	if err != nil {
+		return err
 	}
-	for i := range current.Items {
-		a := &current.Items[i]
+	for _, a := range current {
 		if !slices.ContainsFunc(o.attachments, func(seen *apiv1.AzVolumeAttachment) bool { return seen.UID == a.UID }) {
 			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, errors.New("it is new"))
 		}
@@ -166,10 +165,10 @@ func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) e
 
 func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.Repair) error {
 	for _, a := range repair.Demote {
-		changed := a.DeepCopy()
-		changed.Spec.Role = apiv1.RoleReplica
-		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("demote attachment: %w", err)
+		spec := a.Spec
+		spec.Role = apiv1.RoleReplica
+		if err := r.setSpec(ctx, a, spec); err != nil {
+			return err
 		}
 		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
 	}
@@ -180,10 +179,13 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
 	}
 	if a := repair.Promote; a != nil {
-		changed := a.DeepCopy()
-		changed.Spec.Role = apiv1.RolePrimary
-		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("promote attachment: %w", err)
+		spec := a.Spec
+		spec.Role = apiv1.RolePrimary
+		if o.pv != nil { // the edit may have changed readOnly, which means nothing for a replica
+			spec.ReadOnly = index.ReadOnly(o.pv)
+		}
+		if err := r.setSpec(ctx, a, spec); err != nil {
+			return err
 		}
 		r.event(o.volume, true, attachment.ReasonRoleRepaired, "node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
 	}
@@ -192,7 +194,8 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if err := r.unchanged(ctx, o.volume); err != nil {
 			return err
 		}
-		if err := r.create(ctx, o.volume, repair.Primary, apiv1.RolePrimary, o.volume.Status.Primary.Epoch); err != nil {
+		spec := apiv1.AzVolumeAttachmentSpec{NodeName: repair.Primary, Role: apiv1.RolePrimary, Epoch: o.volume.Status.Primary.Epoch, ReadOnly: index.ReadOnly(o.pv)}
+		if err := r.create(ctx, o.volume, spec); err != nil {
 			return err
 		}
 		r.event(o.volume, true, attachment.ReasonPrimaryRecreated, "node "+repair.Primary+" is primary and its attachment was missing")
@@ -200,10 +203,20 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 	return nil
 }
 
-func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, node string, role apiv1.Role, epoch int64) error {
+func (r *Reconciler) setSpec(ctx context.Context, a *apiv1.AzVolumeAttachment, spec apiv1.AzVolumeAttachmentSpec) error {
+	changed := a.DeepCopy()
+	changed.Spec = spec
+	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("make the attachment to node %s a %s: %w", a.Spec.NodeName, spec.Role, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, spec apiv1.AzVolumeAttachmentSpec) error {
+	spec.VolumeName = v.Name
 	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: apiv1.AttachmentName(v.Name, node), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: role, Epoch: epoch},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: apiv1.AttachmentName(v.Name, spec.NodeName), Finalizers: []string{apiv1.Finalizer}},
+		Spec:       spec,
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create attachment: %w", err)

@@ -4,10 +4,17 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -45,6 +52,61 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 			test.plan.status(o, &again)
 			if !equality.Semantic.DeepEqual(again, status) {
 				t.Errorf("got another status %+v when nothing has changed, want %+v", again, status)
+			}
+		})
+	}
+}
+
+// A replica's readOnly means nothing, and a lost attachment has none. Published again, the volume would be refused for ever, or could be written to.
+func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
+	t.Parallel()
+	pv := func(readOnly bool) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{ReadOnly: readOnly}}}}
+	}
+	edited := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: apiv1.AttachmentName("v", "a")},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RoleReplica, Epoch: 2, ReadOnly: true},
+	}
+	for name, test := range map[string]struct {
+		there bool
+		pv    *corev1.PersistentVolume
+		want  bool
+	}{
+		"edited, of a PersistentVolume to write to":  {true, pv(false), false},
+		"edited, of a PersistentVolume to read only": {true, pv(true), true},
+		"edited, of a disk that a pod names":         {true, nil, true},
+		"lost, of a PersistentVolume to write to":    {false, pv(false), false},
+		"lost, of a PersistentVolume to read only":   {false, pv(true), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}}}
+			scheme := runtime.NewScheme()
+			if err := apiv1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build()
+			o := observed{volume: v, pv: test.pv}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
+				t.Fatal(err)
+			}
+			if test.there {
+				a := edited.DeepCopy()
+				if err := api.Create(t.Context(), a); err != nil {
+					t.Fatal(err)
+				}
+				o.attachments = append(o.attachments, a)
+			}
+			r := &Reconciler{Options: Options{Client: api, Reader: api, Events: events.NewFakeRecorder(1)}}
+			if err := r.doRepair(t.Context(), o, ownership.Repairs(v, o.attachments, time.Unix(1000, 0))); err != nil {
+				t.Fatal(err)
+			}
+			a := &apiv1.AzVolumeAttachment{}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(edited), a); err != nil {
+				t.Fatal(err)
+			}
+			if want := (apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary, Epoch: 2, ReadOnly: test.want}); a.Spec != want {
+				t.Errorf("got %+v, want %+v", a.Spec, want)
 			}
 		})
 	}

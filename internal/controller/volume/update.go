@@ -75,7 +75,7 @@ func (d diskWork) finish(ctx context.Context, token string, accepted func(provis
 
 // change sends a change to Azure and waits. A permanent refusal is recorded in u, other failures are returned.
 func (d diskWork) change(ctx context.Context, id string, c disk.Change, u *operation.Updated, accepted func(provisioner.Operation)) error {
-	if c.SizeBytes == nil && c.Settings == nil {
+	if c.SizeBytes == 0 && c.Settings == nil {
 		u.Applied = c.Applied
 		return nil
 	}
@@ -89,7 +89,7 @@ func (d diskWork) change(ctx context.Context, id string, c disk.Change, u *opera
 	case c.Settings == nil:
 		u.Applied, u.RefusedCapacity = c.Applied, err
 		return nil
-	case c.SizeBytes == nil:
+	case c.SizeBytes == 0:
 		u.RefusedSettings = err
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,7 +50,7 @@ func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 
 // made is what the disk of a volume had from the beginning: what it was created with, or what adoption read of it.
 func made(v *apiv1.AzVolume) *operation.Updated {
-	return &operation.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: v.Spec.Disk.Settings()}}
+	return &operation.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}}
 }
 
 func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
@@ -131,33 +130,17 @@ func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 }
 
 func diskSpec(v *apiv1.AzVolume) provisioner.DiskSpec {
-	p := v.Spec.Disk
-	tags := maps.Clone(p.Tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	tags[tagVolumeUID] = string(v.UID)
+	p := v.Spec.Disk.DeepCopy()
 	spec := provisioner.DiskSpec{
-		ID: volumehandle.Of(p).String(), Location: p.Location, Zone: p.Zone, SKUName: p.SKUName, SizeBytes: v.Spec.CapacityBytes,
-		MaxShares: p.MaxShares, Tags: tags,
-		DiskTuning: provisioner.DiskTuning{
-			IOPSReadWrite: p.DiskIOPSReadWrite, MBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
-			IOPSReadOnly: p.DiskIOPSReadOnly, MBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, ActionOnDiskDelay: p.AvailabilityPolicy,
-			NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID,
-			EncryptionSetID: p.DiskEncryptionSetID, EncryptionType: p.DiskEncryptionType,
-			Bursting: on(p.EnableBursting), PerformancePlus: on(p.EnablePerformancePlus), OptimizedForFrequentAttach: on(p.OptimizedForFrequentAttach),
-		},
+		ID: volumehandle.Of(*p).String(), Location: p.Location, Zone: p.Zone, SizeBytes: v.Spec.CapacityBytes, MaxShares: p.MaxShares,
+		DiskSettings: provisioner.DiskSettings(p.DiskSettings), ImmutableDiskSettings: provisioner.ImmutableDiskSettings(p.ImmutableDiskSettings),
 	}
+	if spec.Tags == nil {
+		spec.Tags = map[string]string{}
+	}
+	spec.Tags[tagVolumeUID] = string(v.UID)
 	if s := v.Spec.Source; s != nil {
 		spec.SourceID = s.DiskURI + s.SnapshotURI // exactly one is set
 	}
 	return spec
-}
-
-// on returns nil, the platform's default, for what was not turned on.
-func on(b bool) *bool {
-	if !b {
-		return nil
-	}
-	return &b
 }

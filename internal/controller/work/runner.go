@@ -8,6 +8,7 @@ package work
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -86,10 +88,10 @@ func (r *Runner) Forget(name types.NamespacedName) {
 	}
 }
 
-// Start starts a job for an object, unless one runs already. A fence supersedes a job of another kind: that job is
+// Start starts a job for an object, unless one runs already. begun is the operation that the object's status records. A fence supersedes a job of another kind: that job is
 // cancelled, and the fence begins when the job has returned, so that the platform receives no request of the job
 // after those of the fence.
-func (r *Runner) Start(object client.Object, w operation.Work, do Func) {
+func (r *Runner) Start(object client.Object, w operation.Work, begun *apiv1.Operation, do Func) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := client.ObjectKeyFromObject(object)
@@ -101,7 +103,7 @@ func (r *Runner) Start(object client.Object, w operation.Work, do Func) {
 		return
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	j := &job{uid: object.GetUID(), work: w, plan: operation.Job{Work: w, Phase: operation.PhaseBegun}, cancel: cancel, returned: make(chan struct{})}
+	j := &job{uid: object.GetUID(), work: w, plan: operation.Job{Work: w, Phase: operation.PhaseBegun, Begun: begun}, cancel: cancel, returned: make(chan struct{})}
 	r.jobs[name] = j
 	go func() {
 		defer cancel()
@@ -125,7 +127,8 @@ func (r *Runner) run(ctx context.Context, j *job, object client.Object, do Func)
 	}
 	truth, err := do(ctx, func(op provisioner.Operation) {
 		r.update(j, object, func(p *operation.Job) {
-			p.Phase, p.Token, p.Accepted = operation.PhaseAccepted, op.Token(), r.now()
+			p.Phase, p.Accepted = operation.PhaseAccepted, r.now()
+			p.Tokens = append(slices.Clone(p.Tokens), op.Token()) // others have the job as it was
 		})
 	})
 	if ctx.Err() != nil {

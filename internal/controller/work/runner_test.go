@@ -34,10 +34,10 @@ func TestAFenceDoesNotWaitForAttachesButOtherJobsDo(t *testing.T) {
 				return operation.Truth{}, nil
 			}
 		}
-		r.Start(attachment("a"), operation.WorkAttach, job("attach", time.Minute))
+		r.Start(attachment("a"), operation.WorkAttach, nil, job("attach", time.Minute))
 		synctest.Wait()
-		r.Start(attachment("b"), operation.WorkDetach, job("detach", time.Second))
-		r.Start(attachment("c"), operation.WorkFence, job("fence", time.Second))
+		r.Start(attachment("b"), operation.WorkDetach, nil, job("detach", time.Second))
+		r.Start(attachment("c"), operation.WorkFence, nil, job("fence", time.Second))
 		for name, want := range map[string]time.Duration{"fence": time.Second, "attach": time.Minute, "detach": time.Minute + time.Second} {
 			if got := <-ended[name]; got != want {
 				t.Errorf("the %s ended after %v, want %v", name, got, want)
@@ -52,13 +52,13 @@ func TestAFenceSupersedesTheJobInFlight(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")
 				if waits {
-					r.Start(attachment("b"), operation.WorkAttach, untilCancelled(nil))
+					r.Start(attachment("b"), operation.WorkAttach, nil, untilCancelled(nil))
 					synctest.Wait()
 				}
 				returned, fenced := make(chan struct{}, 1), make(chan struct{})
-				r.Start(a, operation.WorkAttach, untilCancelled(returned))
+				r.Start(a, operation.WorkAttach, nil, untilCancelled(returned))
 				synctest.Wait()
-				r.Start(a, operation.WorkFence, func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
+				r.Start(a, operation.WorkFence, nil, func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 					if len(returned) == 0 && !waits {
 						t.Error("the fence calls the platform before the attach has returned")
 					}
@@ -84,9 +84,9 @@ func TestOnlyAFenceSupersedesAJobAndNoneSupersedesAFence(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")
-			r.Start(a, works[0], untilCancelled(nil))
+			r.Start(a, works[0], nil, untilCancelled(nil))
 			synctest.Wait()
-			r.Start(a, works[1], untilCancelled(nil))
+			r.Start(a, works[1], nil, untilCancelled(nil))
 			if got := r.Job(a); got.Work != works[0] || got.Phase != operation.PhaseBegun {
 				t.Errorf("after a %s was started during a %s: got %+v, want the first one", works[1], works[0], got)
 			}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/volumecondition"
 )
 
 func TestAConditionTravelsBesideTheRest(t *testing.T) {
@@ -29,7 +30,7 @@ func TestAConditionTravelsBesideTheRest(t *testing.T) {
 			if err := proto.Unmarshal(raw, test.received); err != nil {
 				t.Fatal(err)
 			}
-			abnormal, text, found := condition.Of(test.received)
+			abnormal, text, found := volumecondition.Of(test.received)
 			if !found || abnormal != test.abnormal || text != test.text {
 				t.Errorf("received %t, %q, %t", abnormal, text, found)
 			}
@@ -41,7 +42,7 @@ func TestAConditionTravelsBesideTheRest(t *testing.T) {
 }
 
 func TestAMessageWithoutACondition(t *testing.T) {
-	if _, _, found := condition.Of(&csi.NodeGetVolumeStatsResponse{}); found {
+	if _, _, found := volumecondition.Of(&csi.NodeGetVolumeStatsResponse{}); found {
 		t.Error("a condition was found in an empty message")
 	}
 }

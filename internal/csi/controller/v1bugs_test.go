@@ -12,13 +12,14 @@ import (
 
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
 const vmSize = "Standard_D4s_v5"
 
-var must, expectCode = controlplane.Must, controlplane.ExpectCode
+var must, expectCode = expect.Must, expect.Code
 
 // In V1 the attribute of one volume became the delay of every later attach of the driver. Here it delays nothing, not even its own.
 func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
@@ -99,6 +100,16 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	if len(p.Cloud.State().Disks) != 1 {
 		t.Error("the disk is gone")
 	}
+	// One that goes while the driver has it is not there.
+	modify := func(value string) error {
+		_, err := p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: disk, MutableParameters: map[string]string{"tags": "a=" + value}})
+		return err
+	}
+	must(t, modify("b"))
+	op, err := p.Cloud.Disks().Delete(t.Context(), disk)
+	must(t, err)
+	must(t, op.Wait(t.Context()))
+	expectCode(t, modify("c"), codes.NotFound)
 }
 
 // In V1 the check against the deletion of an attached disk was in the memory of one process, and each sidecar had its own

@@ -70,20 +70,6 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 	}
 }
 
-func TestAStageThatWaitedForThePublishInVainSaysWhatIsMissing(t *testing.T) {
-	m := awaiting(t)
-	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-a" })
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := m.start().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4"),
-	})
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "held by node node-a (epoch 1)") {
-		t.Errorf("stage: %v, want FailedPrecondition and who has the volume", err)
-	}
-	m.assertClean()
-}
-
 // The read that the deadline cuts off is the last one of a wait.
 func TestAStageWhoseLastReadIsCutOffSaysWhoHoldsTheVolumeAndWhatAzureAnswers(t *testing.T) {
 	m := awaiting(t)

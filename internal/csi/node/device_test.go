@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -65,6 +66,40 @@ func TestAVolumeOnARealDevice(t *testing.T) {
 			m.assertClean()
 			moveAndGrow(t, m, disk, *entry.Filesystem)
 		})
+	}
+}
+
+func TestARealDeviceIsFormattedWithTheOptionsOfItsVolume(t *testing.T) {
+	m, disk := newRealMachine(t)
+	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		v.Status.SizeBytes = diskSize
+		v.Spec.Disk.FilesystemOptions = apiv1.FilesystemOptions{BlockSize: 2048, InodeSize: 512, BytesPerInode: 8192}
+	})
+	s, capability := m.start(), mountCapability("ext4")
+	if err := m.stage(s, capability); err != nil {
+		t.Fatal(err)
+	}
+	shown := hosttest.Run(t, "dumpe2fs", "-h", disk.Device)
+	for _, want := range []string{`Block size: +2048\n`, `Inode size:\s+512\n`, `Inode count: +40960\n`} {
+		if !regexp.MustCompile(want).MatchString(shown) {
+			t.Errorf("got %s, want %s", shown, want)
+		}
+	}
+	if err := m.unstage(s); err != nil {
+		t.Fatal(err)
+	}
+	// The options do not count for a device that is not blank.
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk.BlockSize = 4096 })
+	before := hosttest.Run(t, "dumpe2fs", "-h", disk.Device)
+	if err := m.stage(s, capability); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.unstage(s); err != nil {
+		t.Fatal(err)
+	}
+	uuidLine := regexp.MustCompile(`Filesystem UUID: .*\n`)
+	if got, want := uuidLine.FindString(hosttest.Run(t, "dumpe2fs", "-h", disk.Device)), uuidLine.FindString(before); got != want {
+		t.Errorf("got %q after the second use, want %q", got, want)
 	}
 }
 

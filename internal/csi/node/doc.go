@@ -11,8 +11,15 @@
 //	          ─▶ remove the entry from the report ─▶ remove the staging path
 //
 // The process may be killed between any two of these steps, and every call can be repeated. The decisions are pure
-// functions: ownership.MayStage, epochOver and stagingMount (epoch.go), and planFormat (format.go).
-// A command that changes a filesystem continues after its call has ended (work.go).
+// functions: ownership.MayStage, ownership.EpochOver, and stagingMount and planFormat in package filesystem. A command that
+// changes a filesystem continues after its call has ended (work.go).
+//
+// The steps are in four packages. Each imports only those below it:
+//
+//	filesystem  makes, checks and mounts a filesystem
+//	device      finds the device and checks that it is the volume's
+//	grant       reads at the API server whether the node may use the volume
+//	usage       reads how a call of the kubelet uses a volume
 //
 // Every NodeStageVolume that fails ends in settle, which removes the record and the entry if nothing on the node uses
 // the volume. If something remains on the node, the call fails with a code after which the kubelet calls

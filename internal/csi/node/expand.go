@@ -16,10 +16,7 @@ import (
 // grows the filesystem, if there is one. Errors: Unavailable while the device does not have the required size.
 func (s *Server) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	response, err := s.expand(ctx, request)
-	if err != nil {
-		return nil, status.From(err)
-	}
-	return response, nil
+	return response, status.From(err)
 }
 
 func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
@@ -34,7 +31,7 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 		return nil, lockErr
 	}
 	defer unlock()
-	record, recorded, recordErr := s.record(disk)
+	record, recorded, recordErr := s.options.Records.Of(disk)
 	switch {
 	case recordErr != nil:
 		return nil, recordErr
@@ -54,7 +51,7 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	switch {
 	case device.SizeBytes >= required:
 	case record.Partition > 0:
-		return nil, refuse("cannot expand volume %s to %d bytes: it is partition %d of its disk, which has %d bytes and does not grow with the disk; "+
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "cannot expand volume %s to %d bytes: it is partition %d of its disk, which has %d bytes and does not grow with the disk; "+
 			"grow the partition manually", name, required, record.Partition, device.SizeBytes)
 	default:
 		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: device %s has %d bytes, and %d are required; waiting until the kernel shows the new size",

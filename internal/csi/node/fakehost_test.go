@@ -160,7 +160,7 @@ func (h memoryFilesystems) Probe(context.Context, string) (provisioner.Filesyste
 	return h.content.fs, h.content.blank(), nil
 }
 
-func (h memoryFilesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem, _ []string) error {
+func (h memoryFilesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem, _ provisioner.FilesystemOptions) error {
 	h.hook("before mkfs")
 	if !h.content.blank() {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "not blank")

@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
-
-// answerTimeout is how long a disk may take to answer a read before it counts as failed. Azure's slowest disks answer
-// within a second.
-const answerTimeout = 5 * time.Second
 
 // Reasons why a volume is unhealthy on this node.
 const (
@@ -40,20 +36,20 @@ func (s *Server) NodeGetVolumeHealth(ctx context.Context, request *csi.NodeGetVo
 
 func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	if volumeID == "" {
-		return nil, invalid("volume_id is missing")
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
-	disk, err := parseID(volumeID)
+	disk, err := usage.ParseID(volumeID)
 	if err != nil {
 		return nil, err
 	}
-	record, recorded, err := s.record(disk)
+	record, recorded, err := s.options.Records.Of(disk)
 	if err != nil {
 		return nil, err
 	}
 	if recorded && record.BootID == s.options.BootID {
 		return s.faults(ctx, record)
 	}
-	_, attachment, err := s.read(ctx, disk)
+	_, attachment, err := s.grants.Read(ctx, disk)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +65,7 @@ func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.Volu
 // faults checks a volume that is staged on this node: whether its disk answers, and whether its filesystem is writable.
 func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
-	if err := s.answers(ctx, record.Device); err != nil {
+	if err := s.devices.Answers(ctx, record.Device); err != nil {
 		reason := reasonReadFailed
 		if errors.Is(err, provisioner.NotFound) {
 			reason = reasonDeviceGone
@@ -79,7 +75,7 @@ func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.V
 	if record.Block || record.ReadOnly {
 		return found, nil
 	}
-	mount, mounted, err := s.mountAt(ctx, record.StagingPath)
+	mount, mounted, err := s.devices.MountAt(ctx, record.StagingPath)
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +84,6 @@ func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.V
 			fmt.Sprintf("the %s on %s is read-only; the kernel makes a filesystem read-only after an error", mount.FSType, mount.Source)))
 	}
 	return found, nil
-}
-
-func (s *Server) answers(ctx context.Context, device string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	return s.options.Host.Devices().Read(ctx, device)
 }
 
 func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
@@ -141,7 +131,7 @@ func (s *Server) silentDisks(ctx context.Context) (silent, total int, err error)
 		}
 		total++
 		wait.Go(func() {
-			if s.answers(ctx, record.Device) != nil {
+			if s.devices.Answers(ctx, record.Device) != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				silent++

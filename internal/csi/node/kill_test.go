@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"k8s.io/apimachinery/pkg/types"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -243,23 +242,5 @@ func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
 		if at == "" {
 			return
 		}
-	}
-}
-
-func TestTwoCopiesOfOneVolumeGetDifferentUUIDs(t *testing.T) {
-	uuids := map[string]bool{}
-	for _, uid := range []types.UID{"volume-1", "volume-2"} {
-		m, host, _ := bench(t)
-		host.content = content{fs: provisioner.Filesystem{Type: "xfs", UUID: "11111111-1111-1111-1111-111111111111"}}
-		m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-			v.UID, v.Spec.Source = uid, &apiv1.VolumeSource{SnapshotURI: "snapshot"}
-		})
-		if err := m.stage(m.start(), mountCapability("xfs")); err != nil {
-			t.Fatal(err)
-		}
-		uuids[host.content.fs.UUID] = true
-	}
-	if len(uuids) != 2 {
-		t.Errorf("the UUIDs are %v", uuids)
 	}
 }

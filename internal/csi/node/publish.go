@@ -8,6 +8,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -29,7 +30,7 @@ func (s *Server) settlePublish(ctx context.Context, target string, failure error
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	mount, mounted, err := s.mountAt(ctx, target)
+	mount, mounted, err := s.devices.MountAt(ctx, target)
 	switch {
 	case err != nil:
 		return status.NotFinal(failure, "cannot read the mount at the target path: "+err.Error())
@@ -41,24 +42,24 @@ func (s *Server) settlePublish(ctx context.Context, target string, failure error
 
 func (s *Server) publishRequested(ctx context.Context, request *csi.NodePublishVolumeRequest) error {
 	if request.GetVolumeId() == "" {
-		return invalid("volume_id is missing")
+		return provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
 	staging, target := request.GetStagingTargetPath(), request.GetTargetPath()
-	if err := checkPath("target_path", target); err != nil {
+	if err := usage.CheckPath("target_path", target); err != nil {
 		return err
 	}
 	if request.GetVolumeCapability() == nil {
-		return invalid("the volume capability is missing")
+		return provisioner.Errorf(provisioner.InvalidArgument, "the volume capability is missing")
 	}
-	if err := checkPath("staging_target_path", staging); err != nil {
+	if err := usage.CheckPath("staging_target_path", staging); err != nil {
 		return err
 	}
-	use, err := readUsage(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
+	use, err := usage.Read(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
 	if err != nil {
 		return err
 	}
-	readOnly := use.readOnly || request.GetReadonly()
-	unlock, err := s.lock(use.volume)
+	readOnly := use.ReadOnly || request.GetReadonly()
+	unlock, err := s.lock(use.Volume)
 	if err != nil {
 		return err
 	}
@@ -66,12 +67,12 @@ func (s *Server) publishRequested(ctx context.Context, request *csi.NodePublishV
 	return s.publish(ctx, use, readOnly, staging, target)
 }
 
-func (s *Server) publish(ctx context.Context, use usage, readOnly bool, staging, target string) error {
+func (s *Server) publish(ctx context.Context, use usage.Usage, readOnly bool, staging, target string) error {
 	source, device, err := s.published(ctx, use, staging)
 	if err != nil {
 		return err
 	}
-	if use.exclusive {
+	if use.Exclusive {
 		if err := s.checkUnpublished(ctx, device, staging, target); err != nil {
 			return err
 		}
@@ -101,17 +102,14 @@ func (s *Server) checkUnpublished(ctx context.Context, device, staging, target s
 
 // NodeUnpublishVolume implements csi.NodeServer.
 func (s *Server) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	if err := s.unpublish(ctx, request); err != nil {
-		return nil, status.From(err)
-	}
-	return &csi.NodeUnpublishVolumeResponse{}, nil
+	return &csi.NodeUnpublishVolumeResponse{}, status.From(s.unpublish(ctx, request))
 }
 
 func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) error {
 	if request.GetVolumeId() == "" {
-		return invalid("volume_id is missing")
+		return provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
-	if err := checkPath("target_path", request.GetTargetPath()); err != nil {
+	if err := usage.CheckPath("target_path", request.GetTargetPath()); err != nil {
 		return err
 	}
 	unlock, err := s.lock(lockKey(request.GetVolumeId()))
@@ -127,7 +125,7 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 
 // lockKey is the volume's name, or the ID itself if it is not a disk's.
 func lockKey(volumeID string) string {
-	if disk, err := parseID(volumeID); err == nil {
+	if disk, err := usage.ParseID(volumeID); err == nil {
 		return disk.VolumeName()
 	}
 	return volumeID

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -13,6 +12,10 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/keylock"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/device"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/filesystem"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/grant"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -67,12 +70,13 @@ type Limit struct {
 // Server serves csi.v1.Node.
 type Server struct {
 	csi.UnimplementedNodeServer
-	options Options
+	options     Options
+	grants      *grant.Reader
+	devices     *device.Finder
+	filesystems *filesystem.Stager
+	busy        keylock.Locks
 
-	mu   sync.Mutex
-	busy map[string]bool
-	// reserved are the devices that running calls use.
-	reserved map[string]bool
+	mu sync.Mutex
 	// undelivered are the failures of calls, by volume, whose callers had stopped waiting.
 	undelivered map[string]error
 }
@@ -85,7 +89,13 @@ func New(options Options) *Server {
 	if options.NewUUID == nil {
 		options.NewUUID = func() string { return string(uuid.NewUUID()) }
 	}
-	return &Server{options: options, busy: map[string]bool{}, reserved: map[string]bool{}, undelivered: map[string]error{}}
+	grants := &grant.Reader{
+		NodeName: options.NodeName, VMID: options.Instance.VMID, Client: options.Client, Namespace: options.Namespace, Report: options.Report,
+		AwaitPublish: options.AwaitPublish, Clock: options.Clock,
+	}
+	devices := &device.Finder{Reader: grants, Host: options.Host, Records: options.Records, BootID: options.BootID, DiskAt: options.DiskAt}
+	filesystems := &filesystem.Stager{Finder: devices, NewUUID: options.NewUUID}
+	return &Server{options: options, grants: grants, devices: devices, filesystems: filesystems, undelivered: map[string]error{}}
 }
 
 // NodeGetCapabilities implements csi.NodeServer.
@@ -112,29 +122,9 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 
 // lock reserves the volume for one call. A second call at the same time fails with Conflict, and its caller retries.
 func (s *Server) lock(volume string) (unlock func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.busy[volume] {
+	unlock, locked := s.busy.TryLock(volume)
+	if !locked {
 		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is running%s", volume, s.progress(volume))
 	}
-	s.busy[volume] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.busy, volume)
-	}, nil
-}
-
-// mountAt returns the topmost mount at a path.
-func (s *Server) mountAt(ctx context.Context, path string) (mount provisioner.MountPoint, found bool, err error) {
-	mounts, err := s.options.Host.Mounts().List(ctx)
-	if err != nil {
-		return provisioner.MountPoint{}, false, fmt.Errorf("list mounts: %w", err)
-	}
-	for _, m := range mounts {
-		if m.Target == path {
-			mount, found = m, true
-		}
-	}
-	return mount, found, nil
+	return unlock, nil
 }

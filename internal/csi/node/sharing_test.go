@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/volumecondition"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -306,7 +306,7 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 			}
 			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.target()})
 			m.must(err)
-			abnormal, text, found := condition.Of(stats)
+			abnormal, text, found := volumecondition.Of(stats)
 			if !found || abnormal != (len(test.want) > 0) || abnormal && !strings.Contains(text, test.want[0]) {
 				t.Errorf("condition %t, %q, %t", abnormal, text, found)
 			}

@@ -10,6 +10,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/grant"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -22,54 +24,51 @@ const settleTimeout = 10 * time.Second
 
 // NodeStageVolume implements csi.NodeServer.
 func (s *Server) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	if err := s.stageRequested(ctx, request); err != nil {
-		return nil, status.From(err)
-	}
-	return &csi.NodeStageVolumeResponse{}, nil
+	return &csi.NodeStageVolumeResponse{}, status.From(s.stageRequested(ctx, request))
 }
 
 func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolumeRequest) error {
 	if request.GetVolumeId() == "" {
-		return invalid("volume_id is missing")
+		return provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
 	path := request.GetStagingTargetPath()
-	if err := checkPath("staging_target_path", path); err != nil {
+	if err := usage.CheckPath("staging_target_path", path); err != nil {
 		return err
 	}
-	use, err := readUsage(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
-	if use.disk == (volumehandle.Handle{}) {
+	use, err := usage.Read(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())
+	if use.Disk == (volumehandle.Handle{}) {
 		return err // the ID is not a disk's, so no earlier call has staged anything for it
 	}
-	unlock, lockErr := s.lock(use.volume)
+	unlock, lockErr := s.lock(use.Volume)
 	if lockErr != nil {
 		return lockErr
 	}
 	defer unlock()
 	if err == nil {
-		err = s.delivered(ctx, use.volume, func() error { return s.stage(ctx, use, path, s.look) })
+		err = s.delivered(ctx, use.Volume, func() error { return s.stage(ctx, use, path, s.grants.Look) })
 	}
 	if err != nil {
-		return s.settle(ctx, use.disk, path, err)
+		return s.settle(ctx, use.Disk, path, err)
 	}
 	return nil
 }
 
 // stage stages the volume. It calls look, which may wait for the publish, to read volume and attachment.
-func (s *Server) stage(ctx context.Context, use usage, path string, look lookup) error {
-	if _, _, err := s.record(use.disk); err != nil {
+func (s *Server) stage(ctx context.Context, use usage.Usage, path string, look grant.Lookup) error {
+	if _, _, err := s.options.Records.Of(use.Disk); err != nil {
 		return err
 	}
-	volume, attachment, err := look(ctx, use.disk)
+	volume, attachment, err := look(ctx, use.Disk)
 	if err != nil {
 		return err
 	}
-	if volume.Spec.Access == apiv1.AccessMultiNode && !use.block {
-		return invalid("volume %s may be used by several nodes and must be a raw block volume (volumeMode: Block)", use.volume)
+	if volume.Spec.Access == apiv1.AccessMultiNode && !use.Block {
+		return provisioner.Errorf(provisioner.InvalidArgument, "volume %s may be used by several nodes and must be a raw block volume (volumeMode: Block)", use.Volume)
 	}
 	// Refuse early, to save a useless write of the report. The decision that counts is made after announce.
-	expected := s.mayStage(volume, attachment)
+	expected := s.grants.MayStage(volume, attachment)
 	if expected.Outcome == ownership.StageRefused {
-		return refuse("%s", expected.Reason)
+		return provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason)
 	}
 	volume, grant, err := s.announce(ctx, use, path, expected.Epoch)
 	if err != nil {
@@ -80,12 +79,12 @@ func (s *Server) stage(ctx context.Context, use usage, path string, look lookup)
 
 // announce writes to the report, and then reads whether the node may stage. If the ownership has another epoch by then,
 // announce writes that epoch to the report too.
-func (s *Server) announce(ctx context.Context, use usage, path string, epoch int64) (*apiv1.AzVolume, ownership.StageDecision, error) {
+func (s *Server) announce(ctx context.Context, use usage.Usage, path string, epoch int64) (*apiv1.AzVolume, ownership.StageDecision, error) {
 	for {
-		if err := s.options.Report.Announce(ctx, use.volume, epoch, path); err != nil {
+		if err := s.options.Report.Announce(ctx, use.Volume, epoch, path); err != nil {
 			return nil, ownership.StageDecision{}, err
 		}
-		volume, grant, err := s.awaitGrant(ctx, use.disk)
+		volume, grant, err := s.grants.Await(ctx, use.Disk)
 		if err != nil || grant.Epoch == epoch {
 			return volume, grant, err
 		}
@@ -112,8 +111,8 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 	if err := s.options.Report.EnsureScanned(ctx); err != nil {
 		return err
 	}
-	record, recorded, err := s.record(disk)
-	ofAnother := errors.Is(err, errOtherDisk) || !recorded && errors.Is(failure, errOtherDisk)
+	record, recorded, err := s.options.Records.Of(disk)
+	ofAnother := errors.Is(err, nodereport.ErrOtherDisk) || !recorded && errors.Is(failure, nodereport.ErrOtherDisk)
 	if err != nil && !ofAnother {
 		return err
 	}
@@ -122,7 +121,7 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 		paths = append(paths, record.StagingPath)
 	}
 	for _, p := range paths {
-		if mount, mounted, err := s.mountAt(ctx, p); err != nil {
+		if mount, mounted, err := s.devices.MountAt(ctx, p); err != nil {
 			return err
 		} else if mounted {
 			return fmt.Errorf("%s is mounted at %s", mount.Source, p)
@@ -138,38 +137,38 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 }
 
 // useDevice prepares and mounts the device after the node was granted its use.
-func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision) error {
-	device, grant, release, err := s.ownDevice(ctx, use, volume, grant)
+func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision) error {
+	device, grant, release, err := s.devices.Own(ctx, use, volume, grant)
 	if err != nil {
-		return s.reportLost(ctx, use, err)
+		return s.devices.ReportLost(ctx, use, err)
 	}
 	defer release()
-	if err := s.tune(ctx, use, volume, device.Path); err != nil {
+	if err := s.devices.Tune(ctx, use, volume, device.Path); err != nil {
 		return err
 	}
-	if device, err = s.part(ctx, device, use.partition); err != nil {
+	if device, err = s.devices.Part(ctx, device, use.Partition); err != nil {
 		return err
 	}
-	use.sealed = grant.ReadOnly
+	use.Sealed = grant.ReadOnly
 	// Set it in both cases: the device may be write-protected from an earlier use.
-	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.block && (use.sealed || use.readOnly)); err != nil {
+	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.Block && (use.Sealed || use.ReadOnly)); err != nil {
 		return fmt.Errorf("set write protection: %w", err)
 	}
-	label := use.label()
+	label := use.Label()
 	record := nodereport.Record{
-		VolumeName: use.volume, VolumeID: use.disk.String(), Epoch: grant.Epoch, BootID: s.options.BootID,
-		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.partition, SizeBytes: device.SizeBytes, Block: use.block,
-		ReadOnly: use.sealed || slices.Contains(use.flags, "ro"), SELinuxLabel: &label,
+		VolumeName: use.Volume, VolumeID: use.Disk.String(), Epoch: grant.Epoch, BootID: s.options.BootID,
+		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.Partition, SizeBytes: device.SizeBytes, Block: use.Block,
+		ReadOnly: use.Sealed || slices.Contains(use.Flags, "ro"), SELinuxLabel: &label,
 	}
 	staged := apiv1.StagedVolume{
-		VolumeName: use.volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
+		VolumeName: use.Volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
 	}
-	if use.block {
+	if use.Block {
 		if err := s.stageBlock(ctx, path, record); err != nil {
 			return err
 		}
 	} else {
-		fs, err := s.stageFilesystem(ctx, use, volume, record)
+		fs, err := s.filesystems.Stage(ctx, use, volume, record)
 		if err != nil {
 			return err
 		}
@@ -179,55 +178,13 @@ func (s *Server) useDevice(ctx context.Context, use usage, path string, volume *
 }
 
 func (s *Server) stageBlock(ctx context.Context, path string, record nodereport.Record) error {
-	mount, mounted, err := s.mountAt(ctx, path)
+	mount, mounted, err := s.devices.MountAt(ctx, path)
 	if err != nil {
 		return err
 	}
 	if mounted {
-		return refuse("refusing to stage volume %s as a raw block device at %s: %s is mounted there, so it is staged as a filesystem",
+		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to stage volume %s as a raw block device at %s: %s is mounted there, so it is staged as a filesystem",
 			record.VolumeName, path, mount.Source)
 	}
 	return s.options.Records.Put(record)
-}
-
-// findDevice returns the device at the LUN after checking that it has the volume's size (law 4).
-func (s *Server) findDevice(ctx context.Context, volume *apiv1.AzVolume, lun int32) (provisioner.Device, error) {
-	device, err := s.options.Host.Devices().Find(ctx, lun)
-	if err != nil {
-		if ctx.Err() != nil {
-			// The device did not appear in time; the volume itself exists.
-			return provisioner.Device{}, fmt.Errorf("find device of volume %s: %s: %w", volume.Name, err.Error(), ctx.Err())
-		}
-		return provisioner.Device{}, fmt.Errorf("find device of volume %s: %w", volume.Name, err)
-	}
-	device, err = s.options.Host.Devices().Rescan(ctx, device.Path)
-	if err != nil {
-		return provisioner.Device{}, fmt.Errorf("rescan device of volume %s: %w", volume.Name, err)
-	}
-	if hasSize(volume, device.SizeBytes) {
-		return device, nil
-	}
-	// The disk may have been expanded since the volume was read.
-	if current, _, err := s.read(ctx, volumehandle.Of(volume.Spec.Disk)); err != nil {
-		return provisioner.Device{}, err
-	} else if current.UID == volume.UID && hasSize(current, device.SizeBytes) {
-		return device, nil
-	}
-	return provisioner.Device{}, refuse("refusing to use device %s at LUN %d for volume %s: it has %d bytes, and the volume is recorded with %d",
-		device.Path, lun, volume.Name, device.SizeBytes, volume.Status.SizeBytes)
-}
-
-// hasSize says whether a device can be the volume's by its size: it has the recorded size, or a size between that and
-// the requested one, because a disk has grown before the controller can record its new size.
-func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {
-	recorded := volume.Status.SizeBytes
-	return recorded == 0 || sizeBytes == recorded || sizeBytes > recorded && sizeBytes <= volume.Spec.CapacityBytes
-}
-
-// part returns the given partition of a disk, or the disk itself for partition 0.
-func (s *Server) part(ctx context.Context, disk provisioner.Device, partition int) (provisioner.Device, error) {
-	if partition == 0 {
-		return disk, nil
-	}
-	return s.options.Host.Tuner().Partition(ctx, disk.Path, partition)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/condition"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -16,10 +17,7 @@ import (
 // NodeGetVolumeStats implements csi.NodeServer.
 func (s *Server) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	response, err := s.stats(ctx, request)
-	if err != nil {
-		return nil, status.From(err)
-	}
-	return response, nil
+	return response, status.From(err)
 }
 
 func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
@@ -27,7 +25,7 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 	if err != nil {
 		return nil, err
 	}
-	record, recorded, err := s.record(disk)
+	record, recorded, err := s.options.Records.Of(disk)
 	if err != nil {
 		return nil, err
 	}
@@ -71,15 +69,15 @@ func leftOver(mount provisioner.MountPoint, record nodereport.Record) string {
 // mounted there.
 func (s *Server) inUseAt(ctx context.Context, volumeID, path string) (disk volumehandle.Handle, mount provisioner.MountPoint, err error) {
 	if volumeID == "" {
-		return disk, mount, invalid("volume_id is missing")
+		return disk, mount, provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
 	if path == "" {
-		return disk, mount, invalid("volume_path is missing")
+		return disk, mount, provisioner.Errorf(provisioner.InvalidArgument, "volume_path is missing")
 	}
-	if disk, err = parseID(volumeID); err != nil {
+	if disk, err = usage.ParseID(volumeID); err != nil {
 		return disk, mount, err
 	}
-	mount, mounted, err := s.mountAt(ctx, path)
+	mount, mounted, err := s.devices.MountAt(ctx, path)
 	if err == nil && !mounted {
 		err = provisioner.Errorf(provisioner.NotFound, "volume %s is not mounted at %s", disk.VolumeName(), path)
 	}

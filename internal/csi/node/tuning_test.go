@@ -35,12 +35,12 @@ func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
 		gib  int64
 		want string
 	}{
-		"a small Premium SSD":              {apiv1.DiskParameters{SKUName: "Premium_LRS"}, 10, "mq-deadline 212 8 16 8"},
-		"a large Premium SSD":              {apiv1.DiskParameters{SKUName: "Premium_LRS"}, 1024, "mq-deadline 40 20 40 8"},
-		"a small one with a tier":          {apiv1.DiskParameters{SKUName: "Premium_ZRS", Tier: "P30"}, 10, "mq-deadline 40 20 40 8"},
-		"a Standard SSD":                   {apiv1.DiskParameters{SKUName: "StandardSSD_LRS"}, 10, "mq-deadline 200 8 16 8"},
-		"a Premium SSD v2 as it comes":     {apiv1.DiskParameters{SKUName: "PremiumV2_LRS"}, 10, "mq-deadline 44 12 24 8"},
-		"an Ultra disk as was provisioned": {apiv1.DiskParameters{SKUName: "UltraSSD_LRS", DiskIOPSReadWrite: ptr.To(int64(160000)), DiskMBpsReadWrite: ptr.To(int64(4000))}, 1024, "mq-deadline 28 256 512 8"},
+		"a small Premium SSD":              {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 10, "mq-deadline 212 8 16 8"},
+		"a large Premium SSD":              {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 1024, "mq-deadline 40 20 40 8"},
+		"a small one with a tier":          {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_ZRS", Tier: "P30"}}, 10, "mq-deadline 40 20 40 8"},
+		"a Standard SSD":                   {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}, 10, "mq-deadline 200 8 16 8"},
+		"a Premium SSD v2 as it comes":     {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}, 10, "mq-deadline 44 12 24 8"},
+		"an Ultra disk as was provisioned": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "UltraSSD_LRS", DiskIOPSReadWrite: ptr.To(int64(160000)), DiskMBpsReadWrite: ptr.To(int64(4000))}}, 1024, "mq-deadline 28 256 512 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			memory := newMemoryHost()

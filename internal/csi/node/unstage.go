@@ -8,6 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -16,21 +17,18 @@ import (
 
 // NodeUnstageVolume implements csi.NodeServer.
 func (s *Server) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	if err := s.unstageRequested(ctx, request); err != nil {
-		return nil, status.From(err)
-	}
-	return &csi.NodeUnstageVolumeResponse{}, nil
+	return &csi.NodeUnstageVolumeResponse{}, status.From(s.unstageRequested(ctx, request))
 }
 
 func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageVolumeRequest) error {
 	if request.GetVolumeId() == "" {
-		return invalid("volume_id is missing")
+		return provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
 	path := request.GetStagingTargetPath()
-	if err := checkPath("staging_target_path", path); err != nil {
+	if err := usage.CheckPath("staging_target_path", path); err != nil {
 		return err
 	}
-	disk, err := parseID(request.GetVolumeId())
+	disk, err := usage.ParseID(request.GetVolumeId())
 	if err != nil {
 		// Such a volume was never staged on this node; only the path must be removed.
 		return s.options.Host.Mounts().Unmount(ctx, path)
@@ -50,8 +48,8 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err := s.options.Report.EnsureScanned(ctx); err != nil {
 		return err
 	}
-	record, recorded, err := s.record(disk)
-	if errors.Is(err, errOtherDisk) {
+	record, recorded, err := s.options.Records.Of(disk)
+	if errors.Is(err, nodereport.ErrOtherDisk) {
 		return s.unmountOther(ctx, path, err)
 	}
 	if err != nil {
@@ -60,7 +58,7 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err := s.options.Report.BeginUnstage(ctx, volume); err != nil {
 		return err
 	}
-	mount, mounted, err := s.mountAt(ctx, path)
+	mount, mounted, err := s.devices.MountAt(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -102,7 +100,7 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 		}
 	}
 	if recorded {
-		if err := s.undoFormat(ctx, volume, record); err != nil {
+		if err := s.filesystems.UndoFormat(ctx, volume, record); err != nil {
 			return err
 		}
 		if err := s.options.Records.Delete(volume); err != nil {
@@ -124,7 +122,7 @@ func (s *Server) unmountOther(ctx context.Context, path string, refusal error) e
 			return refusal
 		}
 	}
-	mount, mounted, err := s.mountAt(ctx, path)
+	mount, mounted, err := s.devices.MountAt(ctx, path)
 	if err != nil || !mounted {
 		return err
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"runtime/debug"
@@ -14,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 )
 
 // newCallMetrics returns the histogram of call durations. Two servers of one
@@ -24,20 +25,7 @@ func newCallMetrics(registerer prometheus.Registerer) (*prometheus.HistogramVec,
 		Help:    "Duration of the CSI calls that the plug-in served, by method and gRPC code.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320},
 	}, []string{"method", "code"})
-	if registerer == nil {
-		return calls, nil
-	}
-	err := registerer.Register(calls)
-	var registered prometheus.AlreadyRegisteredError
-	if errors.As(err, &registered) {
-		if existing, ok := registered.ExistingCollector.(*prometheus.HistogramVec); ok {
-			return existing, nil
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("register metrics of CSI calls: %w", err)
-	}
-	return calls, nil
+	return metrics.Share(registerer, "CSI calls", calls)
 }
 
 func measure(calls *prometheus.HistogramVec, c clock.PassiveClock) grpc.UnaryServerInterceptor {

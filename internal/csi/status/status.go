@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -32,7 +32,7 @@ var codeOf = map[provisioner.Kind]codes.Code{
 }
 
 // From returns err as an error with a gRPC status, and nil for nil. It chooses the code in this order: a status that
-// err already has, a provisioner.Kind, a bad paging token, the end of a context, a failure of the API server, a failure
+// err already has, a size that is out of range, a provisioner.Kind, the end of a context, a failure of the API server, a failure
 // of the network; any other error is Internal. The message is err's own.
 func From(err error) error {
 	if err == nil {
@@ -52,11 +52,11 @@ func Code(err error) codes.Code {
 	if s, ok := status.FromError(err); ok {
 		return s.Code()
 	}
+	if size := (*volumeparams.OutOfRangeError)(nil); errors.As(err, &size) {
+		return codes.OutOfRange
+	}
 	if code, ok := codeOf[provisioner.KindOf(err)]; ok {
 		return code
-	}
-	if badToken := (*pagetoken.BadTokenError)(nil); errors.As(err, &badToken) {
-		return codes.Aborted
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -41,7 +41,7 @@ func TestFrom(t *testing.T) {
 		"a kind whose cause is a deadline":          {provisioner.Errorf(provisioner.Unavailable, "get disk: %w", context.DeadlineExceeded), codes.Unavailable},
 		"a deadline":                                {fmt.Errorf("wait: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
 		"a caller that cancelled":                   {fmt.Errorf("wait: %w", context.Canceled), codes.Canceled},
-		"a bad paging token":                        {fmt.Errorf("list: %w", &pagetoken.BadTokenError{Token: "3"}), codes.Aborted},
+		"a size that no disk can have":              {fmt.Errorf("create: %w", &volumeparams.OutOfRangeError{}), codes.OutOfRange},
 		"a lost compare-and-swap":                   {apierrors.NewConflict(volumes, "pvc-1", errors.New("stale")), codes.Aborted},
 		"an API server that is busy":                {apierrors.NewTooManyRequests("later", 1), codes.Unavailable},
 		"an API server that is not listening":       {fmt.Errorf("get: %w", syscall.ECONNREFUSED), codes.Unavailable},

@@ -15,7 +15,6 @@ package v1metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"strconv"
 	"sync"
@@ -23,6 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 )
 
 // operations are the V1 driver's names of the calls that it counted.
@@ -62,33 +63,11 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: "azuredisk_csi_driver_operation_duration_seconds_labeled", Help: "Duration of CSI calls by operation, success and SKU of the disk, as the V1 driver measured them.", Buckets: buckets,
 		}, []string{"operation", "success", "storage_account_type"}),
 	}
-	if registerer == nil {
-		return m, nil
-	}
-	var err error
-	if m.total, err = registered(registerer, m.total); err != nil {
-		return nil, err
-	}
-	if m.duration, err = registered(registerer, m.duration); err != nil {
-		return nil, err
-	}
-	m.labeled, err = registered(registerer, m.labeled)
-	return m, err
-}
-
-// registered registers c, or returns the collector of its kind that is already registered.
-func registered[C prometheus.Collector](registerer prometheus.Registerer, c C) (C, error) {
-	err := registerer.Register(c)
-	var twice prometheus.AlreadyRegisteredError
-	if errors.As(err, &twice) {
-		if existing, ok := twice.ExistingCollector.(C); ok {
-			return existing, nil
-		}
-	}
-	if err != nil {
-		return c, fmt.Errorf("register the V1 driver's metrics: %w", err)
-	}
-	return c, nil
+	var totalErr, durationErr, labeledErr error
+	m.total, totalErr = metrics.Share(registerer, "calls under V1's names", m.total)
+	m.duration, durationErr = metrics.Share(registerer, "calls under V1's names", m.duration)
+	m.labeled, labeledErr = metrics.Share(registerer, "calls under V1's names", m.labeled)
+	return m, errors.Join(totalErr, durationErr, labeledErr)
 }
 
 // details are what the handler says about a call.

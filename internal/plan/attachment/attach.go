@@ -45,6 +45,8 @@ type Input struct {
 	Room SlotDecision
 	// Job for the attachment in this process.
 	Job operation.Job
+	// Waiting is what the job's request waits for until Azure accepts it.
+	Waiting provisioner.Waiting
 }
 
 // Step is the next step of an attachment. At most one of AddFinalizer, RemoveFinalizer, GiveWay and Start is set.
@@ -202,7 +204,9 @@ func (s *Step) attachRunning(in Input) {
 		s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
 		s.Status.Error = nil
 		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "Azure has accepted to attach the disk")
+		return
 	}
+	s.tellWaiting(in, ReasonAttaching)
 }
 
 func (s *Step) attachEnded(in Input) {

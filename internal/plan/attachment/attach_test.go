@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
@@ -50,7 +52,7 @@ func TestAttachment(t *testing.T) {
 		"no room is a failure": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true, Room: attachment.SlotDecision{Full: true, Message: "full"}},
 			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonNoSlot}},
 		"an accepted operation is recorded": {attachment.Input{Attachment: primary(apiv1.AttachmentAttaching), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true,
-			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Token: "t", Accepted: objects.Now}},
+			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"t"}, Accepted: objects.Now}},
 			want{state: apiv1.AttachmentAttaching, resume: "t"}},
 		"a restart resumes the operation": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true},
 			want{start: operation.WorkAttach, state: apiv1.AttachmentAttaching, resume: "t"}},
@@ -85,7 +87,7 @@ func TestAttachment(t *testing.T) {
 		"a restart continues the forced detach": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
 			want{start: operation.WorkFence, state: apiv1.AttachmentDetaching, reason: attachment.ReasonFencing, resume: "t"}},
 		"a forced detach that failed is not gone on with": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
-			Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Token: "t", Err: provisioner.Errorf(provisioner.Conflict, "preempted")}},
+			Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Tokens: []string{"t"}, Err: provisioner.Errorf(provisioner.Conflict, "preempted")}},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonFencing}},
 		"one that could not be asked about is": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
 			Job: ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM"))},
@@ -207,5 +209,20 @@ func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
 	in.Now = objects.Now.Add(5 * time.Second)
 	if step := attachment.Next(in); step.Start != operation.WorkFence {
 		t.Fatalf("%+v", step)
+	}
+}
+
+func TestADetachThatFailedIsTriedAgainLater(t *testing.T) {
+	t.Parallel()
+	a := objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetachFail))
+	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(objects.Now)}
+	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/b", HasFinalizer: true}
+	step := attachment.Next(in)
+	if step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
+		t.Fatalf("right after the failure: got %+v, want a later time", step)
+	}
+	in.Now = objects.Now.Add(step.RequeueAfter)
+	if step := attachment.Next(in); step.Start != operation.WorkDetach {
+		t.Fatalf("after that time: got %+v, want a detach", step)
 	}
 }

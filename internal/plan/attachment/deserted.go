@@ -35,12 +35,12 @@ func leavingSince(in Input) (since time.Time, leaving bool) {
 		return time.Time{}, false
 	}
 	if ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
-		claim := in.Volume.Status.Primary
-		if claim.State != apiv1.OwnershipReleasing {
+		primary := in.Volume.Status.Primary
+		if primary.State != apiv1.OwnershipReleasing {
 			return time.Time{}, false
 		}
-		if claim.Since != nil {
-			since = claim.Since.Time
+		if primary.Since != nil {
+			since = primary.Since.Time
 		}
 		return since, true
 	}

@@ -61,7 +61,9 @@ func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {
 func (s *Step) detach(in Input) {
 	a := in.Attachment
 	switch {
-	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "" && in.Job.Phase == operation.PhaseIdle:
+	case in.Job.EndedAs(operation.WorkDetach):
+		s.detachEnded(in)
+	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "":
 		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object
 		// that was created for a disk that Azure has attached, or restored without its status, may have been Pending
 		// since.
@@ -73,14 +75,14 @@ func (s *Step) detach(in Input) {
 		// There is nothing to ask Azure about. If the disk is attached nevertheless, the next look at the VM finds it.
 		s.RemoveFinalizer = true
 		s.Reason = ReasonDetached
-	case in.Job.EndedAs(operation.WorkDetach):
-		s.detachEnded(in)
 	case in.SharedWith != "" && !in.Job.Running():
 		s.RemoveFinalizer = true
 		s.Reason, s.Message = ReasonDetached, sharedWith(in)+"; the disk remains attached there"
 	case in.Job.Work == operation.WorkDetach && in.Job.Running():
 		if op := in.Job.Operation(); op != nil {
 			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
+		} else {
+			s.tellWaiting(in, ReasonDetaching)
 		}
 	case in.Job.Running():
 	case a.Status.State == apiv1.AttachmentDetachFail && a.Status.Error != nil &&
@@ -181,7 +183,7 @@ func (s *Step) fenceEnded(in Input) {
 	switch {
 	case in.Job.Err != nil:
 		s.fenceFailed(in, in.Job.Err)
-		if in.Job.Token != "" {
+		if len(in.Job.Tokens) > 0 {
 			s.Status.Operation = nil // it has ended, and failed
 		}
 	case truth.VMGone:

@@ -45,10 +45,10 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 	recorded := &apiv1.Operation{Kind: string(operation.WorkAttach), ResumeToken: "attach"}
 	for name, job := range map[string]operation.Job{
 		"an attach that is being sent":           {Work: operation.WorkAttach, Phase: operation.PhaseBegun},
-		"an attach that Azure has accepted":      {Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Token: "attach", Accepted: objects.Now},
+		"an attach that Azure has accepted":      {Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"attach"}, Accepted: objects.Now},
 		"an attach that has ended":               {Work: operation.WorkAttach, Phase: operation.PhaseEnded, Ended: objects.Now},
 		"an attach of an earlier process":        {},
-		"a detach that Azure has accepted":       {Work: operation.WorkDetach, Phase: operation.PhaseAccepted, Token: "detach", Accepted: objects.Now},
+		"a detach that Azure has accepted":       {Work: operation.WorkDetach, Phase: operation.PhaseAccepted, Tokens: []string{"detach"}, Accepted: objects.Now},
 		"a detach of an earlier object, sending": {Work: operation.WorkDetach, Phase: operation.PhaseBegun},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
 		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
-		HasFinalizer: true, NodeLost: true, Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseAccepted, Token: "fence", Accepted: objects.Now},
+		HasFinalizer: true, NodeLost: true, Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseAccepted, Tokens: []string{"fence"}, Accepted: objects.Now},
 	}
 	step := attachment.Next(in)
 	if op := step.Status.Operation; step.Start != operation.WorkNone || op == nil || op.ResumeToken != "fence" {
@@ -86,7 +86,7 @@ func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
 		Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), HasFinalizer: true, NodeLost: true,
-		Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Token: "attach", Accepted: objects.Now},
+		Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"attach"}, Accepted: objects.Now},
 	}
 	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Operation == nil {
 		t.Errorf("got start %q, operation %+v; want no start and the attach recorded", step.Start, step.Status.Operation)
@@ -224,20 +224,30 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 // detach, the disk would remain attached.
 func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 	t.Parallel()
+	ended := func(work operation.Work) operation.Job {
+		return operation.Job{Work: work, Phase: operation.PhaseEnded, Ended: objects.Now}
+	}
 	for name, test := range map[string]struct {
 		state  apiv1.AttachmentState
 		vmID   string
 		shared string
+		job    operation.Job
 		want   operation.Work
 	}{
-		"no status": {"", "/vm/a", "", operation.WorkDetach},
-		"no status, and another attachment names the VM": {"", "/vm/a", "vol-b", operation.WorkNone},
-		"no status, and no VM of the node":               {"", "", "", operation.WorkNone},
+		"no status": {"", "/vm/a", "", operation.Job{}, operation.WorkDetach},
+		"no status, and another attachment names the VM": {"", "/vm/a", "vol-b", operation.Job{}, operation.WorkNone},
+		"no status, and no VM of the node":               {"", "", "", operation.Job{}, operation.WorkNone},
 		// The status was lost after Azure was asked, and the attachment has waited since, as for a disk that is being changed.
-		"a status without a VM": {apiv1.AttachmentPending, "/vm/a", "", operation.WorkDetach},
+		"a status without a VM": {apiv1.AttachmentPending, "/vm/a", "", operation.Job{}, operation.WorkDetach},
+		// The status was lost before the end of the job was written.
+		"no status, and an attach of this process has ended": {"", "/vm/a", "", ended(operation.WorkAttach), operation.WorkDetach},
+		"no status, and a detach of this process runs":       {"", "/vm/a", "", operation.Job{Work: operation.WorkDetach, Phase: operation.PhaseAccepted}, operation.WorkDetach},
+		"no status, and a detach of this process has ended":  {"", "/vm/a", "", ended(operation.WorkDetach), operation.WorkNone},
 	} {
 		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, test.state))
-		step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared})
+		step := attachment.Next(attachment.Input{
+			Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: test.vmID, HasFinalizer: true, SharedWith: test.shared, Job: test.job,
+		})
 		if step.Start != test.want || step.RemoveFinalizer != (test.want == operation.WorkNone) || test.want != operation.WorkNone && step.Status.VMID != test.vmID {
 			t.Errorf("%s: got start %q, finalizer removed %t, VM %q; want start %q", name, step.Start, step.RemoveFinalizer, step.Status.VMID, test.want)
 		}

@@ -40,7 +40,10 @@ func TestSlots(t *testing.T) {
 		"Azure's answer counts more than the driver's count":                  {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, attachment.SlotDecision{GiveWay: "y-n"}},
 		"one that is still being attached gives way last":                     {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching), full[2]}}, attachment.SlotDecision{GiveWay: "z-n"}},
 		"law 8: a replica leaves room for a primary that waits for it":        {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))}, attachment.SlotDecision{Full: true}},
-		"what is pending or failed takes no room":                             {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
+		"a replica finds no share": {attachment.SlotInput{Attachment: replica, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{
+			of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
+		}}, attachment.SlotDecision{Full: true}},
+		"what is pending or failed takes no room": {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

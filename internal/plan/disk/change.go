@@ -1,9 +1,6 @@
 package disk
 
 import (
-	"maps"
-	"strings"
-
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -14,8 +11,8 @@ import (
 // Change is the change of a disk that Azure is asked for, in two parts that are sent in one call; Azure may refuse
 // each of them alone.
 type Change struct {
-	// SizeBytes is the size to grow to; nil to leave the size unchanged.
-	SizeBytes *int64
+	// SizeBytes is the size to grow to; 0 to leave the size unchanged.
+	SizeBytes int64
 	// Settings are the other changes; nil for none.
 	Settings *provisioner.DiskChange
 	// Applied are the settings of the disk after Settings are applied; nil if they are not changed.
@@ -42,10 +39,9 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change 
 	var c Change
 	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
 	if v.Spec.CapacityBytes > disk.SizeBytes && !attached {
-		size := v.Spec.CapacityBytes
-		c.SizeBytes = &size
+		c.SizeBytes = v.Spec.CapacityBytes
 	}
-	asked, differs := v.Spec.Disk.Settings(), wanted(v).settings
+	asked, differs := *v.Spec.Disk.DiskSettings.DeepCopy(), wanted(v).settings
 	switch c.Before = v.Status.Applied; {
 	case c.Before == nil:
 		c.Before = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: seen(asked, disk)}
@@ -61,8 +57,10 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change 
 		return c
 	}
 	c.Applied = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: asked}
-	if !equality.Semantic.DeepEqual(seen(asked, disk), asked) {
-		c.Settings = settingsChange(asked, c.Before.DiskSettings, disk)
+	// A change that a user made at Azure since then is not undone, unless the spec wants another value now.
+	change := provisioner.DiskChange{From: provisioner.DiskSettings(c.Before.DiskSettings), To: provisioner.DiskSettings(asked)}
+	if !equality.Semantic.DeepEqual(change.Apply(disk.DiskSettings), disk.DiskSettings) {
+		c.Settings = &change
 	}
 	return c
 }
@@ -91,82 +89,5 @@ func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 // seen is what the disk has of the settings that the spec names. It replaces a missing record of the applied
 // settings.
 func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
-	has := named
-	has.SKUName = disk.SKUName
-	for field, value := range map[**int64]*int64{
-		&has.DiskIOPSReadWrite: disk.IOPSReadWrite, &has.DiskMBpsReadWrite: disk.MBpsReadWrite,
-		&has.DiskIOPSReadOnly: disk.IOPSReadOnly, &has.DiskMBpsReadOnly: disk.MBpsReadOnly,
-	} {
-		if *field != nil {
-			*field = value
-		}
-	}
-	for field, value := range map[*string]string{
-		&has.Tier: disk.Tier, &has.NetworkAccessPolicy: disk.NetworkAccessPolicy, &has.PublicNetworkAccess: disk.PublicNetworkAccess, &has.DiskAccessID: disk.DiskAccessID,
-	} {
-		if *field != "" {
-			*field = value
-		}
-	}
-	has.EnableBursting = disk.Bursting != nil && *disk.Bursting
-	has.Tags = nil
-	for name := range named.Tags {
-		if value, ok := disk.Tags[name]; ok {
-			if has.Tags == nil {
-				has.Tags = map[string]string{}
-			}
-			has.Tags[name] = value
-		}
-	}
-	return has
-}
-
-// settingsChange names the differences between the wanted settings and those that the driver applied last. A change
-// that a user made at Azure since then is not named, unless the spec wants another value now.
-func settingsChange(to, from apiv1.DiskSettings, disk *provisioner.Disk) *provisioner.DiskChange {
-	c := &provisioner.DiskChange{
-		IOPSReadWrite: number(to.DiskIOPSReadWrite, from.DiskIOPSReadWrite), MBpsReadWrite: number(to.DiskMBpsReadWrite, from.DiskMBpsReadWrite),
-		IOPSReadOnly: number(to.DiskIOPSReadOnly, from.DiskIOPSReadOnly), MBpsReadOnly: number(to.DiskMBpsReadOnly, from.DiskMBpsReadOnly),
-		Tier: text(to.Tier, from.Tier), NetworkAccessPolicy: text(to.NetworkAccessPolicy, from.NetworkAccessPolicy),
-		PublicNetworkAccess: text(to.PublicNetworkAccess, from.PublicNetworkAccess), SKUName: text(to.SKUName, from.SKUName),
-	}
-	if !strings.EqualFold(to.DiskAccessID, from.DiskAccessID) {
-		id := to.DiskAccessID
-		c.DiskAccessID = &id
-	}
-	if to.EnableBursting != from.EnableBursting {
-		bursting := to.EnableBursting
-		c.Bursting = &bursting
-	}
-	if !maps.Equal(to.Tags, from.Tags) {
-		c.Tags = maps.Clone(disk.Tags)
-		if c.Tags == nil {
-			c.Tags = map[string]string{}
-		}
-		for name := range from.Tags {
-			if _, keep := to.Tags[name]; !keep {
-				delete(c.Tags, name)
-			}
-		}
-		maps.Copy(c.Tags, to.Tags)
-	}
-	if equality.Semantic.DeepEqual(*c, provisioner.DiskChange{}) {
-		return nil
-	}
-	return c
-}
-
-// number returns the wanted value if it differs from the actual one; no value can be unset at Azure.
-func number(to, from *int64) *int64 {
-	if to == nil || from != nil && *to == *from {
-		return nil
-	}
-	return to
-}
-
-func text(to, from string) *string {
-	if to == "" || to == from {
-		return nil
-	}
-	return &to
+	return apiv1.DiskSettings(disk.Named(provisioner.DiskSettings(named)))
 }

@@ -223,7 +223,7 @@ func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, rea
 		s.Resume = op.ResumeToken
 	case work == operation.WorkUpdateDisk:
 		// A process that finds this state without a token knows that Azure may have been asked.
-		s.Status.Operation = &apiv1.Operation{Kind: string(work), StartTime: metav1.NewTime(in.Now)}
+		s.Status.Operation = &apiv1.Operation{Kind: string(work), StartTime: metav1.NewTime(in.Now.Truncate(time.Second))}
 	default:
 		s.Status.Operation = nil
 	}
@@ -236,6 +236,9 @@ func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, rea
 }
 
 func (s *Step) running(in Input, state apiv1.VolumeState) {
+	if in.Job.Work == operation.WorkUpdateDisk && !in.Job.IsRecorded(in.Volume.Status.Operation) {
+		return // the leader that has recorded something since goes on from there
+	}
 	s.Status.State = state
 	if op := in.Job.Operation(); op != nil {
 		s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)

@@ -22,7 +22,7 @@ func TestVolume(t *testing.T) {
 			v.Status = apiv1.AzVolumeStatus{State: s, ObservedGeneration: 1}
 			if s == apiv1.VolumeCreated {
 				v.Status.DiskURI, v.Status.SizeBytes = "/disk", v.Spec.CapacityBytes
-				v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: v.Spec.Disk.Settings()}
+				v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func TestVolume(t *testing.T) {
 		"a disk that Kubernetes has given up is forgotten":                  {disk.Input{Volume: objects.NewVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
 		"not while a node uses it":                                          {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"nor one of several":                                                {disk.Input{Volume: objects.NewVolume(belonged, multi), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not while it is changed":                                           {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeUpdating}},
+		"not while it is changed":                                           {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeCreated}},
 		"not while its PersistentVolume exists":                             {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not what CSI is about to delete":                                   {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"not one that never had a PersistentVolume":                         {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},

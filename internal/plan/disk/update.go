@@ -2,6 +2,7 @@ package disk
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -34,9 +35,9 @@ type wants struct {
 func wanted(v *apiv1.AzVolume) wants {
 	w := wants{capacity: v.Spec.CapacityBytes > v.Status.SizeBytes}
 	applied := v.Status.Applied
-	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.Settings(), applied.DiskSettings)
+	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.DiskSettings, applied.DiskSettings)
 	if v.Spec.Disk.MaxShares > 1 && applied != nil {
-		w.settingsAlone = alone(v.Spec.Disk.Settings(), applied.DiskSettings)
+		w.settingsAlone = alone(v.Spec.Disk.DiskSettings, applied.DiskSettings)
 	}
 	w.alone = w.settingsAlone || w.capacity && v.Spec.Disk.MaxShares > 1
 	return w
@@ -87,7 +88,7 @@ func (s *Step) maintain(in Input) {
 	v := in.Volume
 	want := wanted(v)
 	switch {
-	case in.Job.EndedAs(operation.WorkUpdateDisk):
+	case in.Job.EndedAs(operation.WorkUpdateDisk) && in.Job.IsRecorded(v.Status.Operation):
 		s.updated(in)
 	case in.Job.EndedAs(operation.WorkReadDisk):
 		s.looked(in)
@@ -104,11 +105,10 @@ func (s *Step) maintain(in Input) {
 		}
 	case !want.any():
 		s.rest(in)
-	case want.alone && ownership.HasPrimary(v, in.Attachments) && v.Status.State == apiv1.VolumeCreated:
-		s.refuse(in, want)
 	case v.Status.State == apiv1.VolumeUpdateFailed && s.mustWait(in):
 	case want.alone && ownership.HasPrimary(v, in.Attachments):
-		// Azure may have made the change although its answer was lost, so the disk is read before a change is reverted.
+		// Azure may have made the change although its answer was lost, or for a former leader that did not record it. So
+		// the disk is read before the change is refused.
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
 		s.updating(in, want.String())
 	case want.alone && len(in.Attachments) > 0:
@@ -218,11 +218,27 @@ func (s *Step) updated(in Input) {
 		s.Status.SizeBytes = disk.SizeBytes
 	}
 	switch {
-	case s.refused(in, u, in.Job.Ended):
+	case s.refused(in, s.refuseAttached(in, *u)):
+	case disk != nil && s.heldUnrecorded(in, disk):
 	case disk != nil && s.converts(in, disk):
 	default:
 		s.upToDate(in, metav1.ConditionTrue, ReasonUpdated, "")
 	}
+}
+
+// heldUnrecorded is the step for a change that Azure makes only while the disk is attached nowhere, if a VM has the disk and no attachment says so, and says whether that
+// is the case: the driver can detach nothing, and looks again after the wait for a failure.
+func (s *Step) heldUnrecorded(in Input, disk *provisioner.Disk) bool {
+	v := in.Volume.DeepCopy()
+	v.Status = s.Status
+	if !ChangesAlone(v) || len(disk.AttachedTo) == 0 || len(in.Attachments) > 0 || ownership.HasPrimary(v, nil) {
+		return false
+	}
+	s.failed(in, apiv1.VolumeUpdateFailed, ReasonUpdateFailed, provisioner.Errorf(provisioner.Conflict,
+		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and it is attached to %s, for which there is no AzVolumeAttachment: detach it there",
+		strings.Join(disk.AttachedTo, ", ")))
+	s.upToDate(in, metav1.ConditionFalse, ReasonUpdateFailed, s.Status.Error.Message)
+	return true
 }
 
 // end is what all results of a change have in common.
@@ -232,19 +248,20 @@ func (s *Step) end(in Input) {
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
 }
 
-// refuse is the step for changes that Azure would refuse as long as a node uses the disk: a node has acquired the
-// volume since they were requested.
-func (s *Step) refuse(in Input, want wants) {
-	err := AttachedShared(in.Volume)
-	u := &operation.Updated{Generation: in.Volume.Generation}
-	if want.capacity {
-		u.RefusedCapacity = err
+// refuseAttached adds to what was refused what the job did not ask for, because Azure refuses it as long as a node uses
+// the disk. What was requested after the job had read the spec gets a job of its own.
+func (s *Step) refuseAttached(in Input, u operation.Updated) operation.Updated {
+	left := wanted(&apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status})
+	if u.Generation != in.Volume.Generation || !left.alone || !ownership.HasPrimary(in.Volume, in.Attachments) {
+		return u
 	}
-	if want.settingsAlone {
-		u.RefusedSettings = err
+	if left.capacity && u.RefusedCapacity == nil {
+		u.RefusedCapacity = AttachedShared(in.Volume)
 	}
-	s.end(in)
-	s.refused(in, u, in.Now.Truncate(time.Second))
+	if left.settingsAlone && u.RefusedSettings == nil {
+		u.RefusedSettings = AttachedShared(in.Volume)
+	}
+	return u
 }
 
 // AttachedShared is the failure of a change that Azure does not make to a shared disk that is attached.
@@ -258,9 +275,9 @@ func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
 }
 
 // refused records what was refused, and says whether there was anything.
-func (s *Step) refused(in Input, u *operation.Updated, at time.Time) bool {
+func (s *Step) refused(in Input, u operation.Updated) bool {
 	record := func(err error) *apiv1.Refusal {
-		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, at)}
+		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, in.Job.Ended)}
 	}
 	message := ""
 	if u.RefusedCapacity != nil {
@@ -296,7 +313,7 @@ func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
 		spec.CapacityBytes = v.Status.SizeBytes
 	}
 	if refusedNow(v.Status.RefusedSettings, v, want.settings) && v.Status.Applied != nil {
-		spec.Disk.SetSettings(v.Status.Applied.DiskSettings)
+		spec.Disk.DiskSettings = *v.Status.Applied.DiskSettings.DeepCopy()
 	}
 	return spec
 }

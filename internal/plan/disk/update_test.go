@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -40,7 +41,12 @@ func refusedEarlier(v *apiv1.AzVolume) { v.Status.RefusedCapacity = &apiv1.Refus
 
 // begun is a volume for which another process was about to ask Azure, or did.
 func begun(v *apiv1.AzVolume) {
-	v.Status.State, v.Status.Operation = apiv1.VolumeUpdating, &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
+	v.Status.State, v.Status.Operation = apiv1.VolumeUpdating, changeOf(time.Second, "")
+}
+
+// changeOf is how a status records a change that began some time ago.
+func changeOf(ago time.Duration, token string) *apiv1.Operation {
+	return &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), ResumeToken: token, StartTime: *objects.Ago(ago)}
 }
 
 func since(d time.Duration) func(*apiv1.AzVolume) {
@@ -73,19 +79,19 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		job         operation.Job
 		want        want
 	}{
-		"nothing, if it is as it should be":                                                 {volume: objects.NewVolume(), want: created},
-		"nothing, if only the number of replicas is another":                                {volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
-		"not at once: more may follow":                                                      {volume: objects.NewVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"not while more is gathered":                                                        {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow":                                                                           {volume: objects.NewVolume(notShared, asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow in use, if it is not shared":                                               {volume: objects.NewVolume(notShared, asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other parameters":                                                                  {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other tags of a shared disk in use":                                                {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow without the replicas, if it is shared":                                     {volume: objects.NewVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow once they are gone":                                                        {volume: objects.NewVolume(asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another tier without the replicas":                                                 {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another SKU without the replicas":                                                  {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"nothing of a shared disk in use, which is refused":                                 {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{state: apiv1.VolumeCreated, condition: disk.ReasonUpdateRefused}},
+		"nothing, if it is as it should be":                  {volume: objects.NewVolume(), want: created},
+		"nothing, if only the number of replicas is another": {volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
+		"not at once: more may follow":                       {volume: objects.NewVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"not while more is gathered":                         {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow":                                            {volume: objects.NewVolume(notShared, asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow in use, if it is not shared":                {volume: objects.NewVolume(notShared, asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"other parameters":                                   {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"other tags of a shared disk in use":                 {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow without the replicas, if it is shared":      {volume: objects.NewVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"to grow once they are gone":                         {volume: objects.NewVolume(asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"another tier without the replicas":                  {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"another SKU without the replicas":                   {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"whether it has changed, before a change of a shared disk in use is refused":        {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"nothing that was refused, which is reverted":                                       {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, reverted: true}},
 		"nothing of what was refused, if that is the parameters":                            {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, reverted: true}},
 		"again what was refused earlier, if it is asked for again":                          {volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
@@ -95,7 +101,8 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"the outcome of a change that is no longer requested, if a process ended during it": {volume: objects.NewVolume(begun), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"the outcome of a change that failed":                                               {volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
 		"but not at once":                                                                   {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
-		"nothing while a change is under way":                                               {volume: objects.NewVolume(notShared, asked(larger)), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}, want: want{state: apiv1.VolumeUpdating}},
+		"nothing while a change is under way":                                               {volume: objects.NewVolume(notShared, asked(larger), begun), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun, Begun: changeOf(time.Second, "")}, want: want{state: apiv1.VolumeUpdating}},
+		"nothing while a change is under way that another leader has completed":             {volume: objects.NewVolume(notShared), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted, Begun: changeOf(time.Second, ""), Tokens: []string{"t"}}, want: created},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,6 +113,37 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			}
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// A leader that was followed by another recorded what it had read before the other one's change: the size went back, and the SKU was never again the disk's.
+func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	job := operation.Job{
+		Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: changeOf(9*time.Second, ""), Tokens: []string{"first", "second"},
+		Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, Applied: &apiv1.AppliedSettings{Generation: 2}}},
+	}
+	for name, test := range map[string]struct {
+		recorded *apiv1.Operation
+		counts   bool
+	}{
+		"the change that it began":             {changeOf(9*time.Second, ""), true},
+		"the change that Azure accepted first": {changeOf(8*time.Second, "first"), true},
+		"the change that Azure accepted last":  {changeOf(7*time.Second, "second"), true},
+		"that the other one has completed it":  {nil, false},
+		"that the other one began another":     {changeOf(3*time.Second, ""), false},
+		"that Azure has accepted another":      {changeOf(9*time.Second, "of the other one"), false},
+	} {
+		t.Run("recorded is "+name, func(t *testing.T) {
+			t.Parallel()
+			v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) {
+				v.Status.SizeBytes, v.Spec.CapacityBytes, v.Status.Operation = 4<<30, 4<<30, test.recorded
+			})
+			is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+			if got := is.SizeBytes == 2<<30 && is.Applied.Generation == 2; got != test.counts {
+				t.Fatalf("got %d bytes and settings %+v; want those of the job: %t", is.SizeBytes, is.Applied, test.counts)
 			}
 		})
 	}
@@ -140,7 +178,8 @@ func TestOutcomeOfAChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := objects.NewVolume(notShared, asked(larger), asked(otherSKU), func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 2 << 30 }, gathered)
-			test.job.Work, test.job.Phase, test.job.Ended = operation.WorkUpdateDisk, operation.PhaseEnded, objects.Now
+			begun(v)
+			test.job.Work, test.job.Phase, test.job.Ended, test.job.Begun = operation.WorkUpdateDisk, operation.PhaseEnded, objects.Now, v.Status.Operation
 			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
 			is := step.Status
 			c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
@@ -151,14 +190,82 @@ func TestOutcomeOfAChange(t *testing.T) {
 			if (is.State == apiv1.VolumeCreated) != (is.UpdateSince == nil) {
 				t.Fatalf("%s, gathering since %v", is.State, is.UpdateSince)
 			}
-			// The same result, seen again, changes nothing, also a while later.
+			// The same result, seen again, changes nothing.
 			v.Status = is
-			again := disk.Next(disk.Input{Now: objects.Now.Add(time.Minute), HasFinalizer: true, Volume: v, Job: test.job})
+			again := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
 			if !equality.Semantic.DeepEqual(again.Status, is) {
 				t.Fatalf("seen again it is %+v", again.Status)
 			}
 		})
 	}
+}
+
+// The disk was read, and the status written twice, once in a second for as long as the disk was attached.
+func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
+	t.Parallel()
+	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	for name, test := range map[string]struct {
+		attachedTo  []string
+		attachments []*apiv1.AzVolumeAttachment
+		want        apiv1.VolumeState
+	}{
+		"a VM without an attachment":         {[]string{"/vm/x"}, nil, apiv1.VolumeUpdateFailed},
+		"a VM whose replica can be detached": {[]string{"/vm/b"}, replicas, apiv1.VolumeCreated},
+		"none":                               {nil, nil, apiv1.VolumeCreated},
+	} {
+		t.Run("attached to "+name, func(t *testing.T) {
+			t.Parallel()
+			v := objects.NewVolume(asked(larger), begun)
+			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Attachments: test.attachments, Job: operation.Job{
+				Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: v.Status.Operation,
+				Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100, AttachedTo: test.attachedTo}, Update: &operation.Updated{Generation: 2}},
+			}})
+			if failed := test.want == apiv1.VolumeUpdateFailed; step.Status.State != test.want || (step.RequeueAfter > 0) != failed || (step.Status.Error != nil) != failed {
+				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only", step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
+			}
+		})
+	}
+}
+
+// Only what the job has found missing is refused: a former leader may have made the change and not recorded it.
+func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) {
+	t.Parallel()
+	held, grow := objects.Owned("a", 1, apiv1.OwnershipHeld), asked(func(s *apiv1.AzVolumeSpec) { s.CapacityBytes = 2 << 30 })
+	azure := provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
+	for name, test := range map[string]struct {
+		volume                     *apiv1.AzVolume
+		sizeBytes                  int64
+		updated                    operation.Updated
+		wantCapacity, wantSettings string
+	}{
+		"a disk that did not grow":         {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 2}, "FailedPrecondition", ""},
+		"a disk that has the size already": {objects.NewVolume(grow, held, begun), 2 << 30, operation.Updated{Generation: 2}, "", ""},
+		"another tier":                     {objects.NewVolume(asked(otherTier), held, begun), 1 << 30, operation.Updated{Generation: 2}, "", "FailedPrecondition"},
+		"other tags, which Azure refused":  {objects.NewVolume(asked(tagged), held, begun), 1 << 30, operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
+		"a size that was requested later":  {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, "", ""},
+		"a disk without a primary":         {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job := operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: test.volume.Status.Operation, Truth: operation.Truth{
+				Disk: &provisioner.Disk{SizeBytes: test.sizeBytes, CompletionPercent: 100}, Update: &test.updated,
+			}}
+			is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Job: job}).Status
+			if got := kindOf(is.RefusedCapacity); got != test.wantCapacity || is.SizeBytes != test.sizeBytes || is.State != apiv1.VolumeCreated {
+				t.Errorf("got %s with %d bytes, and the size refused as %q; want %s, %d, %q", is.State, is.SizeBytes, got, apiv1.VolumeCreated, test.sizeBytes, test.wantCapacity)
+			}
+			if got := kindOf(is.RefusedSettings); got != test.wantSettings {
+				t.Errorf("got the parameters refused as %q, want %q", got, test.wantSettings)
+			}
+		})
+	}
+}
+
+func kindOf(r *apiv1.Refusal) string {
+	if r == nil {
+		return ""
+	}
+	return r.Kind
 }
 
 func TestRefusedPartsAreReverted(t *testing.T) {
@@ -188,26 +295,45 @@ func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
 		v.Spec.Disk.DiskIOPSReadWrite, v.Spec.Disk.NetworkAccessPolicy = &iops, "DenyAll"
 		v.Status.Applied.NetworkAccessPolicy, v.Status.Applied.DiskAccessID = "AllowPrivate", "/id"
 	})
-	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "foreign": "own"}}
+	current := &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{
+		SKUName: "Premium_LRS", NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: "/id",
+		Tags: map[string]string{"gone": "1", "kept": "1", "foreign": "own"},
+	}}
 	c := disk.ChangeOf(v, current, false)
 	all := c.All()
-	want := provisioner.DiskChange{IOPSReadWrite: &iops, Tags: map[string]string{"kept": "2", "new": "3", "foreign": "own"}}
-	size, policy, none := int64(2<<30), "DenyAll", ""
-	want.SizeBytes, want.NetworkAccessPolicy, want.DiskAccessID = &size, &policy, &none
-	if !equality.Semantic.DeepEqual(all, want) || c.Applied.Generation != 2 {
-		t.Fatalf("%+v", all)
+	got, want := all.Apply(current.DiskSettings), provisioner.DiskSettings{
+		SKUName: "Premium_LRS", DiskIOPSReadWrite: &iops, NetworkAccessPolicy: "DenyAll", PublicNetworkAccess: "Disabled",
+		Tags: map[string]string{"kept": "2", "new": "3", "foreign": "own"},
+	}
+	if !equality.Semantic.DeepEqual(got, want) || all.SizeBytes != 2<<30 || c.Applied.Generation != 2 {
+		t.Fatalf("got %+v of %+v, want %+v", got, all, want)
 	}
 	// What was found larger than it is recorded has been grown by a process that is no more.
 	current.SizeBytes = 2 << 30
-	if c := disk.ChangeOf(v, current, false); c.SizeBytes != nil {
+	if c := disk.ChangeOf(v, current, false); c.SizeBytes != 0 {
 		t.Fatalf("%+v", c)
+	}
+}
+
+func TestATagThatIsRemovedAloneIsRemovedFromTheDisk(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(asked(func(*apiv1.AzVolumeSpec) {}), func(v *apiv1.AzVolume) {
+		v.Spec.Disk.Tags, v.Status.Applied.Tags = map[string]string{"kept": "1"}, map[string]string{"gone": "1", "kept": "1"}
+	})
+	current := &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "foreign": "own"}}}
+	c := disk.ChangeOf(v, current, false)
+	if c.Settings == nil {
+		t.Fatal("got no change of the disk, want one that removes the tag")
+	}
+	if got, want := c.Settings.Apply(current.DiskSettings).Tags, map[string]string{"kept": "1", "foreign": "own"}; !maps.Equal(got, want) {
+		t.Fatalf("got tags %v, want %v", got, want)
 	}
 }
 
 func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	t.Parallel()
 	current := &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}}
-	if c := disk.ChangeOf(objects.NewVolume(asked(larger)), current, false); c.SizeBytes != nil {
+	if c := disk.ChangeOf(objects.NewVolume(asked(larger)), current, false); c.SizeBytes != 0 {
 		t.Fatal("it grows")
 	}
 	if c := disk.ChangeOf(objects.NewVolume(asked(otherTier)), current, false); c.Settings != nil || c.Applied != nil {
@@ -216,7 +342,7 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	if c := disk.ChangeOf(objects.NewVolume(asked(tagged)), current, false); c.Settings == nil || c.Applied == nil {
 		t.Fatalf("%+v", c)
 	}
-	if c := disk.ChangeOf(objects.NewVolume(notShared, asked(larger)), current, false); c.SizeBytes == nil {
+	if c := disk.ChangeOf(objects.NewVolume(notShared, asked(larger)), current, false); c.SizeBytes == 0 {
 		t.Fatal("it does not grow")
 	}
 }
@@ -224,7 +350,7 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(asked(otherTier), objects.Owned("a", 1, apiv1.OwnershipHeld))
-	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}, false)
+	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}}, false)
 	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
 		t.Fatalf("%+v", c)
 	}
@@ -232,12 +358,12 @@ func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 
 func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
 	t.Parallel()
-	v, current := objects.NewVolume(), &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "StandardSSD_LRS"}
+	v, current := objects.NewVolume(), &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "StandardSSD_LRS"}}
 	if c := disk.ChangeOf(v, current, false); c.Settings != nil || c.Applied != nil {
 		t.Errorf("a change that a user made at Azure does not remain: got %+v", c)
 	}
 	c := disk.ChangeOf(v, current, true)
-	if c.Settings == nil || c.Settings.SKUName == nil || *c.Settings.SKUName != "Premium_LRS" || c.Applied.SKUName != "Premium_LRS" {
+	if c.Settings == nil || c.Settings.To.SKUName != "Premium_LRS" || c.Settings.From.SKUName != "StandardSSD_LRS" || c.Applied.SKUName != "Premium_LRS" {
 		t.Errorf("it is not undone: %+v", c)
 	}
 	current.AttachedTo = []string{"/vm/a"}
@@ -249,9 +375,9 @@ func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
 func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 	t.Parallel()
 	more := func(v *apiv1.AzVolume) { v.Spec.Disk.NetworkAccessPolicy = "AllowAll" }
-	current := &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", DiskTuning: provisioner.DiskTuning{Tier: "P30"}, AttachedTo: []string{"/vm/a"}}
+	current := &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}}
 	c := disk.ChangeOf(objects.NewVolume(asked(otherTier), more, objects.Owned("a", 1, apiv1.OwnershipHeld)), current, false)
-	if c.Settings == nil || c.Settings.Tier != nil || c.Settings.NetworkAccessPolicy == nil || c.Before.Tier != "P30" {
+	if c.Settings == nil || c.Settings.From.Tier != c.Settings.To.Tier || c.Settings.To.NetworkAccessPolicy != "AllowAll" || c.Before.Tier != "P30" {
 		t.Fatalf("%+v", c)
 	}
 	// What is left out because a node uses the disk does not take the rest with it.
@@ -265,7 +391,7 @@ func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 func TestSettingsWithoutARecordAreComparedWithTheDisk(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })
-	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}}, false)
+	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}}}, false)
 	if c.Settings != nil || c.Applied == nil {
 		t.Fatalf("%+v", c)
 	}
@@ -284,7 +410,7 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 	if step.Start != operation.WorkReadDisk || step.Status.State != apiv1.VolumeCreated {
 		t.Fatalf("%+v", step)
 	}
-	done := operation.Job{Work: operation.WorkReadDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: &provisioner.Disk{SKUName: "PremiumV2_LRS", CompletionPercent: 100}}}
+	done := operation.Job{Work: operation.WorkReadDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: &provisioner.Disk{CompletionPercent: 100, DiskSettings: provisioner.DiskSettings{SKUName: "PremiumV2_LRS"}}}}
 	step = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: done})
 	if step.Status.Conversion != nil || step.Reason != disk.ReasonConverted {
 		t.Fatalf("%+v", step)

@@ -15,6 +15,8 @@ const (
 	// a longer one is treated as if it promised this one. Otherwise one node could prevent that it is ever late, and that
 	// an observer that is cut off detects that all nodes are late at once.
 	LongestPromise = 5 * time.Minute
+	// AnswerTimeout is how long a node may take to answer a request for a heartbeat.
+	AnswerTimeout = 2 * time.Second
 )
 
 // Promise returns the interval between heartbeats that a node is believed to promise; 0 for none.

@@ -65,6 +65,9 @@ type Signs struct {
 	Silence time.Duration
 	// Patience is the age at which the heartbeat is stale; see Patience.
 	Patience time.Duration
+	// Unanswered is for how long the API server has shown the node a request for a heartbeat, and answered this process without a new
+	// heartbeat; 0 if there is no such request.
+	Unanswered time.Duration
 	// WasSuspect says that the node was not Healthy before, and that no sign of life came since.
 	WasSuspect bool
 	// Contact says that the API server answers this process at present.
@@ -81,14 +84,18 @@ type Signs struct {
 	VMGone bool
 }
 
-// Judge decides the state of a node. It is Lost only by two independent signals: a stale heartbeat, and failed probes or,
-// if probes never reached the node, the kubelet's lease. If Azure says that the VM is down, no second signal is needed.
+// Judge decides the state of a node. It is Lost only by two independent signals: a heartbeat that is stale or does not come
+// on request, and failed probes or, if probes never reached the node, the kubelet's lease. If Azure says that the VM is down, no second signal is needed.
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
-	if !down && !s.WasSuspect && s.Silence <= s.Patience {
+	stale := s.Silence > s.Patience || s.Unanswered > AnswerTimeout
+	if !down && !s.WasSuspect && !stale {
 		return Healthy, "the heartbeat is fresh"
 	}
 	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
+	if s.Unanswered > AnswerTimeout {
+		since += fmt.Sprintf(", also not within %s of a request for one", AnswerTimeout)
+	}
 	switch {
 	case s.VMGone:
 		return Down, since + "; Azure knows no such VM"
@@ -96,7 +103,7 @@ func Judge(s Signs) (state State, evidence string) {
 		return Down, since + "; Azure says that the VM is " + string(s.Power)
 	case !s.Contact:
 		return Suspect, since + "; the API server does not answer this controller"
-	case s.Silence <= s.Patience:
+	case !stale:
 		return Suspect, since + "; the API server was out of reach in the meantime"
 	}
 	second, why := secondSignal(s)

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,9 +49,11 @@ const (
 type Job struct {
 	Work  Work
 	Phase Phase
-	// Token to resume the operation with; set from PhaseAccepted on if there is one.
-	Token string
-	// Accepted is when the platform accepted.
+	// Begun is the operation that the status recorded when the job began; nil for none.
+	Begun *apiv1.Operation
+	// Tokens to resume the operations with that the platform has accepted, in their order; "" for an operation that cannot be resumed.
+	Tokens []string
+	// Accepted is when the platform accepted the last one.
 	Accepted time.Time
 	// Ended is when the job ended.
 	Ended time.Time
@@ -87,12 +90,26 @@ func (j Job) Running() bool { return j.Phase == PhaseBegun || j.Phase == PhaseAc
 // EndedAs says whether a job of this work has ended.
 func (j Job) EndedAs(work Work) bool { return j.Phase == PhaseEnded && j.Work == work }
 
+// IsRecorded says whether a status, whose operation is op, still records the job. If not, another process has recorded an operation or a result since, for example
+// the leader that follows this one: what the job found is older than the status.
+func (j Job) IsRecorded(op *apiv1.Operation) bool {
+	switch {
+	case op == nil || op.Kind != string(j.Work):
+		return false
+	case op.ResumeToken != "" && slices.Contains(j.Tokens, op.ResumeToken):
+		return true
+	}
+	accepted := metav1.NewTime(j.Accepted)
+	return op.ResumeToken == "" && op.StartTime.Equal(&accepted) ||
+		j.Begun != nil && op.ResumeToken == j.Begun.ResumeToken && op.StartTime.Equal(&j.Begun.StartTime)
+}
+
 // Operation returns what a status records of a job that Azure has accepted; nil before and after.
 func (j Job) Operation() *apiv1.Operation {
-	if j.Phase != PhaseAccepted {
+	if j.Phase != PhaseAccepted || len(j.Tokens) == 0 {
 		return nil
 	}
-	return &apiv1.Operation{Kind: string(j.Work), ResumeToken: j.Token, StartTime: metav1.NewTime(j.Accepted)}
+	return &apiv1.Operation{Kind: string(j.Work), ResumeToken: j.Tokens[len(j.Tokens)-1], StartTime: metav1.NewTime(j.Accepted)}
 }
 
 // Failure turns an error into what the API records of it.

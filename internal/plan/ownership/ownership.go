@@ -24,7 +24,7 @@ const MultiNodeEpoch = 1
 // write with a compare-and-swap; changed is false if the node holds it already. If another node holds an ownership
 // that is not released, the error is a FailedPrecondition (law 1). The epoch grows beyond that of the current
 // ownership, and beyond last; see LastEpoch.
-func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (claim apiv1.Ownership, changed bool, err error) {
+func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (primary apiv1.Ownership, changed bool, err error) {
 	epoch := int64(0)
 	if current != nil {
 		epoch = current.Epoch
@@ -47,7 +47,7 @@ func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (
 // StartRelease decides how the release of a node's ownership starts. holder is false if the node does not hold the
 // ownership, so that there is nothing to release; changed is false if the release has started already. The cause
 // NodeLost replaces Unpublished, and never the reverse.
-func StartRelease(current *apiv1.Ownership, node string, cause apiv1.ReleaseCause, now time.Time) (claim apiv1.Ownership, holder, changed bool) {
+func StartRelease(current *apiv1.Ownership, node string, cause apiv1.ReleaseCause, now time.Time) (primary apiv1.Ownership, holder, changed bool) {
 	if current == nil || current.State == apiv1.OwnershipReleased || current.NodeName != node {
 		return apiv1.Ownership{}, false, false
 	}
@@ -91,8 +91,8 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 // Releasable says whether the attachment of the node that holds an ownership can get the proof of its release: whether
 // it is the primary with the ownership's epoch. An attachment that is being deleted, or that has a later epoch, is not
 // changed.
-func Releasable(claim *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
-	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > claim.Epoch || a.Spec.Epoch == claim.Epoch && a.Spec.Role == apiv1.RolePrimary)
+func Releasable(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
+	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > primary.Epoch || a.Spec.Epoch == primary.Epoch && a.Spec.Role == apiv1.RolePrimary)
 }
 
 // ReportProvesAbsence says whether a volume that a node's report does not name is not in use on that node: the node
@@ -152,12 +152,12 @@ func ProvedReleased(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment
 	if last := volume.Status.LastRelease; last != nil && last.Proof.Epoch >= epoch {
 		return true
 	}
-	claim := volume.Status.Primary
+	primary := volume.Status.Primary
 	switch {
-	case claim.State == apiv1.OwnershipReleased:
-		return claim.Epoch >= epoch
-	case claim.NodeName != attachment.Spec.NodeName:
-		return claim.Epoch > epoch
+	case primary.State == apiv1.OwnershipReleased:
+		return primary.Epoch >= epoch
+	case primary.NodeName != attachment.Spec.NodeName:
+		return primary.Epoch > epoch
 	default:
 		return false
 	}
@@ -177,13 +177,13 @@ func replicaInDoubt(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment
 	}
 }
 
-// OwnedBy says whether the node of an attachment holds the claim, or is letting go of it.
+// OwnedBy says whether the node of an attachment holds the ownership, also while it is being released.
 func OwnedBy(volume *apiv1.AzVolume, node string) bool {
 	if volume == nil || volume.Status.Primary == nil {
 		return false
 	}
-	claim := volume.Status.Primary
-	return claim.State != apiv1.OwnershipReleased && claim.NodeName == node
+	primary := volume.Status.Primary
+	return primary.State != apiv1.OwnershipReleased && primary.NodeName == node
 }
 
 // HasPrimary says whether any node holds the ownership or is releasing it, or, for a multi-node volume, whether any
@@ -194,8 +194,8 @@ func HasPrimary(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment)
 			return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil
 		})
 	}
-	claim := volume.Status.Primary
-	return claim != nil && claim.State != apiv1.OwnershipReleased
+	primary := volume.Status.Primary
+	return primary != nil && primary.State != apiv1.OwnershipReleased
 }
 
 // AfterRelease is what happens to the attachment of a node that has released the volume.

@@ -33,19 +33,19 @@ func PublishedTo(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment
 		slices.Sort(nodes)
 		return nodes
 	}
-	claim := volume.Status.Primary
-	if claim == nil {
+	primary := volume.Status.Primary
+	if primary == nil {
 		return nil
 	}
-	switch claim.State {
+	switch primary.State {
 	case apiv1.OwnershipHeld:
 		if slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
-			return a.Spec.NodeName == claim.NodeName && a.Spec.Epoch == claim.Epoch && AttachAccepted(a)
+			return a.Spec.NodeName == primary.NodeName && a.Spec.Epoch == primary.Epoch && AttachAccepted(a)
 		}) {
-			nodes = append(nodes, claim.NodeName)
+			nodes = append(nodes, primary.NodeName)
 		}
 	case apiv1.OwnershipReleasing:
-		nodes = append(nodes, claim.NodeName)
+		nodes = append(nodes, primary.NodeName)
 	case apiv1.OwnershipReleased:
 		last := volume.Status.LastRelease
 		if last != nil && last.Cause == apiv1.CauseNodeLost && !back(last.NodeName) {
@@ -55,7 +55,7 @@ func PublishedTo(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment
 	return nodes
 }
 
-// publishedMultiNode is for a volume without a claim: the attachment is the record.
+// publishedMultiNode is for a volume without an ownership: the attachment is the record.
 func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, back func(node string) bool) bool {
 	switch {
 	case a.Spec.Role != apiv1.RolePrimary:

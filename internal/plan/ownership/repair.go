@@ -14,6 +14,7 @@ import (
 // Azure has the VM as stopped or deallocated now; it is called only where it matters.
 //
 //	the node owns the volume                                         primary of that epoch
+//	the volume has an ownership, which is not the node's             replica: every earlier one ended with a proof. But not if the report names a later one
 //	the report proves that the node does not use the volume          replica; but not where the V1 driver may have published the volume
 //	the VM is down                                                   replica: nothing runs there that could use the volume
 //	a multi-node volume that the report names                        primary: no ownership says which nodes use it
@@ -30,9 +31,9 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	switch {
 	case !multiNode && OwnedBy(volume, node):
 		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
-	case proof != nil && !NeverPublished(volume), down():
+	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !NeverPublished(volume), down():
 		return apiv1.RoleReplica, 0, ""
-	case multiNode && reports(report, volume.Name):
+	case multiNode && Reports(report, volume.Name):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
 	case NeverPublished(volume):
 		return "", 0, "the volume was adopted and not published since, so the node to which the disk is attached may be using it"
@@ -41,13 +42,13 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	}
 }
 
-// reports says whether a node's report names a volume.
-func reports(report *apiv1.AzDriverNode, volume string) bool {
+// Reports says whether a node's report names a volume.
+func Reports(report *apiv1.AzDriverNode, volume string) bool {
 	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes, func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
 }
 
 // repairAfter is how long the CSI controller server is given to finish a release
-// or a claim that it has begun, before the reconciler does it.
+// or an acquisition that it has begun, before the reconciler does it.
 const repairAfter = 5 * time.Second
 
 // Repair is what a half-finished hand-over leaves to be done.
@@ -65,8 +66,8 @@ type Repair struct {
 
 // Repairs decides what is left to do of a hand-over whose process was killed.
 func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Repair {
-	claim := volume.Status.Primary
-	if claim == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {
+	primary := volume.Status.Primary
+	if primary == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {
 		return Repair{}
 	}
 	var r Repair
@@ -82,9 +83,9 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 	}
 	found := false
 	for _, a := range attachments {
-		if claim.State == apiv1.OwnershipHeld && a.Spec.NodeName == claim.NodeName {
+		if primary.State == apiv1.OwnershipHeld && a.Spec.NodeName == primary.NodeName {
 			found = true
-			if a.Spec.Role == apiv1.RoleReplica && a.Spec.Epoch == claim.Epoch && a.DeletionTimestamp == nil && !HasProof(a) && due(claim.Since) {
+			if a.Spec.Role == apiv1.RoleReplica && a.Spec.Epoch == primary.Epoch && a.DeletionTimestamp == nil && !HasProof(a) && due(primary.Since) {
 				r.Promote = a
 			}
 		}
@@ -95,25 +96,25 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 			continue // it carries the proof that the release of the ownership needs
 		}
 		switch {
-		case !due(ended(claim, a)):
+		case !due(ended(primary, a)):
 		case Demotion(volume, a, attachments) == Demote:
 			r.Demote = append(r.Demote, a)
 		default:
 			r.Remove = append(r.Remove, a)
 		}
 	}
-	if claim.State == apiv1.OwnershipHeld && !found && due(claim.Since) {
-		r.Primary = claim.NodeName
+	if primary.State == apiv1.OwnershipHeld && !found && due(primary.Since) {
+		r.Primary = primary.NodeName
 	}
 	return r
 }
 
 // ended is when the role of a former primary ended, or nil for long ago. The time of a later ownership does not
 // count: if the volume were acquired and released again and again, the repair would be delayed forever.
-func ended(claim *apiv1.Ownership, a *apiv1.AzVolumeAttachment) *metav1.Time {
+func ended(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) *metav1.Time {
 	switch p := a.Status.Proof; {
-	case a.Spec.Epoch >= claim.Epoch:
-		return claim.Since
+	case a.Spec.Epoch >= primary.Epoch:
+		return primary.Since
 	case p != nil && p.Epoch >= a.Spec.Epoch:
 		return &p.Time
 	default:

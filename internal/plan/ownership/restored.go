@@ -43,17 +43,17 @@ func DeletedWithoutProof(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bo
 // alone; "" if it does not. d is nil for a node without a report. The report is believed only of a node to whose VM
 // the disk is attached: else any node could prevent others from acquiring a volume.
 func ReportedUse(volume *apiv1.AzVolume, d *apiv1.AzDriverNode) string {
-	claim := volume.Status.Primary
+	primary := volume.Status.Primary
 	if d != nil {
 		for i := range d.Status.StagedVolumes {
 			s := &d.Status.StagedVolumes[i]
-			if s.VolumeName == volume.Name && (claim == nil || s.Epoch > claim.Epoch) {
+			if s.VolumeName == volume.Name && (primary == nil || s.Epoch > primary.Epoch) {
 				return fmt.Sprintf("it reports the volume as %s under epoch %d", s.Phase, s.Epoch)
 			}
 		}
 	}
 	switch {
-	case claim != nil:
+	case primary != nil:
 		return ""
 	case d == nil:
 		return "it has no AzDriverNode, and so no report"

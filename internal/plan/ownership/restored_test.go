@@ -48,7 +48,7 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 		"another primary with a proof, and no status":     {objects.NewVolume(objects.NeverOwned), objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false, false},
 		"a replica that was primary, and no status":       {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 2, ""), true, true},
 		"a replica that never was primary":                {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 0, ""), false, true},
-		"a primary of a later epoch than the claim's":     {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), true, true},
+		"a primary of a later epoch than the ownership's": {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), true, true},
 		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), false, false},
 		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.NewAttachment("a", primary, 2, ""), false, false},
 	} {

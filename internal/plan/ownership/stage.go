@@ -72,16 +72,47 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	if volume.Spec.Access == apiv1.AccessMultiNode {
 		return ""
 	}
-	claim := volume.Status.Primary
+	primary := volume.Status.Primary
 	switch {
-	case claim == nil || claim.State == apiv1.OwnershipReleased:
+	case primary == nil || primary.State == apiv1.OwnershipReleased:
 		return fmt.Sprintf("volume %s has no primary", volume.Name)
-	case claim.NodeName != node:
-		return fmt.Sprintf("node %s is the primary of volume %s", claim.NodeName, volume.Name)
-	case claim.State != apiv1.OwnershipHeld:
-		return fmt.Sprintf("node %s no longer holds volume %s: its ownership is %s", node, volume.Name, claim.State)
-	case attachment.Spec.Epoch != claim.Epoch:
-		return fmt.Sprintf("the attachment has epoch %d, and the ownership of volume %s has epoch %d", attachment.Spec.Epoch, volume.Name, claim.Epoch)
+	case primary.NodeName != node:
+		return fmt.Sprintf("node %s is the primary of volume %s", primary.NodeName, volume.Name)
+	case primary.State != apiv1.OwnershipHeld:
+		return fmt.Sprintf("node %s no longer holds volume %s: its ownership is %s", node, volume.Name, primary.State)
+	case attachment.Spec.Epoch != primary.Epoch:
+		return fmt.Sprintf("the attachment has epoch %d, and the ownership of volume %s has epoch %d", attachment.Spec.Epoch, volume.Name, primary.Epoch)
+	}
+	return ""
+}
+
+// EpochOver returns why the epoch under which a node staged a volume has ended, or "" while it lasts. An ownership that
+// is being released lasts until the proof is recorded: the controller waits for this node, and a pod that starts before
+// that would otherwise wait for the controller. volume and attachment were read at the API server; attachment is nil if
+// there is none.
+func EpochOver(node, vmID string, epoch int64, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
+	if attachment != nil {
+		if AttachedToAnotherVM(attachment, vmID) {
+			return fmt.Sprintf("the disk was attached to VM %s, and node %s is VM %s now", attachment.Status.VMID, node, vmID)
+		}
+		if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= epoch {
+			return fmt.Sprintf("node %s was proved to have released the volume under epoch %d (%s)", node, proof.Epoch, proof.Kind)
+		}
+	}
+	if volume.Spec.Access == apiv1.AccessMultiNode {
+		if attachment == nil {
+			return fmt.Sprintf("the volume is not published to node %s", node)
+		}
+		return ""
+	}
+	primary := volume.Status.Primary
+	switch {
+	case primary == nil || primary.State == apiv1.OwnershipReleased:
+		return "the volume has no primary"
+	case primary.NodeName != node:
+		return fmt.Sprintf("node %s is the primary", primary.NodeName)
+	case primary.Epoch != epoch:
+		return fmt.Sprintf("the node now holds the ownership with epoch %d", primary.Epoch)
 	}
 	return ""
 }

@@ -96,3 +96,45 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		t.Errorf("without an attachment: %+v", got)
 	}
 }
+
+func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
+	primary := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
+		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
+	}
+	attachment := &apiv1.AzVolumeAttachment{}
+	proved := func(epoch int64) *apiv1.AzVolumeAttachment {
+		return &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{Proof: &apiv1.ReleaseProof{Epoch: epoch}}}
+	}
+	for name, test := range map[string]struct {
+		primary    *apiv1.Ownership
+		multiNode  bool
+		attachment *apiv1.AzVolumeAttachment
+		over       bool
+	}{
+		"held by this node":                            {primary("b", 3, apiv1.OwnershipHeld), false, attachment, false},
+		"released by this node, not proved yet":        {primary("b", 3, apiv1.OwnershipReleasing), false, attachment, false},
+		"held by this node, the attachment was lost":   {primary("b", 3, apiv1.OwnershipHeld), false, nil, false},
+		"held by this node under a later epoch":        {primary("b", 5, apiv1.OwnershipHeld), false, attachment, true},
+		"held by another node":                         {primary("a", 4, apiv1.OwnershipHeld), false, nil, true},
+		"released":                                     {primary("", 3, apiv1.OwnershipReleased), false, attachment, true},
+		"without a primary":                            {nil, false, attachment, true},
+		"proved under this epoch":                      {primary("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},
+		"proved under an epoch before":                 {primary("b", 3, apiv1.OwnershipHeld), false, proved(2), false},
+		"attached to another VM":                       {primary("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
+		"of several nodes":                             {nil, true, attachment, false},
+		"of several nodes, taken away":                 {nil, true, proved(3), true},
+		"of several nodes, without an attachment":      {nil, true, nil, true},
+		"of several nodes, being taken away for now":   {nil, true, &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false},
+		"held by this node, detaching without a proof": {primary("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}, Status: apiv1.AzVolumeStatus{Primary: test.primary}}
+			if test.multiNode {
+				v.Spec.Access = apiv1.AccessMultiNode
+			}
+			if why := ownership.EpochOver("b", "vm", 3, v, test.attachment); (why != "") != test.over {
+				t.Errorf("EpochOver = %q, want over: %t", why, test.over)
+			}
+		})
+	}
+}

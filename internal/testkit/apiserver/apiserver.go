@@ -25,6 +25,8 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -119,6 +121,22 @@ func Config(t testing.TB) *rest.Config {
 	own := rest.CopyConfig(config)
 	kubeapi.Pace(own, 100, 200)
 	return own
+}
+
+// Kubeconfig writes a kubeconfig for the server, and returns its path.
+func Kubeconfig(t testing.TB) string {
+	t.Helper()
+	server, path := Config(t), filepath.Join(t.TempDir(), "kubeconfig")
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: server.Host, CertificateAuthorityData: server.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {ClientCertificateData: server.CertData, ClientKeyData: server.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
+		CurrentContext: "test",
+	}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // Scheme has Kubernetes' types and the driver's.

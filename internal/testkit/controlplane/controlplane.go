@@ -194,7 +194,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	if p.CSI, err = csicontroller.New(csicontroller.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: now, Namespace: p.Namespace,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: now, Namespace: p.Namespace,
 		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: p.Group, Location: Location, WaitTimeout: patience, PublishedByPods: p.options.PublishedByPods,
 	}); err != nil {
 		return err

@@ -90,7 +90,7 @@ func kinds(namespace string) map[string]kind {
 			make: func(name string) client.Object {
 				v := &apiv1.AzVolume{ObjectMeta: at(name)}
 				v.Spec.Origin, v.Spec.Access, v.Spec.CapacityBytes = apiv1.OriginProvisioned, apiv1.AccessSingleNode, 1<<30
-				v.Spec.Disk = apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, SKUName: "Premium_LRS", MaxShares: 2, CachingMode: "None"}
+				v.Spec.Disk = apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, MaxShares: 2, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}
 				return v
 			},
 			change: func(o client.Object, to int) { o.(*apiv1.AzVolume).Spec.DeleteDisk = to%2 == 1 },

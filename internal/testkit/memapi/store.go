@@ -301,6 +301,10 @@ func (s *Store) watch(of reflect.Type, matches func(client.Object) bool) watch.I
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &watcher{store: s, of: of, matches: matches, result: make(chan watch.Event, watcherBuffer)}
+	// As an API server does for a watch that begins at no version.
+	for _, o := range s.kindOf(of).objects.sorted {
+		w.offer(Change{After: o})
+	}
 	s.watchers = append(s.watchers, w)
 	return w
 }

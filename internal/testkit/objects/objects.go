@@ -24,16 +24,16 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 		ObjectMeta: metav1.ObjectMeta{Name: "vol", Generation: 1, CreationTimestamp: *Ago(time.Hour), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30, MaxMountReplicaCount: 1,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "vol", Location: "eastus", Zone: "1", SKUName: "Premium_LRS", MaxShares: 3, CachingMode: "None"},
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "vol", Location: "eastus", Zone: "1", MaxShares: 3, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
 		},
 		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: "/disk", SizeBytes: 1 << 30, ObservedGeneration: 1},
 	}
-	v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: v.Spec.Disk.Settings()}
+	v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}
 	for _, c := range change {
 		c(v)
 	}
 	if v.Generation == 1 && v.Status.Applied != nil {
-		v.Status.Applied.DiskSettings = v.Spec.Disk.Settings()
+		v.Status.Applied.DiskSettings = *v.Spec.Disk.DiskSettings.DeepCopy()
 	}
 	return v
 }

@@ -14,13 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -86,9 +86,7 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 	if err != nil {
 		return nil, err
 	}
-	p := volumeparams.Parameters{
-		SKUName: disk.SKUName, MaxShares: disk.MaxShares, CachingMode: wanted.CachingMode, MaxMountReplicaCount: wanted.MaxMountReplicaCount,
-	}
+	p := volumeparams.Parameters{DiskParameters: parametersOf(handle, disk), MaxMountReplicaCount: wanted.MaxMountReplicaCount}
 	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1 {
 		return nil, call.InvalidArgument("volume attribute maxMountReplicaCount: value %d is not allowed; allowed: 0 to %d, which is the disk's maxShares - 1", *p.MaxMountReplicaCount, p.Shares()-1)
 	}
@@ -96,15 +94,15 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 	if err != nil {
 		return nil, err
 	}
-	parameters := parametersOf(handle, disk)
-	parameters.CachingMode = p.Caching(disk.SizeBytes)
+	p.CachingMode = wanted.CachingMode
+	p.CachingMode = p.Caching(disk.SizeBytes)
 	if !a.Block {
-		parameters.FSType = wanted.FSType
+		p.FSType = wanted.FSType
 	}
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: handle.VolumeName(), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginAdopted, Access: a.Pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas, Disk: parameters,
+			Origin: apiv1.OriginAdopted, Access: a.Pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas, Disk: p.DiskParameters,
 		},
 	}, nil
 }
@@ -113,22 +111,18 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskParameters {
 	p := apiv1.DiskParameters{
 		SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName,
-		Location: disk.Location, Zone: disk.Zone, SKUName: disk.SKUName, MaxShares: max(disk.MaxShares, 1), Tags: disk.Tags,
-		LogicalSectorSize: disk.LogicalSectorSize, NetworkAccessPolicy: disk.NetworkAccessPolicy, PublicNetworkAccess: disk.PublicNetworkAccess,
-		DiskAccessID: disk.DiskAccessID, DiskEncryptionSetID: disk.EncryptionSetID, AvailabilityPolicy: disk.ActionOnDiskDelay,
-		EnableBursting: ptr.Deref(disk.Bursting, false), EnablePerformancePlus: ptr.Deref(disk.PerformancePlus, false),
-		OptimizedForFrequentAttach: ptr.Deref(disk.OptimizedForFrequentAttach, false),
-		WriteAcceleratorEnabled:    volumeparams.WriteAccelerator(disk.Tags),
+		Location: disk.Location, Zone: disk.Zone, MaxShares: max(disk.MaxShares, 1), WriteAcceleratorEnabled: volumeparams.WriteAccelerator(disk.Tags),
+		DiskSettings: apiv1.DiskSettings(disk.DiskSettings), ImmutableDiskSettings: apiv1.ImmutableDiskSettings(disk.ImmutableDiskSettings),
 	}
-	if p.DiskEncryptionSetID != "" {
-		p.DiskEncryptionType = disk.EncryptionType
+	if p.DiskEncryptionSetID == "" {
+		p.DiskEncryptionType = ""
 	}
 	// Azure reports the performance of every disk; only with these SKUs is it a parameter.
-	if topology.Zonal(disk.SKUName) {
-		p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = disk.IOPSReadWrite, disk.MBpsReadWrite
-		p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = disk.IOPSReadOnly, disk.MBpsReadOnly
-	} else if disk.Tier != volumeparams.BaselineTier(disk.SizeBytes) && volumeparams.HasTiers(disk.SKUName) {
-		p.Tier = disk.Tier
+	if !topology.Zonal(disk.SKUName) {
+		p.DiskIOPSReadWrite, p.DiskMBpsReadWrite, p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = nil, nil, nil, nil
+	}
+	if !volumeparams.HasTiers(disk.SKUName) || disk.Tier == volumeparams.BaselineTier(disk.SizeBytes) {
+		p.Tier = ""
 	}
 	return p
 }
@@ -141,13 +135,12 @@ func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a
 	}
 	for i := range cached.Items {
 		// The cache does not hold the attributes.
-		pv := &corev1.PersistentVolume{}
-		err := s.Reader.Get(ctx, client.ObjectKeyFromObject(&cached.Items[i]), pv)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached.Items[i]))
 		if err != nil {
-			return nil, a, fmt.Errorf("read PersistentVolume: %w", err)
+			return nil, a, err
+		}
+		if pv == nil {
+			continue
 		}
 		named, attributes := describe(pv)
 		if of, err := volumehandle.Parse(named); err != nil || !of.Same(handle) {
@@ -195,7 +188,8 @@ func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attri
 	if err != nil || wanted.CachingMode == "" {
 		return err
 	}
-	p := volumeparams.Parameters{SKUName: v.Spec.Disk.SKUName, MaxShares: v.Spec.Disk.MaxShares, CachingMode: wanted.CachingMode}
+	p := volumeparams.Parameters{DiskParameters: v.Spec.Disk}
+	p.CachingMode = wanted.CachingMode
 	mode := p.Caching(max(v.Status.SizeBytes, v.Spec.CapacityBytes))
 	if mode == v.Spec.Disk.CachingMode {
 		return nil

@@ -4,8 +4,6 @@ package call
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,9 +11,9 @@ import (
 	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/keylock"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
-	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,13 +26,12 @@ type Calls struct {
 	clock   clock.PassiveClock
 	timeout time.Duration
 
-	mu     sync.Mutex
-	locked map[string]struct{}
+	locks keylock.Locks
 }
 
 // New makes a Calls. timeout limits a call without a deadline.
 func New(c clock.PassiveClock, timeout time.Duration) *Calls {
-	return &Calls{clock: c, timeout: timeout, locked: map[string]struct{}{}}
+	return &Calls{clock: c, timeout: timeout}
 }
 
 // Bound returns a context that ends shortly before the caller's deadline.
@@ -49,17 +46,11 @@ func (c *Calls) Bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // Lock locks a key. While another call holds it, the error is Aborted.
 func (c *Calls) Lock(key string) (unlock func(), err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, locked := c.locked[key]; locked {
+	unlock, locked := c.locks.TryLock(key)
+	if !locked {
 		return nil, grpcstatus.Errorf(codes.Aborted, "another call for %s is in progress", key)
 	}
-	c.locked[key] = struct{}{}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.locked, key)
-	}, nil
+	return unlock, nil
 }
 
 // Begin locks a key and limits the call; end undoes both.
@@ -70,6 +61,16 @@ func (c *Calls) Begin(ctx context.Context, key string) (bound context.Context, e
 	}
 	bound, cancel := c.Bound(ctx)
 	return bound, func() { cancel(); unlock() }, nil
+}
+
+// Do runs a call as Begin and end do, and returns its error with a gRPC status.
+func (c *Calls) Do(ctx context.Context, key string, run func(context.Context) error) error {
+	ctx, end, err := c.Begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return status.From(run(ctx))
 }
 
 // Volume parses a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is NotFound.
@@ -87,15 +88,6 @@ func Volume(id string) (volumehandle.Handle, error) {
 // InvalidArgument returns an error of that code.
 func InvalidArgument(format string, args ...any) error {
 	return grpcstatus.Errorf(codes.InvalidArgument, format, args...)
-}
-
-// Status adds to the kinds of package status the one that only sizes have.
-func Status(err error) error {
-	var size *volumeparams.OutOfRangeError
-	if errors.As(err, &size) {
-		return grpcstatus.Error(codes.OutOfRange, size.Error())
-	}
-	return status.From(err)
 }
 
 // Failure returns a failure that a status records, as an error of its kind.

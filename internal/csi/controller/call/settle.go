@@ -18,7 +18,7 @@ const settleTimeout = 10 * time.Second
 // call or an earlier one. If anything exists, or if left fails, the code is not final. AlreadyExists stays, as the CSI
 // specification requires: the object that exists differs from the request.
 func Settle(ctx context.Context, failure error, left func(context.Context) (string, error)) error {
-	failure = Status(failure)
+	failure = status.From(failure)
 	if code := grpcstatus.Code(failure); !status.Final(code) || code == codes.AlreadyExists {
 		return failure
 	}

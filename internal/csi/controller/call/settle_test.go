@@ -40,7 +40,7 @@ func TestAFailedCallThatLeftAnObjectHasNoFinalCode(t *testing.T) {
 			if got := grpcstatus.Code(err); got != test.want {
 				t.Errorf("code = %s, want %s: %v", got, test.want, err)
 			}
-			if final := status.Final(status.Code(call.Status(test.failure))); asked && !final {
+			if final := status.Final(status.Code(status.From(test.failure))); asked && !final {
 				t.Error("a failure whose code is not final was looked into")
 			}
 		})

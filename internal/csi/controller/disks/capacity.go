@@ -17,6 +17,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -32,10 +33,7 @@ func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityR
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	response, err := s.capacity(ctx, request)
-	if err != nil {
-		return nil, call.Status(err)
-	}
-	return response, nil
+	return response, status.From(err)
 }
 
 func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {

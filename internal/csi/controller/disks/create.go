@@ -23,6 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
@@ -101,6 +102,11 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 	if err != nil {
 		return nil, p, err
 	}
+	filesystem, err := fsType(p, access)
+	if err != nil {
+		return nil, p, err
+	}
+	p.SetFilesystem(filesystem)
 	p.SetDefaultPerformance(size)
 	if err := p.CheckSize(size); err != nil {
 		return nil, p, err
@@ -119,9 +125,6 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 		logr.FromContextOrDiscard(ctx).Info("parameters have no effect", "parameters", p.WithoutEffect)
 	}
 	disk := s.diskParameters(p, p.NameDisk(request.GetName()), size, where)
-	if disk.FSType, err = fsType(p, access); err != nil {
-		return nil, p, err
-	}
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: volumehandle.Of(disk).VolumeName(), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
@@ -151,16 +154,9 @@ func fsType(p volumeparams.Parameters, a call.Access) (string, error) {
 }
 
 func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, size int64, where topology.Place) apiv1.DiskParameters {
-	disk := apiv1.DiskParameters{
-		SubscriptionID: cmp.Or(p.SubscriptionID, s.SubscriptionID), ResourceGroup: cmp.Or(p.ResourceGroup, s.ResourceGroup), Name: name,
-		Location: where.Location, Zone: where.Zone, SKUName: p.SKU(), MaxShares: p.Shares(), CachingMode: p.Caching(size),
-		DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite, LogicalSectorSize: p.LogicalSectorSize,
-		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, AvailabilityPolicy: p.AvailabilityPolicy,
-		NetworkAccessPolicy: cmp.Or(p.NetworkAccessPolicy, "DenyAll"), PublicNetworkAccess: cmp.Or(p.PublicNetworkAccess, "Disabled"),
-		DiskAccessID: p.DiskAccessID, DiskEncryptionSetID: p.DiskEncryptionSetID, DiskEncryptionType: p.EncryptionType(),
-		EnableBursting: p.EnableBursting, EnablePerformancePlus: p.EnablePerformancePlus,
-		OptimizedForFrequentAttach: p.OptimizedForFrequentAttach, WriteAcceleratorEnabled: p.WriteAcceleratorEnabled, Tags: p.Tags,
-	}
+	disk := p.Disk(size)
+	disk.SubscriptionID, disk.ResourceGroup, disk.Name = cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup), name
+	disk.Location, disk.Zone = where.Location, where.Zone
 	if topology.ZoneRedundant(disk.SKUName) {
 		disk.Zone = ""
 	}
@@ -308,15 +304,9 @@ func (s *Provisioner) leftOfVolume(ctx context.Context, request *csi.CreateVolum
 	// If the parameters are not allowed any more, Parse returns the default names.
 	p, _ := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
 	name := apiv1.VolumeName(cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup), p.NameDisk(request.GetName()))
-	v := &apiv1.AzVolume{}
-	err := s.Reader.Get(ctx, s.Key(name), v)
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("read AzVolume: %w", err)
-	case v.Spec.Origin != apiv1.OriginProvisioned:
-		return "", nil
+	v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(name))
+	if err != nil || v == nil || v.Spec.Origin != apiv1.OriginProvisioned {
+		return "", err
 	}
 	return "AzVolume " + v.Name, nil
 }

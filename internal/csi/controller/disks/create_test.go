@@ -85,6 +85,35 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// The type of the filesystem may come from the capability, which the parser of the StorageClass does not see.
+func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	options := map[string]string{"blockSize": "1024", "inodeSize": "512", "bytesPerInode": "4096"}
+	for name, test := range map[string]struct {
+		capability *csi.VolumeCapability
+		want       apiv1.FilesystemOptions
+		code       codes.Code
+	}{
+		"ext4":  {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}, apiv1.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 4096}, codes.OK},
+		"xfs":   {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
+		"block": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}, apiv1.FilesystemOptions{}, codes.OK},
+	} {
+		request := controlplane.CreateRequest(name, options)
+		test.capability.AccessMode = &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
+		request.VolumeCapabilities = []*csi.VolumeCapability{test.capability}
+		_, err := p.CSI.CreateVolume(t.Context(), request)
+		if status.Code(err) != test.code {
+			t.Errorf("%s: got %v, want %s", name, err, test.code)
+		}
+		if err != nil {
+			continue
+		}
+		if got := p.Volume(name).Spec.Disk.FilesystemOptions; got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
 // A PersistentVolume of this driver has to work with the V1 driver after a migration back: it has the attributes that V1 would have written.
 func TestTheVolumeContextIsV1s(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
@@ -131,7 +160,7 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 	})
 	p.Create("default-ultra", map[string]string{"skuName": "UltraSSD_LRS"})
 	p.Create("premium", map[string]string{
-		"skuName": "Premium_LRS", "tier": "P30", "optimizedForFrequentAttach": "true", "availabilityPolicy": "AutomaticReattach", "enablePerformancePlus": "true", "enableBursting": "true",
+		"skuName": "Premium_LRS", "tier": "P30", "optimizedForFrequentAttach": "true", "actionOnDiskDelay": "AutomaticReattach", "enablePerformancePlus": "true", "enableBursting": "true",
 		"diskEncryptionSetID": set, "networkAccessPolicy": "AllowPrivate", "diskAccessID": access, "publicNetworkAccess": "Enabled",
 	})
 	got := map[string]string{}
@@ -143,8 +172,8 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 			return *n
 		}
 		name := d.ID[strings.LastIndex(d.ID, "/")+1:]
-		got[name] = fmt.Sprint(number(d.IOPSReadWrite), number(d.MBpsReadWrite), number(d.IOPSReadOnly), number(d.MBpsReadOnly), d.LogicalSectorSize != nil && *d.LogicalSectorSize == 512,
-			d.Tier, d.OptimizedForFrequentAttach != nil, d.ActionOnDiskDelay, d.PerformancePlus != nil, d.Bursting != nil, d.EncryptionSetID == set, d.EncryptionType,
+		got[name] = fmt.Sprint(number(d.DiskIOPSReadWrite), number(d.DiskMBpsReadWrite), number(d.DiskIOPSReadOnly), number(d.DiskMBpsReadOnly), d.LogicalSectorSize != nil && *d.LogicalSectorSize == 512,
+			d.Tier, d.OptimizedForFrequentAttach, d.ActionOnDiskDelay, d.EnablePerformancePlus, d.EnableBursting, d.DiskEncryptionSetID == set, d.DiskEncryptionType,
 			d.NetworkAccessPolicy, d.DiskAccessID == access, d.PublicNetworkAccess)
 	}
 	want := map[string]string{

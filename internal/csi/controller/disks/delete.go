@@ -9,13 +9,13 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -31,15 +31,7 @@ func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolum
 	if err != nil {
 		return nil, err
 	}
-	ctx, end, err := s.Begin(ctx, handle.VolumeName())
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := s.deleteVolume(ctx, handle); err != nil {
-		return nil, call.Status(err)
-	}
-	return &csi.DeleteVolumeResponse{}, nil
+	return &csi.DeleteVolumeResponse{}, s.Do(ctx, handle.VolumeName(), func(ctx context.Context) error { return s.deleteVolume(ctx, handle) })
 }
 
 func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Handle) error {
@@ -60,7 +52,7 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 		if err != nil {
 			return err
 		}
-		if err := s.unused(ctx, v); err != nil {
+		if err := s.awaitUnused(ctx, handle, v); err != nil {
 			return err
 		}
 		if err := s.discard(ctx, v); err != nil {
@@ -93,6 +85,47 @@ func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
+// releaseTimeout limits how long a deletion waits for the release of the volume. It is short, because the call occupies a worker of the caller, and the
+// caller calls again.
+const releaseTimeout = 10 * time.Second
+
+// awaitUnused returns a FailedPrecondition for a volume that a node uses. Where the driver itself unpublishes the volume, Kubernetes does not wait for that, and
+// calls for the deletion when the pod is gone: the call waits for the release. It updates v.
+func (s *Provisioner) awaitUnused(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume) error {
+	used := s.unused(ctx, v)
+	if !s.PublishedByPods || status.Code(used) != codes.FailedPrecondition {
+		return used
+	}
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if err != nil {
+		return err
+	}
+	changes := []records.Object{records.VolumeNamed(v.Name)}
+	for _, a := range attachments {
+		changes = append(changes, records.AttachmentNamed(a.Name))
+	}
+	bounded, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	err = s.Watch.Until(bounded, func() (bool, error) {
+		current, err := s.Volume(bounded, handle)
+		if err == nil && current == nil {
+			err = records.ErrChanged
+		}
+		if err != nil {
+			return false, err
+		}
+		*v = *current
+		if used = s.unused(bounded, v); status.Code(used) == codes.FailedPrecondition {
+			return false, nil
+		}
+		return true, used
+	}, changes...)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return used
+	}
+	return err
+}
+
 // unused returns a FailedPrecondition for a volume that has a primary.
 func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	if v.Spec.Access == apiv1.AccessSingleNode {
@@ -115,12 +148,8 @@ func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 
 // uncached says that an AzVolume is gone from the cache too, so that the next list does not contain it.
 func (s *Provisioner) uncached(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
-	cached := &apiv1.AzVolume{}
-	err := s.Client.Get(ctx, s.Key(v.Name), cached)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	return err == nil && cached.UID != v.UID, err
+	cached, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(v.Name))
+	return err == nil && (cached == nil || cached.UID != v.UID), err
 }
 
 // awaitVolumeGone waits until an AzVolume is gone, or its deletion has failed since the call began.
@@ -128,13 +157,12 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 	since := s.Clock.Now().Truncate(time.Second)
 	reason := ""
 	err := s.Watch.Until(ctx, func() (bool, error) {
-		current := &apiv1.AzVolume{}
-		err := s.Reader.Get(ctx, s.Key(v.Name), current)
-		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
-			return s.uncached(ctx, v)
-		}
+		current, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(v.Name))
 		if err != nil {
 			return false, err
+		}
+		if current == nil || current.UID != v.UID {
+			return s.uncached(ctx, v)
 		}
 		if e := current.Status.Error; current.Status.State == apiv1.VolumeDeletionFailed && e != nil && !e.Time.Time.Before(since) {
 			return true, call.Failure(e)

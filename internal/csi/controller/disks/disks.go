@@ -21,6 +21,8 @@ type Provisioner struct {
 	SKUs     provisioner.SKUs
 	Clock    clock.PassiveClock
 	Topology topology.Key
+	// PublishedByPods says that the driver itself unpublishes volumes after their pods have gone.
+	PublishedByPods bool
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
 }

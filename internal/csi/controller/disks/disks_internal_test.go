@@ -6,18 +6,17 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -40,14 +39,10 @@ func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 // The reconciler continues with the spec of the AzVolume, although Azure has refused the last try and the deadline of the call has passed.
 func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "1"}}
 	v.Status.Error = &apiv1.Error{Kind: string(provisioner.NotFound), Message: "the resource group is gone"}
 	s := &Provisioner{Adopter: &adoption.Adopter{Records: &records.Records{
-		Watch: records.NewWatch(), Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build(),
+		Watch: records.NewWatch(), Client: fakeapi.With(v).Build(),
 	}}}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
 	defer cancel()
@@ -64,10 +59,6 @@ func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 // cache deleted the AzVolume, which a node used by then: an AzVolume that is being deleted cannot be published any more.
 func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	handle, err := volumehandle.Parse("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol")
 	if err != nil {
 		t.Fatal(err)
@@ -87,16 +78,16 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 	}{
 		"CreateVolume, when the cache is old": {current, func(s *Provisioner) error {
 			_, err := s.awaitCreatedOrDeleted(t.Context(), old)
-			return call.Status(err)
+			return status.From(err)
 		}, codes.Aborted},
 		"a change, even while the refusal lasts": {old, func(s *Provisioner) error {
 			_, err := s.created(t.Context(), handle, call.Access{})
-			return call.Status(err)
+			return status.From(err)
 		}, codes.AlreadyExists},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.stored.DeepCopy()).Build()
+			api := fakeapi.With(test.stored.DeepCopy()).Build()
 			cached := interceptor.NewClient(api, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 				old.DeepCopyInto(o.(*apiv1.AzVolume))
 				return nil

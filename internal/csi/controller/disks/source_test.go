@@ -11,12 +11,13 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 const gib = int64(1) << 30
 
-var must, expectCode = controlplane.Must, controlplane.ExpectCode
+var must, expectCode = expect.Must, expect.Code
 
 func ultra(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" }
 
@@ -236,21 +237,4 @@ func conditionReason(v *apiv1.AzVolume) string {
 		}
 	}
 	return ""
-}
-
-func TestSnapshotAndCloneAreAdvertised(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	response, err := p.CSI.ControllerGetCapabilities(t.Context(), &csi.ControllerGetCapabilitiesRequest{})
-	must(t, err)
-	found := map[csi.ControllerServiceCapability_RPC_Type]bool{}
-	for _, c := range response.GetCapabilities() {
-		found[c.GetRpc().GetType()] = true
-	}
-	for _, want := range []csi.ControllerServiceCapability_RPC_Type{
-		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS, csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
-	} {
-		if !found[want] {
-			t.Errorf("%s is missing", want)
-		}
-	}
 }

@@ -135,10 +135,7 @@ func (s *Provisioner) ControllerExpandVolume(ctx context.Context, request *csi.C
 	}
 	defer end()
 	response, err := s.expand(ctx, handle, request)
-	if err != nil {
-		return nil, call.Status(err)
-	}
-	return response, nil
+	return response, status.From(err)
 }
 
 func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
@@ -197,18 +194,10 @@ func (s *Provisioner) ControllerModifyVolume(ctx context.Context, request *csi.C
 	}
 	change, err := volumeparams.ParseChange(request.GetMutableParameters())
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
-	ctx, end, err := s.Begin(ctx, "the modification of "+handle.VolumeName())
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := s.modify(ctx, handle, change); err != nil {
-		return nil, call.Status(err)
-	}
-	return &csi.ControllerModifyVolumeResponse{}, nil
+	return &csi.ControllerModifyVolumeResponse{}, s.Do(ctx, "the modification of "+handle.VolumeName(), func(ctx context.Context) error { return s.modify(ctx, handle, change) })
 }
 
 func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, change volumeparams.Change) error {
@@ -223,13 +212,13 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 		if err != nil {
 			return err
 		}
-		spec.Disk.SetSettings(settingsOf(after))
+		spec.Disk.DiskSettings = after.DiskSettings
 		return s.changeable(ctx, v, spec)
 	})
 	if err != nil {
 		return err
 	}
-	wanted := v.Spec.Disk.Settings()
+	wanted := v.Spec.Disk.DiskSettings
 	_, err = s.awaitUpdate(ctx, v,
 		func(is apiv1.AzVolumeStatus) bool {
 			if is.Applied == nil || disk.UpdateUncertain(&is) {
@@ -287,27 +276,13 @@ func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *a
 
 // existingParameters returns the parameters of a disk as a StorageClass would name them.
 func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparams.Parameters {
-	d := spec.Disk
+	tags := spec.Disk.Tags
 	p := volumeparams.Parameters{
-		SKUName: d.SKUName, CachingMode: d.CachingMode, FSType: d.FSType, MaxShares: d.MaxShares,
-		DiskIOPSReadWrite: d.DiskIOPSReadWrite, DiskMBpsReadWrite: d.DiskMBpsReadWrite, DiskIOPSReadOnly: d.DiskIOPSReadOnly, DiskMBpsReadOnly: d.DiskMBpsReadOnly,
-		Tier: d.Tier, LogicalSectorSize: d.LogicalSectorSize, NetworkAccessPolicy: d.NetworkAccessPolicy, PublicNetworkAccess: d.PublicNetworkAccess,
-		DiskAccessID: d.DiskAccessID, DiskEncryptionSetID: d.DiskEncryptionSetID, DiskEncryptionType: d.DiskEncryptionType,
-		EnableBursting: d.EnableBursting, EnablePerformancePlus: d.EnablePerformancePlus, WriteAcceleratorEnabled: d.WriteAcceleratorEnabled,
-		Tags: d.Tags, VolumeName: cmp.Or(d.Tags[volumeparams.TagVolumeName], v.Name),
-		ClaimName: d.Tags[volumeparams.TagClaimName], ClaimNamespace: d.Tags[volumeparams.TagClaimNamespace],
+		DiskParameters: *spec.Disk.DeepCopy(), VolumeName: cmp.Or(tags[volumeparams.TagVolumeName], v.Name),
+		ClaimName: tags[volumeparams.TagClaimName], ClaimNamespace: tags[volumeparams.TagClaimNamespace],
 	}
 	if namespace, name, ok := strings.Cut(spec.PersistentVolumeClaim, "/"); ok {
 		p.ClaimName, p.ClaimNamespace = name, namespace
 	}
 	return p
-}
-
-// settingsOf returns the parameters that can be changed.
-func settingsOf(p volumeparams.Parameters) apiv1.DiskSettings {
-	return apiv1.DiskSettings{
-		SKUName: p.SKUName, DiskIOPSReadWrite: p.DiskIOPSReadWrite, DiskMBpsReadWrite: p.DiskMBpsReadWrite,
-		DiskIOPSReadOnly: p.DiskIOPSReadOnly, DiskMBpsReadOnly: p.DiskMBpsReadOnly, Tier: p.Tier, EnableBursting: p.EnableBursting,
-		NetworkAccessPolicy: p.NetworkAccessPolicy, PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID, Tags: p.Tags,
-	}
 }

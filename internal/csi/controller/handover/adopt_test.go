@@ -9,24 +9,22 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 const vmSize = "Standard_D4s_v5"
 
-var must, expectCode = controlplane.Must, controlplane.ExpectCode
+var must, expectCode = expect.Must, expect.Code
 
 // v1Disk is a disk as V1 creates it. A test changes some of its properties.
 func v1Disk(name string) provisioner.Disk {
 	return provisioner.Disk{
-		ID: controlplane.DiskID(name), Location: "eastus", Zone: "1", SKUName: "Premium_LRS", SizeBytes: 10 << 30, MaxShares: 1, Ready: true,
-		Tags: map[string]string{"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": name},
+		ID: controlplane.DiskID(name), Location: "eastus", Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": name}},
 	}
 }
 
@@ -47,7 +45,7 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		"in-tree":                            {attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"}, caching: "ReadWrite"},
 		"keys in another case":               {attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"}, caching: "None"},
 		"the write accelerator":              {disk: func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" }, caching: "ReadOnly", accelerate: true},
-		"an encryption set":                  {disk: func(d *provisioner.Disk) { d.EncryptionSetID = set }, caching: "ReadOnly", set: set},
+		"an encryption set":                  {disk: func(d *provisioner.Disk) { d.DiskEncryptionSetID = set }, caching: "ReadOnly", set: set},
 		"shares that V1 does not use":        {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"}, caching: "None", replicas: 2},
 		"shares, and few replicas":           {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"maxMountReplicaCount": "1"}, caching: "None", replicas: 1},
 		"shares that the disk does not have": {attributes: map[string]string{"maxShares": "3"}, caching: "ReadOnly"},
@@ -66,7 +64,7 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 			handle := disk.ID
 			must(t, p.PublishWith(t.Context(), handle, "as-a", controlplane.Mounted(), test.attributes))
 			request, attached := p.Cloud.AttachedAs(controlplane.VMID("as-a"), handle)
-			if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate || request.EncryptionSetID != test.set {
+			if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate || request.DiskEncryptionSetID != test.set {
 				t.Errorf("attached as %+v", request)
 			}
 			v := p.Volume(handle[strings.LastIndex(handle, "/")+1:])
@@ -166,20 +164,9 @@ func TestPublishRefusesAnIDThatIsNoDisk(t *testing.T) {
 // volumeFor creates a PersistentVolume for a disk and waits until the driver's cache has it.
 func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit func(*corev1.PersistentVolume)) {
 	t.Helper()
-	pv := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		},
-	}
+	pv := controlplane.NewPersistentVolume(name, "", func(s *corev1.PersistentVolumeSpec) { s.PersistentVolumeSource = corev1.PersistentVolumeSource{} })
 	edit(pv)
-	must(t, p.Client.Create(t.Context(), pv))
-	t.Cleanup(func() {
-		pv.Finalizers = nil
-		_ = p.Client.Update(t.Context(), pv)
-		_ = p.Client.Delete(t.Context(), pv)
-	})
+	p.AddPersistentVolume(pv)
 	p.Eventually("the cache has the PersistentVolume", func() string {
 		var cached corev1.PersistentVolumeList
 		must(t, p.CSI.Client.List(t.Context(), &cached, client.MatchingFields{"azVolume": p.VolumeName(name)}))

@@ -15,20 +15,24 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // promote gives the node's attachment the wanted spec of a primary, and says whether it did not have it. The first try reads the
-// cache: its write succeeds only if the cache is current.
+// cache, and counts only if it writes: its write succeeds only if the cache is current.
 func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity, wanted apiv1.AzVolumeAttachmentSpec) (a *apiv1.AzVolumeAttachment, changed bool, err error) {
-	var reader client.Reader = s.Client
+	tries := 0
 	err = records.Retry("attachment of "+v.Name+" to node "+node.Name, func() error {
+		var reader client.Reader = s.Client
+		if tries++; tries > 1 {
+			reader = s.Reader
+		}
 		changed = false
 		if a, err = s.Attachment(ctx, reader, v.Name, node.Name); err != nil {
 			return err
 		}
-		reader = s.Reader
 		if a == nil {
 			changed = true
 			a, err = s.createAttachment(ctx, wanted)
@@ -48,7 +52,9 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 			// The failover has fenced the attachment, and has not deleted it yet. The detach would follow a success of this call.
 			return grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: the node was lost, and its attachment is still being fenced", v.Name, node.Name)
 		}
-		changed, err = s.makePrimary(ctx, a, wanted)
+		if changed, err = s.makePrimary(ctx, a, wanted); !changed && tries == 1 {
+			return records.ErrChanged
+		}
 		return err
 	})
 	return a, changed, err
@@ -215,20 +221,31 @@ func (s *Publisher) awaitDetached(ctx context.Context, v *apiv1.AzVolume, a *api
 
 func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	var failed *apiv1.Error
+	reason := ""
 	err := s.Watch.Until(ctx, func() (bool, error) {
-		current := &apiv1.AzVolumeAttachment{}
-		err := s.Reader.Get(ctx, s.Key(a.Name), current)
-		if apierrors.IsNotFound(err) || (err == nil && current.UID != a.UID) {
-			return true, nil
+		current, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, s.Reader, s.Key(a.Name))
+		if err != nil || current == nil || current.UID != a.UID {
+			return err == nil, err
 		}
-		failed = current.Status.Error
-		return false, err
+		failed, reason = current.Status.Error, lastReason(current, reason)
+		return false, nil
 	}, records.AttachmentNamed(a.Name))
 	if errors.Is(err, context.DeadlineExceeded) {
 		if failed != nil {
 			return call.Failure(failed)
 		}
-		return grpcstatus.Errorf(codes.Aborted, "Azure is still detaching volume %s from node %s", a.Spec.VolumeName, a.Spec.NodeName)
+		return grpcstatus.Errorf(codes.Aborted, "Azure is still detaching volume %s from node %s (%s)", a.Spec.VolumeName, a.Spec.NodeName, reason)
 	}
 	return err
+}
+
+// lastReason is what the conditions of an attachment say; otherwise if there are none.
+func lastReason(a *apiv1.AzVolumeAttachment, otherwise string) string {
+	for _, c := range a.Status.Conditions {
+		otherwise = c.Reason
+		if c.Message != "" {
+			otherwise += ": " + c.Message
+		}
+	}
+	return otherwise
 }

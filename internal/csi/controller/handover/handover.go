@@ -5,13 +5,13 @@
 package handover
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch;create;patch;delete
@@ -25,14 +25,15 @@ import (
 type Publisher struct {
 	*adoption.Adopter
 	*call.Calls
+	platform             provisioner.Attachments
 	clock                clock.PassiveClock
 	promotions, releases *prometheus.CounterVec
 }
 
-// New makes a Publisher. registerer may be nil.
-func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher, error) {
+// New makes a Publisher. It announces to the platform the attaches and detaches that its calls lead to, and makes none itself. registerer may be nil.
+func New(adopter *adoption.Adopter, calls *call.Calls, platform provisioner.Attachments, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher, error) {
 	s := &Publisher{
-		Adopter: adopter, Calls: calls, clock: c,
+		Adopter: adopter, Calls: calls, platform: platform, clock: c,
 		promotions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_promotions_total", Help: "Ownerships that a publish acquired, by whether the disk was attached already.",
 		}, []string{"warm"}),
@@ -40,13 +41,5 @@ func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, reg
 			Name: "azuredisk_releases_total", Help: "Ownerships that an unpublish released, by the kind of proof.",
 		}, []string{"proof"}),
 	}
-	if registerer == nil {
-		return s, nil
-	}
-	for _, c := range []prometheus.Collector{s.promotions, s.releases} {
-		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics of the controller server: %w", err)
-		}
-	}
-	return s, nil
+	return s, metrics.Register(registerer, "the controller server", s.promotions, s.releases)
 }

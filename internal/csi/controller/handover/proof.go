@@ -9,11 +9,11 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -73,15 +73,7 @@ func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node strin
 
 // report reads the AzDriverNode of a node from the API server; nil if there is none.
 func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNode, error) {
-	d := &apiv1.AzDriverNode{}
-	err := s.Reader.Get(ctx, s.Key(node), d)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read AzDriverNode: %w", err)
-	}
-	return d, nil
+	return kubeapi.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(node))
 }
 
 // restoreAttachment restores an attachment that was lost or edited since the publish: it makes it the primary of the ownership that is being released,
@@ -209,13 +201,12 @@ func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *a
 }
 
 // unreported returns a FailedPrecondition if Azure says that the disk is attached to a node that may be using the volume by its report. Azure is
-// asked only if the AzVolume has no ownership, or a node reports the volume under a later epoch: a publish of a volume that lost nothing costs no call. The
-// reports may come from the cache: such a report was written under an ownership that the AzVolume has lost since.
+// asked only if such a node may exist: one that reports the volume under a later epoch or, if the AzVolume has no ownership, one that has not reported since
+// it scanned its mounts. A publish of a volume that lost nothing costs no call. The reports may come from the cache: such a report was written under an
+// ownership that the AzVolume has lost since.
 func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) error {
-	if v.Status.Primary != nil {
-		if found, err := s.reportedByAny(ctx, v); err != nil || !found {
-			return err
-		}
+	if found, err := s.reportedByAny(ctx, v); err != nil || !found {
+		return err
 	}
 	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
 	if err != nil {
@@ -242,8 +233,11 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 // nodeVolume is the index of AzDriverNodes by the volumes that they report.
 const nodeVolume = "status.stagedVolumes"
 
-// reportedByAny says whether a node reports a volume under an ownership that its AzVolume does not have.
+// reportedByAny says whether a node may be using a volume under an ownership that its AzVolume does not have; see ownership.ReportedUse.
 func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
+	if v.Status.Primary == nil && s.Watch.AnySilent() {
+		return true, nil
+	}
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.MatchingFields{nodeVolume: v.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list AzDriverNodes that report volume %s: %w", v.Name, err)

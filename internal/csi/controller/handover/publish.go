@@ -3,7 +3,6 @@ package handover
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -41,15 +41,7 @@ func (s *Publisher) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	case err != nil:
 		return nil, err
 	}
-	ctx, end, err := s.Begin(ctx, handle.VolumeName()+" on node "+request.GetNodeId())
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := s.publish(ctx, handle, request); err != nil {
-		return nil, call.Status(err)
-	}
-	return &csi.ControllerPublishVolumeResponse{}, nil
+	return &csi.ControllerPublishVolumeResponse{}, s.Do(ctx, handle.VolumeName()+" on node "+request.GetNodeId(), func(ctx context.Context) error { return s.publish(ctx, handle, request) })
 }
 
 func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) error {
@@ -59,6 +51,13 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	}
 	if node.VMID == "" {
 		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name, node.Message)
+	}
+	attached, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node.Name)
+	if err != nil {
+		return err
+	}
+	if attached == nil || attached.Status.State != apiv1.AttachmentAttached {
+		defer s.platform.Expect(node.VMID, handle.String())()
 	}
 	v, err := s.usable(ctx, handle, request)
 	if err != nil {
@@ -113,26 +112,20 @@ const reportTimeout = 10 * time.Second
 func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	d := &apiv1.AzDriverNode{}
+	var d *apiv1.AzDriverNode
 	err := s.Watch.Until(ctx, func() (bool, error) {
-		err := s.Client.Get(ctx, s.Key(name), d)
-		if apierrors.IsNotFound(err) {
-			err = s.Reader.Get(ctx, s.Key(name), d)
+		var err error
+		if d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
+			d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
 		}
-		switch {
-		case err == nil:
-			return true, nil
-		case !apierrors.IsNotFound(err):
-			return false, fmt.Errorf("get AzDriverNode: %w", err)
+		if err != nil || d != nil {
+			return err == nil, err
 		}
-		err = s.Reader.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return false, grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
-		case err != nil:
-			return false, fmt.Errorf("get Node: %w", err)
+		node, err := kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		if err == nil && node == nil {
+			err = grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
 		}
-		return false, nil
+		return false, err
 	}, records.NodeNamed(name))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable, "publish to node %s: its node plug-in has not reported yet; check that it runs there", name)
@@ -145,16 +138,12 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 
 // identity returns which VM a node is; d is nil if it has no AzDriverNode.
 func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriverNode) (identity.Identity, error) {
-	node := &corev1.Node{}
-	err := s.Client.Get(ctx, client.ObjectKey{Name: name}, node)
-	if apierrors.IsNotFound(err) {
-		err = s.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
-	}
-	if apierrors.IsNotFound(err) {
-		node, err = nil, nil
+	node, err := kubeapi.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
+	if err == nil && node == nil {
+		node, err = kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 	}
 	if err != nil {
-		return identity.Identity{}, fmt.Errorf("get Node: %w", err)
+		return identity.Identity{}, err
 	}
 	return nodeidentity.Of(ctx, s.Client, node, d)
 }
@@ -211,16 +200,16 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 		case apiv1.AttachmentAttached:
 			return true, nil
 		case apiv1.AttachmentAttaching:
-			return a.Status.Operation != nil, nil
+			if a.Status.Operation != nil {
+				return true, nil
+			}
 		case apiv1.AttachmentFailed:
 			if a.Status.ObservedGeneration >= written.Generation && a.Status.Error != nil {
 				return true, call.Failure(a.Status.Error)
 			}
 		case apiv1.AttachmentPending, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
 		}
-		for _, c := range a.Status.Conditions {
-			reason = c.Reason + ": " + c.Message
-		}
+		reason = lastReason(a, reason)
 		return false, nil
 	}, records.AttachmentNamed(written.Name))
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -21,9 +21,10 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -40,7 +41,7 @@ func TestARefusedPublishSaysWhatAzureAnswersToTheFenceOfTheOwner(t *testing.T) {
 		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).Build(), Namespace: "ns",
 	}}}
 	_, err := s.acquire(t.Context(), v, "node-3")
-	if got := status.Code(call.Status(err)); got != codes.FailedPrecondition {
+	if got := status.Code(err); got != codes.FailedPrecondition {
 		t.Errorf("got %v (%v), want FailedPrecondition", got, err)
 	}
 	for _, want := range []string{"held by node node-2 (epoch 4), which was lost", "503 Service Unavailable"} {
@@ -104,10 +105,67 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 					}
 					return c.List(ctx, list, options...)
 				}}).Build()
-			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: cache, Namespace: "ns"}, Disks: attached{vms: test.vms}}}
+			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: cache, Watch: records.NewWatch(), Namespace: "ns"}, Disks: attached{vms: test.vms}}}
 			err := s.unreported(t.Context(), v, "a", nil)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// countedReads counts the reads of disks, which are attached nowhere.
+type countedReads struct {
+	provisioner.Disks
+	reads int
+}
+
+func (c *countedReads) Get(context.Context, string) (provisioner.Disk, error) {
+	c.reads++
+	return provisioner.Disk{ID: "disk"}, nil
+}
+
+// The first publish of a volume asks Azure who has the disk only if there is a node whose report does not say whether it uses the volume.
+func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(apiv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		scanned, reported bool
+		want              int
+	}{
+		"every node has scanned its mounts, and none reports the volume": {scanned: true, want: 0},
+		"a node has not scanned its mounts":                              {want: 1},
+		"a node reports the volume":                                      {scanned: true, reported: true, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := memapi.New(scheme, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+			cache := memapi.NewCache(store, crcache.Options{})
+			api := memapi.NewClient(store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, cache)
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}}
+			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+			if test.scanned {
+				d.Status.MountsScannedTime = &metav1.MicroTime{Time: time.Unix(1, 0)}
+			}
+			if test.reported {
+				d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "vol", Epoch: 1, Phase: apiv1.PhaseStaged}}
+			}
+			report := d.DeepCopy()
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+			err := errors.Join(cache.IndexField(t.Context(), &apiv1.AzDriverNode{}, nodeVolume, index.NodeVolumeKeys),
+				api.Create(t.Context(), node), api.Create(t.Context(), d))
+			report.ResourceVersion = d.ResourceVersion
+			watch := records.NewWatch()
+			if err = errors.Join(err, api.Status().Update(t.Context(), report), watch.Register(t.Context(), cache)); err != nil {
+				t.Fatal(err)
+			}
+			disks := &countedReads{}
+			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: api, Watch: watch, Namespace: "ns"}, Disks: disks}}
+			if err := s.unreported(t.Context(), v, "a", nil); err != nil || disks.reads != test.want {
+				t.Errorf("got %d reads of the disk, error %v; want %d", disks.reads, err, test.want)
 			}
 		})
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -32,12 +32,12 @@ func (s *Publisher) ControllerUnpublishVolume(ctx context.Context, request *csi.
 	nodes := []string{request.GetNodeId()}
 	if request.GetNodeId() == "" {
 		if nodes, err = s.publishedTo(ctx, handle); err != nil {
-			return nil, call.Status(err)
+			return nil, status.From(err)
 		}
 	}
 	for _, node := range nodes {
 		if err := s.unpublishLocked(ctx, handle, node); err != nil {
-			return nil, call.Status(err)
+			return nil, status.From(err)
 		}
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
@@ -71,6 +71,13 @@ func (s *Publisher) unpublishLocked(ctx context.Context, handle volumehandle.Han
 		return err
 	}
 	defer unlock()
+	a, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node)
+	if err != nil {
+		return err
+	}
+	if a != nil && a.Status.VMID != "" {
+		defer s.platform.Expect(a.Status.VMID, handle.String())()
+	}
 	return s.unpublish(ctx, handle, node)
 }
 
@@ -84,7 +91,6 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 	if err != nil {
 		return err
 	}
-	var reader client.Reader = s.Client
 	if others {
 		recorded, err := s.recordForeign(ctx, handle, node)
 		if err != nil {
@@ -96,12 +102,11 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 		if v == nil {
 			return s.unpublishUnrecorded(ctx, handle, node)
 		}
-		reader = s.Reader // the cache may not have the attachment yet, and without it nothing would be detached
 	}
 	if v.Spec.Access == apiv1.AccessMultiNode {
 		return s.unpublishMultiNode(ctx, v, node)
 	}
-	a, err := s.release(ctx, v, node, reader)
+	a, err := s.release(ctx, v, node)
 	if err != nil {
 		return err
 	}
@@ -110,12 +115,12 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 
 // release releases the node's ownership. If the AzVolume does not have the ownership under which the node was the primary, it looks for the proof that
 // the node released the volume. It returns the node's attachment, nil if there is none.
-func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string, reader client.Reader) (*apiv1.AzVolumeAttachment, error) {
+func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string) (*apiv1.AzVolumeAttachment, error) {
 	holder, err := s.startRelease(ctx, v, node)
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.Attachment(ctx, reader, v.Name, node)
+	a, err := s.Attachment(ctx, s.Reader, v.Name, node)
 	if err != nil {
 		return nil, err
 	}
@@ -143,10 +148,30 @@ func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string,
 	return a, err
 }
 
+// removedLost creates the attachment of a multi-node volume again that was lost while the node uses the volume, and deletes it, so that the release gets its proof. It
+// returns nil if the node does not report the volume, or Azure does not have the disk there: no node gets a disk by its report.
+func (s *Publisher) removedLost(ctx context.Context, v *apiv1.AzVolume, node string) (*apiv1.AzVolumeAttachment, error) {
+	d, err := s.report(ctx, node)
+	if err != nil || !ownership.Reports(d, v.Name) {
+		return nil, err
+	}
+	if there, err := s.attachedByOthers(ctx, volumehandle.Of(v.Spec.Disk), node); err != nil || there == nil {
+		return nil, err
+	}
+	_, err = s.createAttachment(ctx, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: ownership.MultiNodeEpoch})
+	if err != nil && !records.Changed(err) {
+		return nil, err
+	}
+	return s.removed(ctx, v, node)
+}
+
 // unpublishMultiNode unpublishes a multi-node volume, which has no ownership, from one of its nodes. The deletion of the attachment has the effect that
 // the state Releasing has for an ownership: it is written before the node's report is read, and after it the node may not stage the volume.
 func (s *Publisher) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	a, err := s.removed(ctx, v, node)
+	if err == nil && a == nil {
+		a, err = s.removedLost(ctx, v, node)
+	}
 	if err != nil || a == nil {
 		return err
 	}

@@ -3,22 +3,26 @@ package handover
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -47,20 +51,15 @@ func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAt
 
 func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}).
+	return fakeapi.With(objects...).
+		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }
 
 func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publisher {
 	t.Helper()
 	stored := &records.Records{Client: api, Reader: api, Watch: records.NewWatch(), Namespace: "ns"}
-	s, err := New(&adoption.Adopter{Records: stored, Disks: disks}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	s, err := New(&adoption.Adopter{Records: stored, Disks: disks}, nil, cloudfake.New(cloudfake.Options{}).Attachments(), clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +94,37 @@ func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	}
 	if o := v.Status.Primary; o == nil || o.State != apiv1.OwnershipReleasing || o.Epoch != 2 {
 		t.Errorf("got ownership %+v, want epoch 2 to be Releasing before the report is read", o)
+	}
+}
+
+// The AzVolume has lost its ownership, so that only the attachment says that the node may use the volume. No later step removes an attachment that an unpublish leaves.
+func TestUnpublishReadsTheAttachmentAtTheAPIServer(t *testing.T) {
+	t.Parallel()
+	notFound := apierrors.NewNotFound(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), "")
+	for name, cached := range map[string]func(*apiv1.AzVolumeAttachment) error{
+		"the cache has no attachment": func(*apiv1.AzVolumeAttachment) error { return notFound },
+		"the cache has the replica from before the publish": func(a *apiv1.AzVolumeAttachment) error {
+			a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 1
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, handle := volumeOf(t, nil)
+			api := storeOf(t, v, attachmentOf(v, "a", 2))
+			s := publisherOf(t, api, nil)
+			s.Client = interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+				err := c.Get(ctx, key, o, options...)
+				if a, ok := o.(*apiv1.AzVolumeAttachment); ok && err == nil {
+					return cached(a)
+				}
+				return err
+			}})
+			if err := s.unpublish(t.Context(), handle, "a"); status.Code(err) != codes.Aborted {
+				t.Errorf("got %v, want Aborted until there is a proof that the node released the volume", err)
+			}
+		})
 	}
 }
 
@@ -149,6 +179,85 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 			}
 			if o, r := v.Status.Primary, v.Status.LastRelease; o.State != apiv1.OwnershipReleased || r == nil || r.Proof.Kind != apiv1.ProofDetached {
 				t.Errorf("got ownership %+v and release %+v, want Released by the attachment's proof", o, r)
+			}
+		})
+	}
+}
+
+// The attachment is the only record of a multi-node volume at a node. It was lost while the node staged the volume, and the unpublish succeeded: an attachment that was
+// re-created later was never deleted.
+func TestUnpublishOfAMultiNodeVolumeWithALostAttachmentWaitsForTheNode(t *testing.T) {
+	t.Parallel()
+	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/a"
+	for name, test := range map[string]struct {
+		attached, reported bool
+		want               codes.Code
+	}{
+		"the node reports the volume":               {attached: true, reported: true, want: codes.Aborted},
+		"the node does not report the volume":       {attached: true},
+		"Azure does not have the disk there, law 7": {reported: true},
+		"neither is the case":                       {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { // the call waits for the proof until its deadline
+				v, handle := volumeOf(t, nil)
+				v.Spec.Access = apiv1.AccessMultiNode
+				d := objects.Report("a")
+				if test.reported {
+					d = objects.Report("a", v.Name)
+				}
+				d.Namespace, d.Spec.VMID = "ns", vm
+				api := storeOf(t, v, d, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+				cloud := cloudfake.New(cloudfake.Options{})
+				cloud.AddDisk(provisioner.Disk{ID: handle.String(), MaxShares: 2})
+				cloud.AddVM(provisioner.Instance{ID: vm})
+				if test.attached {
+					if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: vm, DiskID: handle.String(), Shared: true}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := publisherOf(t, api, cloud.Disks()).unpublish(ctx, handle, "a"); status.Code(err) != test.want {
+					t.Fatalf("got error %v, want code %s", err, test.want)
+				}
+				a := &apiv1.AzVolumeAttachment{}
+				err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")}, a)
+				if there := test.want == codes.Aborted; (err == nil) != there || there && (a.DeletionTimestamp == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != 1) {
+					t.Errorf("got attachment %+v, error %v; want a primary that is being deleted: %t", a, err, there)
+				}
+			})
+		})
+	}
+}
+
+// A caller that ends before Azure has accepted learns what the request waits for.
+func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
+	t.Parallel()
+	const quota = "Azure's quota for updates of VM a is used up; the request waits since 10:00:00 UTC, until about 10:00:15 UTC"
+	for name, test := range map[string]struct {
+		state     apiv1.AttachmentState
+		condition string
+		want      string
+	}{
+		"the controller has not begun": {"", "", "the controller has not yet reconciled the attachment"},
+		"a slot is not free":           {apiv1.AttachmentPending, "a replica is deleted", "Reason: a replica is deleted"},
+		"the quota is used up":         {apiv1.AttachmentAttaching, quota, "Reason: " + quota},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
+			a := attachmentOf(v, "a", 2)
+			a.Status.State = test.state
+			if test.condition != "" {
+				a.Status.Conditions = []metav1.Condition{{Type: "Attached", Status: metav1.ConditionFalse, Reason: "Reason", Message: test.condition}}
+			}
+			ended, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+			defer cancel()
+			err := publisherOf(t, storeOf(t, v, a), nil).awaitAccepted(ended, a)
+			if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want Aborted with %q", err, test.want)
 			}
 		})
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -41,7 +42,7 @@ func (s *Lister) ControllerGetVolumeHealth(ctx context.Context, request *csi.Con
 	}
 	entries, err := s.healthOf(ctx, handle)
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: request.GetVolumeId(), HealthStatuses: entries}}, nil
 }
@@ -91,12 +92,9 @@ func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) boo
 // ControllerListVolumeHealth lists the volumes with a fault that the custom resources show, and those whose disk Azure does not have any more, by a
 // list of disks that is at most a few minutes old. If Azure does not answer, it lists the first kind only.
 func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
-	if request.GetMaxEntries() < 0 {
-		return nil, call.InvalidArgument("max entries: %d must not be negative", request.GetMaxEntries())
-	}
 	var all apiv1.AzVolumeList
 	if err := s.Client.List(ctx, &all, client.InNamespace(s.Namespace)); err != nil {
-		return nil, call.Status(fmt.Errorf("list volumes: %w", err))
+		return nil, status.From(fmt.Errorf("list volumes: %w", err))
 	}
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -105,7 +103,7 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 	for i := range all.Items {
 		entries, err := s.volumeFaults(ctx, &all.Items[i])
 		if err != nil {
-			return nil, call.Status(err)
+			return nil, status.From(err)
 		}
 		if s.diskGone(ctx, &all.Items[i], &left) {
 			entries = append(entries, diskMissing(volumehandle.Of(all.Items[i].Spec.Disk)))
@@ -117,7 +115,7 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 	page := pagetoken.Page{Of: healthList, StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
 	entries, next, err := pagetoken.Cut(page, faulty, (*csi.VolumeHealth).GetVolumeId)
 	if err != nil {
-		return nil, grpcstatus.Error(codes.Aborted, err.Error())
+		return nil, status.From(err)
 	}
 	return &csi.ControllerListVolumeHealthResponse{Entries: entries, NextToken: next}, nil
 }
@@ -163,13 +161,9 @@ func (s *Lister) primaryFault(ctx context.Context, a *apiv1.AzVolumeAttachment) 
 	if a.Status.State == apiv1.AttachmentFailed {
 		return reasonAttachmentFailed, fmt.Sprintf("node %s: %s", a.Spec.NodeName, messageOf(a.Status.Error)), nil
 	}
-	d := &apiv1.AzDriverNode{}
-	err = s.Client.Get(ctx, s.Key(a.Spec.NodeName), d)
-	if apierrors.IsNotFound(err) {
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("get AzDriverNode: %w", err)
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(a.Spec.NodeName))
+	if err != nil || d == nil {
+		return "", "", err
 	}
 	if state, c := nodehealth.Published(d); state.LostOrDown() {
 		return reasonPrimaryNodeLost, fmt.Sprintf("node %s: %s", d.Name, c.Message), nil

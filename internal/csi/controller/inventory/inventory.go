@@ -55,7 +55,7 @@ func (s *Lister) ControllerGetVolume(ctx context.Context, request *csi.Controlle
 	defer cancel()
 	entry, err := s.getVolume(ctx, request.GetVolumeId(), handle)
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	return &csi.ControllerGetVolumeResponse{Volume: entry.GetVolume(), Status: &csi.ControllerGetVolumeResponse_VolumeStatus{
 		PublishedNodeIds: entry.GetStatus().GetPublishedNodeIds(),
@@ -100,7 +100,7 @@ func (s *Lister) ValidateVolumeCapabilities(ctx context.Context, request *csi.Va
 	}
 	shares, pattern, err := s.existing(ctx, handle)
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	a, fault, err := call.AccessOf(request.GetVolumeCapabilities(), shares)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -28,30 +28,27 @@ import (
 // that are not adopted, one list of disks from Azure per resource group every few minutes. A volume has the ID that its PersistentVolume has, to the letter, because
 // the attacher looks it up by that.
 func (s *Lister) ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	if request.GetMaxEntries() < 0 {
-		return nil, call.InvalidArgument("max entries: value %d is not allowed; allowed: 0 or more", request.GetMaxEntries())
-	}
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	all, err := s.inventory(ctx)
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	page, next, err := pagetoken.Cut(pagetoken.Page{
 		Of: "volumes", StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries(),
 	}, all, func(l listed) string { return l.id })
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	look, err := s.newLook(ctx)
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	response := &csi.ListVolumesResponse{NextToken: next}
 	for _, l := range page {
 		entry, err := look.entry(ctx, l)
 		if err != nil {
-			return nil, call.Status(err)
+			return nil, status.From(err)
 		}
 		response.Entries = append(response.Entries, entry)
 	}
@@ -194,7 +191,7 @@ func (l *look) entryOfDisk(id string, disk provisioner.Disk) *csi.ListVolumesRes
 	if disk.ID == "" {
 		return l.render(id, 0, nil, nil)
 	}
-	accessible := l.Topology.Accessible(apiv1.DiskParameters{Location: disk.Location, Zone: disk.Zone, SKUName: disk.SKUName})
+	accessible := l.Topology.Accessible(apiv1.DiskParameters{Location: disk.Location, Zone: disk.Zone, DiskSettings: apiv1.DiskSettings{SKUName: disk.SKUName}})
 	return l.render(id, disk.SizeBytes, accessible, l.attachedTo(disk))
 }
 

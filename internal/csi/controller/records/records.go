@@ -41,14 +41,11 @@ func (r *Records) Key(name string) client.ObjectKey {
 // Volume reads an AzVolume from the API server. It returns nil if there is none, and
 // a FailedPrecondition if the AzVolume of that name, which a user may have created, is of another disk.
 func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
-	v := &apiv1.AzVolume{}
-	err := r.Reader.Get(ctx, r.Key(handle.VolumeName()), v)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read AzVolume: %w", err)
-	case !volumehandle.Of(v.Spec.Disk).Same(handle):
+	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
+	if err != nil || v == nil {
+		return nil, err
+	}
+	if !volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return nil, grpcstatus.Errorf(codes.FailedPrecondition, "read the AzVolume of disk %s: AzVolume %s has its name and is of disk %s; if it was created manually, delete it",
 			handle, v.Name, volumehandle.Of(v.Spec.Disk))
 	}
@@ -57,15 +54,7 @@ func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv
 
 // Attachment returns an attachment, or nil if there is none.
 func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, node string) (*apiv1.AzVolumeAttachment, error) {
-	a := &apiv1.AzVolumeAttachment{}
-	err := reader.Get(ctx, r.Key(apiv1.AttachmentName(volume, node)), a)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get attachment: %w", err)
-	}
-	return a, nil
+	return kubeapi.Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
 }
 
 // Attachments returns the attachments of a volume.
@@ -74,11 +63,7 @@ func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume 
 	if err := reader.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{attachmentVolume: volume}); err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
-	found := make([]*apiv1.AzVolumeAttachment, 0, len(list.Items))
-	for i := range list.Items {
-		found = append(found, &list.Items[i])
-	}
-	return found, nil
+	return kubeapi.Pointers(list.Items), nil
 }
 
 // EpochOf returns the epoch of a volume, 0 before a node first acquired ownership.

@@ -12,10 +12,11 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Watch wakes calls that wait for an object to change. It carries no state: a call that wakes reads the object.
+// Watch wakes calls that wait for an object to change: a call that wakes reads the object.
 type Watch struct {
 	mu      sync.Mutex
 	waiting map[Object]map[chan struct{}]struct{}
+	silent  *silentNodes
 }
 
 // Object is an object to wait for.
@@ -54,8 +55,13 @@ func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
 			return fmt.Errorf("watch %s: %w", kind, err)
 		}
 	}
-	return nil
+	var err error
+	w.silent, err = newSilentNodes(ctx, informers)
+	return err
 }
+
+// AnySilent says whether there may be a node whose report does not say which volumes it uses, from the cache.
+func (w *Watch) AnySilent() bool { return w.silent.any() }
 
 func (w *Watch) handler(kind string) toolscache.ResourceEventHandler {
 	wake := func(changed any) {

@@ -19,6 +19,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -63,7 +64,7 @@ type group struct {
 func (s *Snapshotter) CreateVolumeGroupSnapshot(ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	g, err := s.wantedGroup(ctx, request)
 	if g.seal.Name == "" {
-		return nil, call.Status(err) // no call can have created anything for it
+		return nil, status.From(err) // no call can have created anything for it
 	}
 	ctx, end, lockErr := s.Begin(ctx, snapshotKey(g.seal))
 	if lockErr != nil {
@@ -267,14 +268,14 @@ func (s *Snapshotter) GetVolumeGroupSnapshot(ctx context.Context, request *csi.G
 	}
 	seal, err := s.read(ctx, handle.String())
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	if seal.Tags[tagSealOf] == "" {
 		return nil, grpcstatus.Errorf(codes.NotFound, "there is no group snapshot %s", handle)
 	}
 	members, err := s.membersOf(ctx, handle, request.GetSnapshotIds())
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	response := &csi.VolumeGroupSnapshot{GroupSnapshotId: request.GetGroupSnapshotId(), CreationTime: timestamppb.New(seal.Created), ReadyToUse: true}
 	for _, found := range members {
@@ -321,15 +322,7 @@ func (s *Snapshotter) DeleteVolumeGroupSnapshot(ctx context.Context, request *cs
 	if err != nil {
 		return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 	}
-	ctx, end, err := s.Begin(ctx, snapshotKey(handle))
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := s.deleteGroup(ctx, handle, request.GetSnapshotIds()); err != nil {
-		return nil, call.Status(err)
-	}
-	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
+	return &csi.DeleteVolumeGroupSnapshotResponse{}, s.Do(ctx, snapshotKey(handle), func(ctx context.Context) error { return s.deleteGroup(ctx, handle, request.GetSnapshotIds()) })
 }
 
 func (s *Snapshotter) deleteGroup(ctx context.Context, handle volumehandle.Snapshot, ids []string) error {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -28,9 +28,6 @@ import (
 // cluster uses. These are its own, those of the driver's volumes and those that VolumeSnapshotContents name. The list does not contain a snapshot
 // whose content is not fixed yet, a local snapshot that will be copied to another region, and the seal of a group.
 func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
-	if request.GetMaxEntries() < 0 {
-		return nil, call.InvalidArgument("max entries: value %d is not allowed; allowed: 0 or more", request.GetMaxEntries())
-	}
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	page := pagetoken.Page{Of: "snapshots", StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
@@ -46,11 +43,11 @@ func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapsh
 		found, err = s.snapshotsOf(ctx, request, page)
 	}
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	found, next, err := pagetoken.Cut(page, found, snapshotOrder)
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	response := &csi.ListSnapshotsResponse{NextToken: next}
 	for _, f := range found {

@@ -68,53 +68,6 @@ func TestListSnapshotsByID(t *testing.T) {
 	}
 }
 
-// V1's tokens were numbers, which a snapshot that comes or goes between two pages sets wrong.
-func TestListSnapshotsPagesSurviveWhatComesAndGoes(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("disk", nil)
-	for i := range 6 {
-		mustTake(p, t, fmt.Sprintf("s%d", i), disk, map[string]string{"resourceGroup": []string{"rg", "rg-a"}[i%2]})
-	}
-	p.Create("volume-in-a", map[string]string{"resourceGroup": "rg-a"}) // by which that group is known
-	all, _ := list(p, t, &csi.ListSnapshotsRequest{})
-	if len(all) != 6 {
-		t.Fatalf("found %q", all)
-	}
-	var seen []string
-	token := ""
-	for n := 0; n == 0 || token != ""; n++ {
-		var page []string
-		page, token = list(p, t, &csi.ListSnapshotsRequest{MaxEntries: 2, StartingToken: token})
-		seen = append(seen, page...)
-		if n == 0 {
-			must(t, drop(p, t, page[0]))
-			mustTake(p, t, "a-newcomer", disk, map[string]string{"resourceGroup": "rg-a"}) // before all others
-			p.Stop()
-			p.Start()
-		}
-	}
-	if !slices.Equal(seen, all) {
-		t.Errorf("found %q in pages, want %q", seen, all)
-	}
-	for name, request := range map[string]*csi.ListSnapshotsRequest{
-		"a number":                {StartingToken: "2"},
-		"a token of another list": {StartingToken: tokenOf(t, p), SourceVolumeId: disk},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := p.CSI.ListSnapshots(t.Context(), request)
-			expectCode(t, err, codes.Aborted)
-		})
-	}
-	_, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: -1})
-	expectCode(t, err, codes.InvalidArgument)
-}
-
-func tokenOf(t *testing.T, p *controlplane.ControlPlane) string {
-	t.Helper()
-	_, token := list(p, t, &csi.ListSnapshotsRequest{MaxEntries: 1})
-	return token
-}
-
 func TestListSnapshotsOfAVolume(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk, other := p.AddDisk("disk", nil), p.AddDisk("other", nil)
@@ -203,4 +156,51 @@ func installSnapshotContents(t *testing.T, p *controlplane.ControlPlane) {
 		}
 		return "not established"
 	})
+}
+
+// V1's tokens were numbers, which a snapshot that comes or goes between two pages sets wrong.
+func TestListSnapshotsPagesSurviveWhatComesAndGoes(t *testing.T) {
+	p := controlplane.WithPendingCopies(t)
+	disk := p.AddDisk("disk", nil)
+	for i := range 6 {
+		mustTake(p, t, fmt.Sprintf("s%d", i), disk, map[string]string{"resourceGroup": []string{"rg", "rg-a"}[i%2]})
+	}
+	p.Create("volume-in-a", map[string]string{"resourceGroup": "rg-a"}) // by which that group is known
+	all, _ := list(p, t, &csi.ListSnapshotsRequest{})
+	if len(all) != 6 {
+		t.Fatalf("found %q", all)
+	}
+	var seen []string
+	token := ""
+	for n := 0; n == 0 || token != ""; n++ {
+		var page []string
+		page, token = list(p, t, &csi.ListSnapshotsRequest{MaxEntries: 2, StartingToken: token})
+		seen = append(seen, page...)
+		if n == 0 {
+			must(t, drop(p, t, page[0]))
+			mustTake(p, t, "a-newcomer", disk, map[string]string{"resourceGroup": "rg-a"}) // before all others
+			p.Stop()
+			p.Start()
+		}
+	}
+	if !slices.Equal(seen, all) {
+		t.Errorf("found %q in pages, want %q", seen, all)
+	}
+	for name, request := range map[string]*csi.ListSnapshotsRequest{
+		"a number":                {StartingToken: "2"},
+		"a token of another list": {StartingToken: tokenOf(t, p), SourceVolumeId: disk},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := p.CSI.ListSnapshots(t.Context(), request)
+			expectCode(t, err, codes.Aborted)
+		})
+	}
+	_, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: -1})
+	expectCode(t, err, codes.InvalidArgument)
+}
+
+func tokenOf(t *testing.T, p *controlplane.ControlPlane) string {
+	t.Helper()
+	_, token := list(p, t, &csi.ListSnapshotsRequest{MaxEntries: 1})
+	return token
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -49,7 +50,7 @@ type wantedSnapshot struct {
 func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	w, err := s.wantedSnapshot(ctx, request)
 	if w.target.Name == "" {
-		return nil, call.Status(err) // no call can have created anything for it
+		return nil, status.From(err) // no call can have created anything for it
 	}
 	ctx, end, lockErr := s.Begin(ctx, snapshotKey(w.target))
 	if lockErr != nil {
@@ -118,7 +119,7 @@ func (s *Snapshotter) GetSnapshot(ctx context.Context, request *csi.GetSnapshotR
 	defer cancel()
 	found, err := s.snapshotByID(ctx, &csi.ListSnapshotsRequest{SnapshotId: request.GetSnapshotId()})
 	if err != nil {
-		return nil, call.Status(err)
+		return nil, status.From(err)
 	}
 	if len(found) == 0 {
 		return nil, grpcstatus.Errorf(codes.NotFound, "there is no snapshot %s", request.GetSnapshotId())
@@ -181,12 +182,9 @@ func (s *Snapshotter) takenBefore(ctx context.Context, w wantedSnapshot) (provis
 
 // spec describes the snapshot of a source with the requested parameters.
 func (w wantedSnapshot) spec(target volumehandle.Snapshot, sourceID, location string) provisioner.SnapshotSpec {
-	p := w.parameters
-	return provisioner.SnapshotSpec{
-		ID: target.String(), SourceID: sourceID, Location: location, Incremental: !p.Full, NetworkAccessPolicy: p.NetworkAccessPolicy,
-		PublicNetworkAccess: p.PublicNetworkAccess, DiskAccessID: p.DiskAccessID, DataAccessAuthMode: p.DataAccessAuthMode,
-		InstantAccessMinutes: p.InstantAccessMinutes, Tags: maps.Clone(p.Tags),
-	}
+	spec := w.parameters.SnapshotSpec
+	spec.ID, spec.SourceID, spec.Location, spec.Tags = target.String(), sourceID, location, maps.Clone(spec.Tags)
+	return spec
 }
 
 // ensureSnapshot takes a snapshot, or joins the call that takes it, waits until its content is fixed and reads it.
@@ -218,15 +216,7 @@ func (s *Snapshotter) DeleteSnapshot(ctx context.Context, request *csi.DeleteSna
 	if !ok {
 		return &csi.DeleteSnapshotResponse{}, nil
 	}
-	ctx, end, err := s.Begin(ctx, snapshotKey(handle))
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := s.deleteSnapshot(ctx, handle); err != nil {
-		return nil, call.Status(err)
-	}
-	return &csi.DeleteSnapshotResponse{}, nil
+	return &csi.DeleteSnapshotResponse{}, s.Do(ctx, snapshotKey(handle), func(ctx context.Context) error { return s.deleteSnapshot(ctx, handle) })
 }
 
 // deleteSnapshot deletes the snapshot first: Azure does not delete a snapshot that is being copied. When the copy is gone,

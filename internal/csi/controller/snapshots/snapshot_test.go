@@ -11,13 +11,14 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
 func ultra(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" }
 
-var must, expectCode = controlplane.Must, controlplane.ExpectCode
+var must, expectCode = expect.Must, expect.Code
 
 func mustTake(p *controlplane.ControlPlane, t *testing.T, name, source string, parameters map[string]string) *csi.Snapshot {
 	t.Helper()
@@ -39,34 +40,6 @@ func names(p *controlplane.ControlPlane) string {
 		found = append(found, s.ID[strings.LastIndex(s.ID, "/")+1:])
 	}
 	return strings.Join(found, " ")
-}
-
-func TestCreateSnapshotRefusesWhatCannotBe(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk, fast := p.AddDisk("disk", nil), p.AddDisk("fast", ultra)
-	for name, test := range map[string]struct {
-		name, source string
-		parameters   map[string]string
-		code         codes.Code
-		says         []string
-	}{
-		"no name":                                 {source: disk, code: codes.InvalidArgument, says: []string{"name"}},
-		"no source":                               {name: "s", code: codes.InvalidArgument, says: []string{"source volume ID"}},
-		"a source that is missing":                {name: "s", source: controlplane.DiskID("none"), code: codes.NotFound, says: []string{"none"}},
-		"a source that cannot be":                 {name: "s", source: "none", code: codes.NotFound, says: []string{"none"}},
-		"an unknown parameter":                    {name: "s", source: disk, parameters: map[string]string{"incrementl": "true"}, code: codes.InvalidArgument, says: []string{"incrementl", "incremental"}},
-		"a full snapshot of an Ultra disk":        {name: "s", source: fast, parameters: map[string]string{"incremental": "false"}, code: codes.InvalidArgument, says: []string{"incremental", "UltraSSD_LRS"}},
-		"instant access to one of a Premium disk": {name: "s", source: disk, parameters: map[string]string{"instantAccessDurationMinutes": "60"}, code: codes.InvalidArgument, says: []string{"instantAccessDurationMinutes"}},
-		"a full snapshot in another region":       {name: "s", source: disk, parameters: map[string]string{"incremental": "false", "location": "westus2"}, code: codes.InvalidArgument, says: []string{"incremental", "westus2"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := p.TakeSnapshot(test.name, test.source, test.parameters)
-			expectCode(t, err, test.code, test.says...)
-		})
-	}
-	if left := names(p); left != "" {
-		t.Errorf("there is %s", left)
-	}
 }
 
 func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
@@ -179,30 +152,6 @@ func TestThrottledSnapshotCallsAreUnavailableAtOnce(t *testing.T) {
 		t.Errorf("the calls took %s", took)
 	}
 	must(t, drop(p, t, taken.GetSnapshotId()))
-}
-
-// V1 had no lock in DeleteSnapshot.
-func TestTwoCallsForOneSnapshotExcludeEachOther(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("disk", nil)
-	release := p.Cloud.HoldAll(fake.SnapshotsCreate)
-	done := make(chan error, 1)
-	go func() {
-		_, err := p.TakeSnapshot("snap", disk, nil)
-		done <- err
-	}()
-	p.Eventually("the first call", func() string {
-		if p.Cloud.CallCount(fake.SnapshotsCreate) == 0 {
-			return "has not reached Azure"
-		}
-		return ""
-	})
-	_, err := p.TakeSnapshot("snap", disk, nil)
-	expectCode(t, err, codes.Aborted, "snap")
-	expectCode(t, drop(p, t, strings.ToUpper(controlplane.SnapshotID("snap"))), codes.Aborted)
-	release()
-	must(t, <-done)
-	must(t, drop(p, t, controlplane.SnapshotID("snap")))
 }
 
 func TestDeleteSnapshotOfWhatIsNotThereIsASuccess(t *testing.T) {

@@ -37,7 +37,7 @@ func FuzzTopology(f *testing.F) {
 				t.Fatalf("got a zone without a region: %+v", p)
 			}
 			// A disk in that place satisfies the requirement, and is accessible from there.
-			disk := apiv1.DiskParameters{SKUName: "Premium_LRS", Location: p.Location, Zone: p.Zone}
+			disk := apiv1.DiskParameters{Location: p.Location, Zone: p.Zone, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}
 			if !driver.Fits(disk, requirement) {
 				t.Fatalf("a disk in %+v does not fit %v", p, requirement)
 			}

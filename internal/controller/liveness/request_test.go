@@ -1,0 +1,158 @@
+package liveness_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// rare is the interval of nodes that are probed.
+const rare = 5 * time.Minute
+
+// addProbed adds n nodes that send heartbeats rarely and on request, in the middle of their intervals.
+func (w *world) addProbed(n int) []string {
+	w.Helper()
+	nodes := w.add(n, rare)
+	for _, name := range nodes {
+		w.machines[name].onRequest = true
+	}
+	w.sleep(rare / 2)
+	return nodes
+}
+
+func TestAPowerCutBetweenTwoRareHeartbeatsIsDetectedWithinFourSeconds(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.addProbed(5)
+	victim, start := nodes[0], w.clock.Now()
+	w.cut(victim)
+	took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
+	v := w.monitor.Health(victim)
+	if !lost || took > 3*time.Second || !v.Fence() || v.SilentFrom.Before(start) || !strings.Contains(v.Evidence, "of a request for one") {
+		t.Errorf("got %+v after %s; want it lost within 3 s of the end of the connection, by a request, and silent from then on", v, took)
+	}
+	if w.requests[victim] != 1 {
+		t.Errorf("got %d requests for a heartbeat of the lost node, want 1", w.requests[victim])
+	}
+	for _, n := range nodes[1:] {
+		if w.state(n) != nodehealth.Healthy || w.requests[n] != 0 {
+			t.Errorf("%s, which is well: got %+v after %d requests, want it Healthy after none", n, w.monitor.Health(n), w.requests[n])
+		}
+	}
+	w.sleep(time.Minute)
+	if w.requests[victim] != 1 {
+		t.Errorf("got %d requests for a heartbeat of a node that is lost for long, want 1", w.requests[victim])
+	}
+	// The node has power again.
+	w.machines[victim].beats, w.machines[victim].answers = true, true
+	w.beat(victim)
+	if w.sleep(time.Second); w.state(victim) != nodehealth.Healthy {
+		t.Errorf("with power again: got %+v, want it Healthy", w.monitor.Health(victim))
+	}
+}
+
+// A firewall between the controller and the node is no loss of the node: it answers the requests.
+func TestANodeThatAnswersRequestsWhileProbesFailIsNeverLost(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.addProbed(5)
+	w.machines[nodes[0]].answers = false
+	w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
+	if n := w.requests[nodes[0]]; n != 3 {
+		t.Errorf("got %d requests, want 3: after three contradictions probes are taken not to reach the node", n)
+	}
+}
+
+func TestANodeWhoseKubeletEndsAConnectionIsProbedAndNotAsked(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.addProbed(3)
+	before := w.probes[nodes[0]]
+	w.sleep(time.Minute)
+	if got := w.probes[nodes[0]] - before; got != 0 {
+		t.Errorf("got %d probes within a minute of a node with an open connection, want 0", got)
+	}
+	if w.requests[nodes[0]] != 0 {
+		t.Errorf("got %d requests, want 0", w.requests[nodes[0]])
+	}
+}
+
+func TestARequestThatAnotherProcessWroteCounts(t *testing.T) {
+	w := newWorld(t)
+	victim := w.addProbed(3)[0]
+	w.cut(victim)
+	before := w.drivers[victim]
+	after := before.DeepCopy()
+	after.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.clock.Now()}
+	w.drivers[victim] = after
+	w.monitor.Handler().OnUpdate(before, after)
+	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 3*time.Second || w.requests[victim] != 0 {
+		t.Errorf("after %s and %d requests of its own: got %+v; want it lost within 3 s after none", took, w.requests[victim], w.monitor.Health(victim))
+	}
+}
+
+func TestNoRequestIsLostOverAnOutageOfTheAPIServer(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.addProbed(5)
+	victim := nodes[0]
+	w.outage = true
+	w.sleep(10 * time.Second)
+	w.cut(victim)
+	w.never(20*time.Second, fenced)
+	w.outage = false
+	took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
+	if !lost || took > 5*time.Second {
+		t.Errorf("after %s: got %+v, want it lost within 5 s of the API server's return", took, w.monitor.Health(victim))
+	}
+}
+
+func TestAPartitionOfTheControllerDoesNotFloodTheAPIServerWithRequests(t *testing.T) {
+	w := newWorld(t)
+	nodes := w.addProbed(300)
+	for _, n := range nodes {
+		w.machines[n].answers, w.machines[n].beats = false, false
+	}
+	w.never(time.Second, fenced)
+	sum := 0
+	for _, n := range nodes {
+		sum += w.requests[n]
+	}
+	if sum == 0 || sum > 200 {
+		t.Errorf("got %d requests at once, want 1 to 200", sum)
+	}
+}
+
+func TestAHeartbeatIsRequestedFromANodeThatPromisesToAnswer(t *testing.T) {
+	for name, onRequest := range map[string]bool{"it promises": true, "it does not, as an earlier version": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node := w.addProbed(2)[0]
+			w.machines[node].onRequest = onRequest
+			w.beat(node)
+			w.monitor.RequestHeartbeat(node)
+			w.sleep(5 * time.Second)
+			if got := w.requests[node]; got == 1 != onRequest || got > 1 {
+				t.Errorf("got %d requests, want one only of a node that promises to answer", got)
+			}
+		})
+	}
+}
+
+// A node must not rely on requests if an earlier controller said that it is probed, and this one is configured not to probe.
+func TestTheConditionSaysThatTheControllerDoesNotProbe(t *testing.T) {
+	w := newWorld(t, func(o *liveness.Options) { o.Prober = nil })
+	n := w.add(1, fast)[0]
+	p := w.publisher()
+	p.reachable(n)
+	d := &apiv1.AzDriverNode{}
+	w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionProbeable)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ProbeableDisabled {
+		t.Errorf("got %+v, want False, %s", c, apiv1.ProbeableDisabled)
+	}
+}

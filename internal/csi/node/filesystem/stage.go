@@ -1,0 +1,187 @@
+// Package filesystem prepares the filesystem of a volume and mounts it at its staging path. It decides what is done to the content of a
+// device (law 4) and whether a mount that exists is kept.
+package filesystem
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/device"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Stager mounts the volumes of one node.
+type Stager struct {
+	*device.Finder
+	// NewUUID returns the UUID of a new filesystem.
+	NewUUID func() string
+}
+
+// Stage mounts the device of a record, with the volume's filesystem, at its staging path and returns the
+// filesystem.
+func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
+	mounted, err := s.clearStale(ctx, record)
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	if mounted {
+		if err := s.CheckLabel(use); err != nil {
+			return provisioner.Filesystem{}, err
+		}
+	}
+	fs, err := s.prepare(ctx, use, volume, record, mounted)
+	if err != nil {
+		return provisioner.Filesystem{}, s.ReportLost(ctx, use, err)
+	}
+	filesystems := s.Host.Filesystems()
+	if !mounted && !use.Sealed {
+		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("check filesystem: %w", err)
+		}
+		if err := filesystems.Grow(ctx, record.Device, ""); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
+		}
+	}
+	options := use.MountOptions(fs.Type)
+	if err := s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, options); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
+	}
+	if !mounted {
+		if err := s.confirmMount(ctx, record); err != nil {
+			return provisioner.Filesystem{}, err
+		}
+	}
+	if slices.Contains(options, "ro") {
+		return fs, nil
+	}
+	if err := filesystems.Grow(ctx, record.Device, record.StagingPath); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
+	}
+	return fs, nil
+}
+
+// CheckLabel refuses another SELinux label than the one with which the volume is mounted on this node, because all its
+// files have that label.
+func (s *Stager) CheckLabel(use usage.Usage) error {
+	record, recorded, err := s.Records.Of(use.Disk)
+	if err != nil || !recorded || record.SELinuxLabel == nil || *record.SELinuxLabel == use.Label() {
+		return err
+	}
+	return provisioner.Errorf(provisioner.AlreadyExists, "refusing to use volume %s with the SELinux label %q: it is mounted on this node with the label %q",
+		use.Volume, use.Label(), *record.SELinuxLabel)
+}
+
+// prepare makes sure that the device has the volume's filesystem (law 4). It writes the record before it changes the
+// device.
+func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record, mounted bool) (provisioner.Filesystem, error) {
+	before, recorded, err := s.Records.Of(use.Disk)
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	var interrupted *provisioner.Filesystem
+	if recorded && before.Epoch == record.Epoch && !mounted {
+		interrupted = before.Formatting
+	}
+	filesystems := s.Host.Filesystems()
+	found, blank, err := filesystems.Probe(ctx, record.Device)
+	if err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("probe device: %w", err)
+	}
+	if blank && use.Sealed {
+		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to format device %s for volume %s: the device is blank, and the volume was published read-only",
+			record.Device, use.Volume)
+	}
+	action, err := planFormat(formatInput{
+		device: record.Device, volume: volume, wanted: use.Wanted(volume), found: found, blank: blank, mounted: mounted, interrupted: interrupted,
+	})
+	if err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	switch action {
+	case makeAgain:
+		logr.FromContextOrDiscard(ctx).Info("clearing the rest of an interrupted format", "device", record.Device, "filesystem", *interrupted)
+		if err := filesystems.Unmake(ctx, record.Device, *interrupted); err != nil {
+			return provisioner.Filesystem{}, fmt.Errorf("clear the rest of an interrupted format: %w", err)
+		}
+		return s.format(ctx, use, volume, record)
+	case makeNew:
+		return s.format(ctx, use, volume, record)
+	case renew:
+		return s.renew(ctx, volume, record, found)
+	case keepContent:
+		return found, s.Records.Put(record)
+	}
+	return provisioner.Filesystem{}, fmt.Errorf("unknown action %q", action)
+}
+
+// renew gives the filesystem of a copy its own UUID, so that the copy can be mounted on the node of its source. Until
+// AzVolume.status.filesystem has the UUID, the device may have the old or the new one. A first use that only reads
+// renews the UUID too: if it changed after the old UUID was recorded, the device would be refused.
+func (s *Stager) renew(ctx context.Context, volume *apiv1.AzVolume, record nodereport.Record, found provisioner.Filesystem) (provisioner.Filesystem, error) {
+	if err := s.Records.Put(record); err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	fs := provisioner.Filesystem{Type: found.Type, UUID: copyUUID(volume)}
+	logr.FromContextOrDiscard(ctx).Info("giving the filesystem of a copy its own UUID", "volumeName", volume.Name, "device", record.Device,
+		"source", describeSource(volume.Spec.Source), "from", found.UUID, "to", fs.UUID)
+	if err := s.Host.Filesystems().Renew(ctx, record.Device, found, fs.UUID); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("change the UUID of a copy: %w", err)
+	}
+	return fs, nil
+}
+
+// format makes a filesystem on a blank device. Before it starts, it writes the new UUID to the record, and it removes
+// that afterwards, so that a call after a kill can distinguish an interrupted format from data.
+func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
+	fs := provisioner.Filesystem{Type: use.Wanted(volume), UUID: s.NewUUID()}
+	if fs.Type == "" {
+		fs.Type = defaultFSType
+	}
+	record.Formatting = &fs
+	if err := s.Records.Put(record); err != nil {
+		return provisioner.Filesystem{}, err
+	}
+	logr.FromContextOrDiscard(ctx).Info("formatting", "volumeName", use.Volume, "device", record.Device, "filesystem", fs)
+	if err := s.Host.Filesystems().Make(ctx, record.Device, fs, provisioner.FilesystemOptions(volume.Spec.Disk.FilesystemOptions)); err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("make filesystem: %w", err)
+	}
+	made, _, err := s.Host.Filesystems().Probe(ctx, record.Device)
+	if err != nil {
+		return provisioner.Filesystem{}, fmt.Errorf("probe new filesystem: %w", err)
+	}
+	if made != fs {
+		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.Unavailable, "format device %s with %s: a read after that found %s",
+			record.Device, describeContent(fs), describeContent(made))
+	}
+	record.Formatting = nil
+	return fs, s.Records.Put(record)
+}
+
+// confirmMount reads the grant after a mount, and unmounts the device if it is not the volume's any more. A filesystem
+// check before the mount can take hours.
+func (s *Stager) confirmMount(ctx context.Context, record nodereport.Record) error {
+	disk, err := usage.ParseID(record.VolumeID)
+	if err != nil {
+		return err
+	}
+	volume, attachment, err := s.Read(ctx, disk)
+	if err != nil {
+		return err
+	}
+	decision := s.MayStage(volume, attachment)
+	if decision.Outcome == ownership.StageAllowed && decision.Epoch == record.Epoch && decision.LUN == record.LUN {
+		return nil
+	}
+	if err := s.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {
+		return fmt.Errorf("unmount volume %s, which the node may not use any more: %w", record.VolumeName, err)
+	}
+	return provisioner.Errorf(provisioner.Unavailable, "cannot stage volume %s under epoch %d at LUN %d: the grant changed while the volume was being mounted: %s",
+		record.VolumeName, record.Epoch, record.LUN, decision.Reason)
+}

@@ -1,0 +1,10 @@
+package bench
+
+import (
+	"os"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
