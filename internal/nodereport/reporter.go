@@ -69,6 +69,9 @@ type Reporter struct {
 	watching bool
 	// versions are the resource versions that this process wrote last.
 	versions []string
+	// known is the newest state that this process wrote or has looked at; seen is the one that another writer made and that no write
+	// has started from.
+	known, seen *apiv1.AzDriverNode
 }
 
 // New returns a Reporter that has not written yet.
@@ -145,6 +148,9 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 	}
 	defer func() { <-r.writing }()
 	for fresh := false; ; {
+		if seen := r.takeSeen(); seen != nil && r.last != nil {
+			r.last = seen
+		}
 		if r.last == nil {
 			if err := r.load(ctx); err != nil {
 				return err
@@ -187,7 +193,7 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 		return false, fmt.Errorf("write report of node: %w", err)
 	}
 	r.last = next
-	r.wrote(next.ResourceVersion)
+	r.wrote(next)
 	if r.scanned.IsZero() {
 		close(r.written)
 	}

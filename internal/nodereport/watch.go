@@ -16,6 +16,10 @@ import (
 // ownVersions is how many resource versions of its own writes the process remembers, to recognise them when the watch shows them late.
 const ownVersions = 8
 
+// lookDelay is the time between a change of the object and the look at it. Until then a write of this process, which the watch can
+// show before its answer has come, is known as its own.
+const lookDelay = 10 * time.Millisecond
+
 // watchRetry is the time between the end of a watch and the next one.
 const watchRetry = time.Second
 
@@ -44,6 +48,8 @@ func (r *Reporter) watch(ctx context.Context) {
 // follow returns when the watch has ended, which it does regularly.
 func (r *Reporter) follow(ctx context.Context, watcher apiwatch.Interface) {
 	defer watcher.Stop()
+	var latest apiwatch.Event
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,37 +58,34 @@ func (r *Reporter) follow(ctx context.Context, watcher apiwatch.Interface) {
 			if !open || event.Type == apiwatch.Error {
 				return
 			}
-			if d, ok := event.Object.(*apiv1.AzDriverNode); ok && r.needsHeartbeat(ctx, event.Type, d) {
+			if latest = event; due == nil {
+				due = r.options.Clock.After(lookDelay)
+			}
+		case <-due:
+			due = nil
+			if d, ok := latest.Object.(*apiv1.AzDriverNode); ok && r.needsHeartbeat(latest.Type, d) {
 				r.wakeUp()
 			}
 		}
 	}
 }
 
-// needsHeartbeat says whether a state of the object needs a heartbeat now.
-func (r *Reporter) needsHeartbeat(ctx context.Context, event apiwatch.EventType, d *apiv1.AzDriverNode) bool {
-	r.mu.Lock()
-	own := slices.Contains(r.versions, d.ResourceVersion)
-	r.mu.Unlock()
-	if own && event != apiwatch.Deleted {
-		return false
-	}
-	select {
-	case r.writing <- struct{}{}:
-	case <-ctx.Done():
-		return false
-	}
-	defer func() { <-r.writing }()
-	if event == apiwatch.Deleted || r.last == nil {
+// needsHeartbeat says whether the state of the object that the watch shows needs a heartbeat now.
+func (r *Reporter) needsHeartbeat(event apiwatch.EventType, d *apiv1.AzDriverNode) bool {
+	if event == apiwatch.Deleted {
 		return true
 	}
-	known := r.last.Status
-	// It saves the next write a read. If it is an older state than the last, the next write gets a conflict and reads.
-	r.last = d.DeepCopy()
 	seconds, onRequest := r.interval(&d.Status)
-	return !d.Status.HeartbeatTime.Equal(known.HeartbeatTime) ||
-		d.Status.ReportDigest != known.ReportDigest || ownership.ReportDigest(d) != known.ReportDigest ||
-		!d.Status.HeartbeatRequestedTime.Equal(known.HeartbeatRequestedTime) ||
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.versions, d.ResourceVersion) {
+		return false
+	}
+	known := r.known
+	r.known, r.seen = d, d
+	return known == nil || !d.Status.HeartbeatTime.Equal(known.Status.HeartbeatTime) ||
+		d.Status.ReportDigest != known.Status.ReportDigest || ownership.ReportDigest(d) != known.Status.ReportDigest ||
+		!d.Status.HeartbeatRequestedTime.Equal(known.Status.HeartbeatRequestedTime) ||
 		seconds != d.Status.HeartbeatSeconds || onRequest != d.Status.HeartbeatOnRequest
 }
 
@@ -96,12 +99,23 @@ func (r *Reporter) setWatching(on bool) {
 	}
 }
 
-// wrote remembers a version that this process wrote.
-func (r *Reporter) wrote(version string) {
+// wrote remembers a state that this process wrote.
+func (r *Reporter) wrote(d *apiv1.AzDriverNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.versions = append(r.versions, version)
+	r.known, r.seen = d, nil
+	r.versions = append(r.versions, d.ResourceVersion)
 	if len(r.versions) > ownVersions {
 		r.versions = r.versions[1:]
 	}
+}
+
+// takeSeen returns the state that another writer made and the watch showed since the last write; nil if there is none. It saves
+// the next write a read. If this process has written a newer one, the next write gets a conflict and reads.
+func (r *Reporter) takeSeen() *apiv1.AzDriverNode {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := r.seen
+	r.seen = nil
+	return seen
 }

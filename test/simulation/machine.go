@@ -130,6 +130,7 @@ func (m *machine) startPlugin() {
 		defer m.w.recovered(plugin.name)
 		_ = report.Start(withActor(ctx, "report"))
 	}()
+	synctest.Wait() // two parts that began at once would write in an order that differs from run to run
 	server := m.server
 	go func() {
 		defer m.w.recovered(plugin.name)
