@@ -120,10 +120,10 @@ func (w *world) unusedOn(v *volumeModel, m *machine) bool {
 		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
 }
 
-// attachmentOfNoVolume: a person removed the AzVolume of a volume that no pod uses. A driver that publishes for pods cannot know the disk of the attachment, and
+// attachmentOfNoVolume: a person removed the AzVolume of a volume that nothing uses. A driver that publishes for pods cannot know the disk of the attachment, and
 // no publish adopts the volume.
 func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
-	if !w.edits || !w.byPods || len(w.podsOf(v)) > 0 || w.volume(v.name) != nil {
+	if !w.edits || v.want != "" || len(v.wants) > 0 || len(w.podsOf(v)) > 0 || w.volume(v.name) != nil {
 		return false
 	}
 	a := w.attachment(v.name, m.name)
@@ -144,10 +144,10 @@ func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
 	c.w.must(c.w.store.Delete(a, client.DeleteOptions{}))
 }
 
-// diskAttachedUnrecorded: a person removed the AzVolume and the attachment, and Azure has the disk attached to a machine that does not use it. The V1 driver
-// may have attached it.
+// diskAttachedUnrecorded: a person removed the AzVolume, or its status, and the attachment, and Azure has the disk attached to a machine that does not use it. The V1
+// driver may have attached it.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
-	if !v.edited || !w.unusedOn(v, m) || !ownership.NeverPublished(w.volume(v.name)) || w.attachment(v.name, m.name) != nil {
+	if o := w.volume(v.name); !v.edited || !w.unusedOn(v, m) || o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o) || w.attachment(v.name, m.name) != nil {
 		return false
 	}
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))

@@ -20,6 +20,10 @@ import (
 // one change of a disk after the other.
 const gatherTime = 500 * time.Millisecond
 
+// lateRequest is how long after it has recorded an update a leader may still send the request, although another one leads: it ends at the latest 9 seconds after it
+// has lost the lease (ADR 0014).
+const lateRequest = 10 * time.Second
+
 // firstLook and lastLook limit how often Azure is asked for the progress of a conversion: after each tenth of the
 // time that it has lasted.
 const firstLook, lastLook = time.Minute, 10 * time.Minute
@@ -95,6 +99,7 @@ func (s *Step) maintain(in Input) {
 	case in.Job.Running() && in.Job.Work == operation.WorkReadDisk:
 	case in.Job.Running():
 		s.running(in, apiv1.VolumeUpdating)
+	case s.requestMayArrive(in):
 	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
 		s.Spec = RevertRefused(v)
 	case !want.any() && UpdateUncertain(&v.Status):
@@ -123,6 +128,21 @@ func (s *Step) maintain(in Input) {
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
 		s.updating(in, want.String())
 	}
+}
+
+// requestMayArrive says whether the request of another process may reach Azure after a read of the disk, and sets the time at which that ends. The process has
+// recorded that it asks, and no answer.
+func (s *Step) requestMayArrive(in Input) bool {
+	op := in.Volume.Status.Operation
+	if op == nil || op.Kind != string(operation.WorkUpdateDisk) || op.ResumeToken != "" {
+		return false
+	}
+	left := op.StartTime.Add(lateRequest).Sub(in.Now)
+	if left <= 0 || left > lateRequest { // the time of another clock
+		return false
+	}
+	s.RequeueAfter = max(left, operation.MinWait)
+	return true
 }
 
 // looked records the progress of a conversion. A read that failed counts as one, so that the next is made at its

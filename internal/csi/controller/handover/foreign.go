@@ -97,6 +97,16 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 	if err != nil {
 		return nil, err
 	}
+	if this.VMID == "" {
+		// This driver has written the VM when it attached the disk.
+		a, err := s.Attachment(ctx, s.Reader, handle.VolumeName(), node)
+		if err != nil {
+			return nil, err
+		}
+		if a != nil {
+			this.VMID = a.Status.VMID
+		}
+	}
 	for _, vm := range disk.AttachedTo {
 		if strings.EqualFold(vm, this.VMID) {
 			return &this, nil

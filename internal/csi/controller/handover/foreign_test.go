@@ -1,6 +1,8 @@
 package handover_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -105,4 +107,34 @@ func TestUnpublishOfAVolumeOfV1WaitsUntilTheVMOfTheNodeIsKnown(t *testing.T) {
 	expectCode(t, p.Unpublish(t.Context(), disk.ID, "fp-a"), codes.Aborted)
 	must(t, p.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fp-a"}}))
 	must(t, p.Unpublish(t.Context(), disk.ID, "fp-a"))
+}
+
+func TestUnpublishOfALostAzVolumeTakesTheVMOfTheNodeFromTheAttachment(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("fv-a", "1", vmSize)
+	disk := v1Disk("fv-lost")
+	attachAsV1(t, p, disk, "fv-a")
+	handle, err := volumehandle.Parse(disk.ID)
+	must(t, err)
+	volume := handle.VolumeName()
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, "fv-a"), Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fv-a", Role: apiv1.RoleReplica},
+	}
+	must(t, p.Client.Create(t.Context(), a))
+	before := a.DeepCopy()
+	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID("fv-a")}
+	must(t, p.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)))
+	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "fv-a"}}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Unpublish(ctx, disk.ID, "fv-a") }()
+	p.Eventually("the AzVolume is adopted, and node fv-a owns it until it is fenced", func() string {
+		if v := p.Volume("fv-lost"); v == nil || v.Status.Primary == nil || v.Status.Primary.NodeName != "fv-a" {
+			return fmt.Sprintf("%+v", v)
+		}
+		return ""
+	})
+	cancel()
+	<-ended
 }
