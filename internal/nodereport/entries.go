@@ -75,10 +75,13 @@ func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 }
 
 // Forget removes the entry of a volume, which proves that the node released the volume. It is called after the last
-// effect on the device. If the answer to the write is lost, later writes do not restore the entry.
+// effect on the device. If it returns an error, the next write of the report removes the entry, also that of a heartbeat: nothing else
+// may call again.
 func (r *Reporter) Forget(ctx context.Context, volume string) error {
+	r.mu.Lock()
+	r.forgotten[volume] = true
+	r.mu.Unlock()
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
-		r.forgotten[volume] = true
 		status.StagedVolumes = slices.DeleteFunc(status.StagedVolumes, named(volume))
 	})
 	if err != nil {

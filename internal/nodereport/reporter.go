@@ -3,6 +3,7 @@ package nodereport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -54,16 +55,18 @@ type Reporter struct {
 	// which others can change: by an edit, or by restoring an older version. A change needs writing and mu, a read needs
 	// one of them.
 	staged []apiv1.StagedVolume
-	// forgotten are the volumes whose entries the next write removes.
-	forgotten map[string]bool
+	// removing are the volumes whose entries the write in progress removes, those of forgotten at its start. It needs writing.
+	removing []string
 	// changed is closed by the next write, which replaces it by a new channel.
 	changed chan struct{}
 	wake    chan struct{}
 	// written is closed by the first write.
 	written chan struct{}
 
-	mu         sync.Mutex
-	ready      metav1.Condition
+	mu    sync.Mutex
+	ready metav1.Condition
+	// forgotten are the volumes whose entries the next write removes.
+	forgotten  map[string]bool
 	replicated map[string]replication
 	// watching says that changes of the object are seen, so that requests for heartbeats are answered.
 	watching bool
@@ -207,9 +210,11 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 // setStaged stores the entries of a report that the API server has. Those that had to be removed are not among them, or were
 // announced again. The caller holds writing.
 func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
-	clear(r.forgotten)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, volume := range r.removing {
+		delete(r.forgotten, volume)
+	}
 	r.staged = written.DeepCopy().Status.StagedVolumes
 }
 
@@ -263,7 +268,10 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 		}
 		status.StagedVolumes = entries
 	} else {
-		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged), func(e apiv1.StagedVolume) bool { return r.forgotten[e.VolumeName] })
+		r.mu.Lock()
+		r.removing = slices.Collect(maps.Keys(r.forgotten))
+		r.mu.Unlock()
+		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged), func(e apiv1.StagedVolume) bool { return slices.Contains(r.removing, e.VolumeName) })
 	}
 	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID

@@ -222,6 +222,27 @@ func TestAWriteOfUnknownOutcomeIsReadBackBeforeTheNext(t *testing.T) {
 	}
 }
 
+// Nothing repeats the call that clears an interrupted format.
+func TestTheNextHeartbeatRemovesAnEntryThatTheCallHadNoTimeToRemove(t *testing.T) {
+	api := newAPI(t)
+	r, clock := newReporter(t, api, newScanner(t, &mountList{}))
+	if err := r.Announce(t.Context(), "v", 1, "/p"); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Forget(ended, "v"); err == nil {
+		t.Error("got no error of a call whose time had ended")
+	}
+	clock.Step(time.Minute)
+	if _, err := r.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := describe(get(t, api)); got != "" {
+		t.Errorf("after the next heartbeat: got entries %q, want none", got)
+	}
+}
+
 // A stage gave up and its entry could not be removed; the next stage of the same epoch finds the entry as it wants it and writes nothing.
 func TestAnEntryThatIsAnnouncedAgainIsNotRemovedByTheNextHeartbeat(t *testing.T) {
 	base := newAPI(t)

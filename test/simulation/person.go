@@ -123,7 +123,7 @@ func (w *world) unusedOn(v *volumeModel, m *machine) bool {
 // attachmentOfNoVolume: a person removed the AzVolume of a volume that nothing uses. A driver that publishes for pods cannot know the disk of the attachment, and
 // no publish adopts the volume.
 func (w *world) attachmentOfNoVolume(v *volumeModel, m *machine) bool {
-	if !w.edits || v.want != "" || len(v.wants) > 0 || len(w.podsOf(v)) > 0 || w.volume(v.name) != nil {
+	if !w.edits || v.want != "" || len(w.podsOf(v)) > 0 || !w.unusedOn(v, m) || w.volume(v.name) != nil {
 		return false
 	}
 	a := w.attachment(v.name, m.name)
@@ -145,9 +145,9 @@ func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
 }
 
 // diskAttachedUnrecorded: a person removed the AzVolume, or its status, and the attachment, and Azure has the disk attached to a machine that does not use it. The V1
-// driver may have attached it.
+// driver may have attached it. The attachment is the only record of a multi-node volume on a machine.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
-	if o := w.volume(v.name); !v.edited || !w.unusedOn(v, m) || o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o) || w.attachment(v.name, m.name) != nil {
+	if o := w.volume(v.name); !v.edited && !(w.edits && v.several) || !w.unusedOn(v, m) || o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o) || w.attachment(v.name, m.name) != nil {
 		return false
 	}
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))

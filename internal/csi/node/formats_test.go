@@ -77,6 +77,22 @@ func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 	}
 }
 
+// The fence has proved that the disk is detached, and it is not attached again under this epoch.
+func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, host := interrupted(t)
+		host.detach()
+		host.content.garbage = false // what is on the disk is no longer the node's concern
+		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.State = apiv1.AttachmentPending
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+		})
+		m.bootID = "boot-2"
+		m.start().ClearFormats(t.Context())
+		m.assertClean()
+	})
+}
+
 func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {
 	m, host := interrupted(t)
 	away(m, host)

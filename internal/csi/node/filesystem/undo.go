@@ -9,6 +9,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -56,7 +57,7 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	return err
 }
 
-// attaching says that the disk will be attached, for example again after it was detached outside the driver.
+// attaching says that the disk will be attached, for example again after it was detached outside the driver. It will not be if the node was fenced.
 func attaching(a *apiv1.AzVolumeAttachment) bool {
-	return a.DeletionTimestamp == nil && (a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentAttaching)
+	return a.DeletionTimestamp == nil && !ownership.HasProof(a) && (a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentAttaching)
 }
