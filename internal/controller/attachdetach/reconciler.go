@@ -40,6 +40,8 @@ import (
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azvolumeattachments;azdrivernodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 // Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which users and tools
@@ -102,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	r.told.keep(request.Name, o.Pods)
 	after := r.explain(o) // first, because a call may take some time
 	if r.Publisher != nil {
-		err = r.act(ctx, o, attachdetach.Next(o.Input))
+		err = errors.Join(r.reject(ctx, o), r.act(ctx, o, attachdetach.Next(o.Input)))
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }

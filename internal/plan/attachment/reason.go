@@ -12,6 +12,7 @@ const (
 	ReasonVMUnrecorded     = "VMUnrecorded"
 	ReasonWaitingForSlot   = "WaitingForSlot"
 	ReasonNoSlot           = "NoSlot"
+	ReasonNoShare          = "NoShare"
 	ReasonPrimaryHeld      = "PrimaryHeld"
 	ReasonWaitingForProof  = "WaitingForProof"
 	ReasonFencing          = "Fencing"

@@ -1,0 +1,75 @@
+package attachdetach
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+)
+
+// reject fails the pods that were placed on a node without a free slot, as the kubelet does where there are VolumeAttachments.
+func (r *Reconciler) reject(ctx context.Context, o observed) error {
+	for _, node := range o.FullNodes() {
+		slots, err := r.slots(ctx, o.Volume.Namespace, node)
+		if err != nil {
+			return err
+		}
+		for _, p := range o.Rejected(node, slots) {
+			if err := r.fail(ctx, p, node, o.RejectedMessage(o.name, node)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// slots reads how many disks the scheduler places on a node, and how many are there.
+func (r *Reconciler) slots(ctx context.Context, namespace, node string) (attachdetach.Slots, error) {
+	slots := attachdetach.Slots{}
+	n, err := kubeapi.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
+	if err != nil {
+		return slots, err
+	}
+	if n != nil {
+		for _, d := range n.Spec.Drivers {
+			if d.Name == r.DriverName && d.Allocatable != nil {
+				slots.Allocatable = d.Allocatable.Count
+			}
+		}
+	}
+	here, err := index.Attachments(ctx, r.Client, namespace, index.AttachmentNode, node)
+	slots.Occupied = attachment.Occupied(here)
+	return slots, err
+}
+
+// fail writes that a pod has failed, if it is still as the cache says. The kubelet then ends what there is of it.
+func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message string) error {
+	p := &corev1.Pod{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), p); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if p.UID != cached.UID || !attachdetach.MayReject(p, node) {
+		return nil
+	}
+	before := p.DeepCopy()
+	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, attachdetach.RejectedReason, message
+	err := r.Client.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // the change is an event
+	}
+	if err != nil {
+		return fmt.Errorf("fail pod %s, whose volume has no slot on node %s: %w", client.ObjectKeyFromObject(p), node, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("the pod was failed, because its node has no free slot", "pod", client.ObjectKeyFromObject(p).String(), "node", node)
+	r.event(p, corev1.EventTypeWarning, attachdetach.RejectedReason, message)
+	return nil
+}
