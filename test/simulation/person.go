@@ -53,6 +53,8 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "delete its AzVolumeAttachments as well"},
 	{when: (*world).primaryWithoutOwnership, do: (*cluster).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "If no pod uses the volume, delete that AzVolumeAttachment"},
+	{when: (*world).primaryOfAnothersEpoch, do: (*cluster).deleteAttachment,
+		file: "guides/restore.md", section: "If the records of one volume were lost", words: "name, delete that AzVolumeAttachment. The driver does not make it a replica without a proof of its epoch."},
 	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
 	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
@@ -136,6 +138,13 @@ func (w *world) primaryWithoutOwnership(v *volumeModel, m *machine) bool {
 	o, a := w.volume(v.name), w.attachment(v.name, m.name)
 	return v.edited && v.want == "" && len(v.wants) == 0 && len(w.podsOf(v)) == 0 && w.unusedOn(v, m) && o != nil && o.Status.Primary == nil &&
 		a != nil && a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil
+}
+
+// primaryOfAnothersEpoch: a person gave a replica the role of a primary, with the epoch of the node that holds the volume.
+func (w *world) primaryOfAnothersEpoch(v *volumeModel, m *machine) bool {
+	o, a := w.volume(v.name), w.attachment(v.name, m.name)
+	return w.edits && o != nil && o.Status.Primary != nil && o.Status.Primary.NodeName != m.name && w.unusedOn(v, m) &&
+		a != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == o.Status.Primary.Epoch && a.DeletionTimestamp == nil
 }
 
 func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
