@@ -119,69 +119,72 @@ func (p pools) reserve(k kind) bool {
 	}
 }
 
-type piece struct {
+// look is one kind of work on nodes: when it is due, and what it does with a node that had sent that many beats.
+type look struct {
 	kind kind
-	do   func()
+	try  func(*node) *attempt
+	due  func(*node, time.Time) bool
+	do   func(ctx context.Context, n *node, beats uint64)
 }
 
 func (m *Monitor) round(ctx context.Context, r runner) {
-	for _, collect := range []func(context.Context, time.Time, runner) []piece{m.dueLooks, m.dueRequests, m.dueConfirmations} {
-		m.mu.Lock()
-		for _, n := range m.nodes {
-			n.checkConnection(m.Clock.Now())
-		}
-		work := collect(ctx, m.Clock.Now(), r)
-		m.mu.Unlock()
-		for _, w := range work {
-			r.run(w.kind, w.do)
-		}
-		m.mu.Lock()
-		m.judge(m.Clock.Now())
-		m.mu.Unlock()
+	m.mu.Lock()
+	now := m.Clock.Now()
+	for _, n := range m.nodes {
+		n.checkConnection(now)
 	}
+	ping := m.contact.due(now) && r.reserve(pings)
+	if ping {
+		m.contact.asked, m.contact.busy = now, true
+	}
+	m.mu.Unlock()
+	if ping {
+		r.run(pings, func() { m.ping(ctx) })
+	}
+	// If the work is done at once, each step sees the results of the one before it.
+	m.step(ctx, r,
+		look{probes, func(n *node) *attempt { return &n.probe.attempt }, m.probeDue, m.doProbe},
+		look{questions, func(n *node) *attempt { return &n.azure.attempt }, m.questionDue, m.askAzure},
+		look{leases, func(n *node) *attempt { return &n.lease.attempt }, m.leaseDue, m.readLease},
+		look{stakes, func(n *node) *attempt { return &n.stake.attempt }, m.stakeDue, m.readStake})
+	m.step(ctx, r, look{requests, func(n *node) *attempt { return &n.request.attempt }, m.requestDue, m.requestHeartbeat})
+	m.step(ctx, r, look{confirmations, func(n *node) *attempt { return &n.confirm }, m.confirmationDue, m.confirmSilence})
 }
 
-// dueLooks collects the work that is due now. What has waited longest comes first.
-func (m *Monitor) dueLooks(ctx context.Context, now time.Time, r runner) []piece {
-	var work []piece
-	if m.contact.due(now) && r.reserve(pings) {
-		m.contact.asked, m.contact.busy = now, true
-		work = append(work, piece{pings, func() { m.ping(ctx) }})
-	}
-	for _, look := range []struct {
-		kind kind
-		try  func(*node) *attempt
-		due  func(*node, time.Time) bool
-		do   func(context.Context, *node, uint64)
-	}{
-		{probes, func(n *node) *attempt { return &n.probe.attempt }, m.probeDue, m.doProbe},
-		{questions, func(n *node) *attempt { return &n.azure.attempt }, m.questionDue, m.askAzure},
-		{leases, func(n *node) *attempt { return &n.lease.attempt }, m.leaseDue, m.readLease},
-		{stakes, func(n *node) *attempt { return &n.stake.attempt }, m.stakeDue, m.readStake},
-	} {
-		due := func(n *node) bool { return !look.try(n).busy && look.due(n, now) }
-		for _, n := range m.sorted(due, look.try) {
-			if !r.reserve(look.kind) {
+// step does the work that is due now, what has waited longest first, and judges.
+func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
+	var work []func()
+	m.mu.Lock()
+	now := m.Clock.Now()
+	for _, l := range looks {
+		for _, n := range m.sorted(l, now) {
+			if l.kind == requests && m.openRequests() >= maxRequests || !r.reserve(l.kind) {
 				break
 			}
-			*look.try(n) = attempt{at: now, busy: true}
+			*l.try(n) = attempt{at: now, busy: true}
 			beats := n.beats
-			work = append(work, piece{look.kind, func() { look.do(ctx, n, beats) }})
+			work = append(work, func() { r.run(l.kind, func() { l.do(ctx, n, beats) }) })
 		}
 	}
-	return work
+	m.mu.Unlock()
+	for _, do := range work {
+		do()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.judge(m.Clock.Now())
 }
 
-// sorted returns the nodes that are due, in the order of their last attempts, and then of their names, so that every node has its turn.
-func (m *Monitor) sorted(due func(*node) bool, try func(*node) *attempt) []*node {
+// sorted returns the nodes for which a look is due, in the order of their last attempts, and then of their names, so that every node has its turn.
+func (m *Monitor) sorted(l look, now time.Time) []*node {
 	var all []*node
 	for _, n := range m.nodes {
-		if due(n) {
+		if !l.try(n).busy && l.due(n, now) {
 			all = append(all, n)
 		}
 	}
 	slices.SortFunc(all, func(a, b *node) int {
-		if c := try(a).at.Compare(try(b).at); c != 0 {
+		if c := l.try(a).at.Compare(l.try(b).at); c != 0 {
 			return c
 		}
 		return strings.Compare(a.name, b.name)
@@ -208,31 +211,20 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	return now.Sub(n.probe.at) >= every
 }
 
-// dueRequests collects the nodes from which a heartbeat has to be requested: those whose probe has failed, and those from which one is wanted.
-func (m *Monitor) dueRequests(ctx context.Context, now time.Time, r runner) []piece {
-	var work []piece
-	if !m.contact.alive(now) {
-		return nil
-	}
+// requestDue says whether a heartbeat has to be requested: the node's probe has failed, or a heartbeat is wanted.
+func (m *Monitor) requestDue(n *node, now time.Time) bool {
+	return m.contact.alive(now) && n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() && now.Sub(n.request.at) >= requestEvery
+}
+
+// openRequests counts the requests for heartbeats that are being written, or without an answer for less than nodehealth.AnswerTimeout.
+func (m *Monitor) openRequests() int {
 	open := 0
 	for _, n := range m.nodes {
 		if n.request.busy || !n.request.seen.IsZero() && n.unanswered(m.contact) <= nodehealth.AnswerTimeout {
 			open++
 		}
 	}
-	due := func(n *node) bool {
-		return n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() && !n.request.busy && now.Sub(n.request.at) >= requestEvery
-	}
-	for _, n := range m.sorted(due, func(n *node) *attempt { return &n.request.attempt }) {
-		if open >= maxRequests || !r.reserve(requests) {
-			break
-		}
-		open++
-		n.request.attempt = attempt{at: now, busy: true}
-		beats := n.beats
-		work = append(work, piece{requests, func() { m.requestHeartbeat(ctx, n, beats) }})
-	}
-	return work
+	return open
 }
 
 func (m *Monitor) questionDue(n *node, now time.Time) bool {
@@ -258,25 +250,13 @@ func (m *Monitor) patient(n *node) time.Duration {
 	return askEvery
 }
 
-// dueConfirmations collects the nodes that would be lost if the API server confirmed their last heartbeat.
-func (m *Monitor) dueConfirmations(ctx context.Context, now time.Time, r runner) []piece {
-	var work []piece
-	due := func(n *node) bool {
-		if n.confirmed || n.confirm.busy || now.Sub(n.confirm.at) < confirmEvery {
-			return false
-		}
-		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
-		signs.Confirmed = true
-		state, _ := nodehealth.Judge(signs)
-		return state == nodehealth.Lost
+// confirmationDue says whether the node would be lost if the API server confirmed its last heartbeat.
+func (m *Monitor) confirmationDue(n *node, now time.Time) bool {
+	if n.confirmed || now.Sub(n.confirm.at) < confirmEvery {
+		return false
 	}
-	for _, n := range m.sorted(due, func(n *node) *attempt { return &n.confirm }) {
-		if !r.reserve(confirmations) {
-			break
-		}
-		n.confirm = attempt{at: now, busy: true}
-		beats := n.beats
-		work = append(work, piece{confirmations, func() { m.confirmSilence(ctx, n, beats) }})
-	}
-	return work
+	signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+	signs.Confirmed = true
+	state, _ := nodehealth.Judge(signs)
+	return state == nodehealth.Lost
 }
