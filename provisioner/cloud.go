@@ -191,8 +191,6 @@ type Disk struct {
 	Ready bool
 	// CompletionPercent of the background copy that fills the disk; 100 where there is none.
 	CompletionPercent float64
-	// OSDisk says that the disk has an operating system, and no user's data.
-	OSDisk bool
 	// DiskSettings and ImmutableDiskSettings are what the platform says of the rest.
 	DiskSettings
 	ImmutableDiskSettings

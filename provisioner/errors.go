@@ -34,14 +34,6 @@ const (
 	Unavailable Kind = "Unavailable"
 )
 
-// Kinds lists every kind.
-func Kinds() []Kind {
-	return []Kind{
-		NotFound, AlreadyExists, Conflict, FailedPrecondition, InsufficientCapacity,
-		InvalidArgument, Unauthorized, RateLimited, Unavailable,
-	}
-}
-
 // Error makes a Kind usable as the target of errors.Is.
 func (k Kind) Error() string { return string(k) }
 

@@ -126,14 +126,14 @@ func writeSnapshotParameters(path string) error {
 		"What the parameters do together is told in the [guide to snapshots](../guides/snapshots.md).\n\n", snapshotparams.Keys())
 }
 
-func writeTable(path, heading string, keys []paramtable.Doc) error {
+func writeTable[P any](path, heading string, keys paramtable.Table[P]) error {
 	var page bytes.Buffer
 	page.WriteString(heading + "This page is generated from the table that parses the parameters.\n\n" +
 		"| parameter | allowed | default | effect | what the V1 driver does instead |\n|---|---|---|---|---|\n")
 	for _, key := range keys {
 		names := "`" + strings.Join(append([]string{key.Name}, key.Aliases...), "`, `") + "`"
 		effect := key.Effect
-		if effect == "" && !key.Effective {
+		if effect == "" && key.Set == nil {
 			effect = "none"
 		}
 		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", names, cell(key.Allowed), cell(key.Default), cell(effect), cell(key.V1))

@@ -51,26 +51,6 @@ func (k Key[P]) Changing(effect string) Key[P] {
 // Table has all parameters of a class.
 type Table[P any] []Key[P]
 
-// Doc documents one parameter.
-type Doc struct {
-	Name             string
-	Aliases          []string
-	Allowed, Default string
-	// Effective is false for a parameter that is accepted and has no effect.
-	Effective bool
-	// Effect says what it does, and V1 how the V1 driver differs; "" for not at all.
-	Effect, V1 string
-}
-
-// Docs returns every parameter of the table, for the reference documentation.
-func (t Table[P]) Docs() []Doc {
-	docs := make([]Doc, 0, len(t))
-	for _, k := range t {
-		docs = append(docs, Doc{Name: k.Name, Aliases: k.Aliases, Allowed: k.Allowed, Default: k.Default, Effective: k.Set != nil, Effect: k.Effect, V1: k.V1})
-	}
-	return docs
-}
-
 // Changeable returns the parameters that can be changed, with their effect on a resource that exists. v1 says how the V1
 // driver treats a change of one.
 func (t Table[P]) Changeable(v1 func(Key[P]) string) (changeable Table[P]) {

@@ -71,7 +71,7 @@ var table = paramtable.Table[Parameters]{
 }
 
 // Keys returns every parameter that Parse knows, for the reference documentation.
-func Keys() []paramtable.Doc { return table.Docs() }
+func Keys() paramtable.Table[Parameters] { return table }
 
 // Parse reads parameters. The error is an InvalidArgument that lists every fault.
 func Parse(raw map[string]string) (Parameters, error) {

@@ -50,8 +50,8 @@ func ParseAttributes(raw map[string]string) (Attributes, error) {
 				refuse(key, value, strings.Join(cachingModes, ", "))
 			}
 		case "fstype":
-			if a.FSType = inCase(value, fsTypes); a.FSType == "" {
-				refuse(key, value, strings.Join(fsTypes, ", "))
+			if a.FSType = inCase(value, FSTypes); a.FSType == "" {
+				refuse(key, value, strings.Join(FSTypes, ", "))
 			}
 		case "maxmountreplicacount":
 			n, err := strconv.ParseInt(value, 10, 32)

@@ -11,16 +11,13 @@ import (
 type key = paramtable.Key[Parameters]
 
 // Keys returns every parameter that Parse knows, for the reference documentation.
-func Keys() []paramtable.Doc {
-	return append(table.Docs(), paramtable.Doc{
-		Name: deviceSettingPrefix + "<path>", Allowed: allowedSettingPath, Effective: true,
+func Keys() paramtable.Table[Parameters] {
+	return append(slices.Clone(table), key{
+		Name: deviceSettingPrefix + "<path>", Allowed: allowedSettingPath, Set: func(*Parameters, string) {},
 		Effect: "with perfProfile advanced: the node writes the value to the file before the volume is mounted. What the kernel refuses fails the mount.",
 		V1:     "The prefix is compared with regard to case. A symbolic link may lead elsewhere, as in device/driver/unbind.",
 	})
 }
-
-// Known says whether Parse knows a parameter. The attributes of a PersistentVolume hold others besides.
-func Known(name string) bool { return isDeviceSetting(name) || table.Known(name) }
 
 const (
 	claimNameKey      = "csi.storage.k8s.io/pvc/name"
@@ -33,9 +30,11 @@ const (
 	allowPrivate = "AllowPrivate"
 )
 
+// FSTypes are the types of filesystem that a volume can have.
+var FSTypes = []string{"ext4", "xfs", "ext3", "ext2", "btrfs"}
+
 var (
 	cachingModes  = []string{CachingNone, CachingReadOnly, CachingReadWrite}
-	fsTypes       = []string{"ext4", "ext3", "ext2", "xfs", "btrfs"}
 	profiles      = []string{ProfileNone, ProfileBasic, ProfileAdvanced}
 	lenient       = "Takes any text, and only true turns it on."
 	laterRefusal  = "Is not checked; Azure refuses the disk later."
@@ -54,7 +53,7 @@ func diskKeys() []key {
 			func(p *Parameters, v string) { p.CachingMode = v }).
 			About("The host caching of the attachments. None whatever was asked for from 4096 GiB.",
 				"Is ReadOnly by default for UltraSSD_LRS and shared disks, too, which Azure refuses to attach."),
-		key{Name: "fsType", Allowed: anyCaseOf(fsTypes), Default: "the capability's, or else ext4", Check: paramtable.AnyCase(fsTypes),
+		key{Name: "fsType", Allowed: anyCaseOf(FSTypes), Default: "the capability's, or else ext4", Check: paramtable.AnyCase(FSTypes),
 			Set: func(p *Parameters, v string) { p.FSType = strings.ToLower(v) }}.
 			About("The filesystem that a blank disk gets. A disk that carries another one is not mounted.", "Is checked by the node only. ntfs on Windows nodes."),
 		paramtable.Integer("maxShares", 1, 15, "1", func(p *Parameters, v int64) { p.MaxShares = int32(v) }).

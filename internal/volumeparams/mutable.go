@@ -42,7 +42,7 @@ func ignoredByV1(k key) string {
 }
 
 // MutableKeys returns every parameter that ParseChange knows, for the reference documentation.
-func MutableKeys() []paramtable.Doc { return changes.Docs() }
+func MutableKeys() paramtable.Table[Parameters] { return changes }
 
 // ParseChange reads the parameters of a VolumeAttributesClass. An empty value counts as not given. The error is an
 // InvalidArgument that lists every fault: unknown parameters, those that cannot be changed, and values that are not

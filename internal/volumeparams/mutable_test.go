@@ -147,7 +147,7 @@ func TestEveryKeyOfAChangeIsOneOfAStorageClass(t *testing.T) {
 		t.Fatalf("%d keys", len(keys))
 	}
 	for _, k := range keys {
-		if !volumeparams.Known(k.Name) && k.Name != "removeTags" || k.Effect == "" || k.Allowed == "" {
+		if !volumeparams.Keys().Known(k.Name) && k.Name != "removeTags" || k.Effect == "" || k.Allowed == "" {
 			t.Errorf("%+v", k)
 		}
 	}

@@ -168,8 +168,8 @@ func TestEveryParameterIsDocumented(t *testing.T) {
 		if doc.Effect == "" || doc.Allowed == "" {
 			t.Errorf("%+v", doc)
 		}
-		if doc.Effective == strings.HasPrefix(doc.Effect, "none") {
-			t.Errorf("%s: effective is %v, and the effect is %q", doc.Name, doc.Effective, doc.Effect)
+		if effective := doc.Set != nil; effective == strings.HasPrefix(doc.Effect, "none") {
+			t.Errorf("%s: effective is %v, and the effect is %q", doc.Name, effective, doc.Effect)
 		}
 	}
 }

@@ -17,18 +17,28 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// codeOf maps the error kinds of the Provisioner Library. RateLimited and
+// codeOf maps the error kinds of the Provisioner Library; OK means none of them. RateLimited and
 // Unavailable have one code, because Kubernetes treats both alike: it retries later.
-var codeOf = map[provisioner.Kind]codes.Code{
-	provisioner.NotFound:             codes.NotFound,
-	provisioner.AlreadyExists:        codes.AlreadyExists,
-	provisioner.Conflict:             codes.Aborted,
-	provisioner.FailedPrecondition:   codes.FailedPrecondition,
-	provisioner.InsufficientCapacity: codes.ResourceExhausted,
-	provisioner.InvalidArgument:      codes.InvalidArgument,
-	provisioner.Unauthorized:         codes.PermissionDenied,
-	provisioner.RateLimited:          codes.Unavailable,
-	provisioner.Unavailable:          codes.Unavailable,
+func codeOf(kind provisioner.Kind) codes.Code {
+	switch kind {
+	case provisioner.NotFound:
+		return codes.NotFound
+	case provisioner.AlreadyExists:
+		return codes.AlreadyExists
+	case provisioner.Conflict:
+		return codes.Aborted
+	case provisioner.FailedPrecondition:
+		return codes.FailedPrecondition
+	case provisioner.InsufficientCapacity:
+		return codes.ResourceExhausted
+	case provisioner.InvalidArgument:
+		return codes.InvalidArgument
+	case provisioner.Unauthorized:
+		return codes.PermissionDenied
+	case provisioner.RateLimited, provisioner.Unavailable:
+		return codes.Unavailable
+	}
+	return codes.OK
 }
 
 // From returns err as an error with a gRPC status, and nil for nil. It chooses the code in this order: a status that
@@ -55,7 +65,7 @@ func Code(err error) codes.Code {
 	if size := (*volumeparams.OutOfRangeError)(nil); errors.As(err, &size) {
 		return codes.OutOfRange
 	}
-	if code, ok := codeOf[provisioner.KindOf(err)]; ok {
+	if code := codeOf(provisioner.KindOf(err)); code != codes.OK {
 		return code
 	}
 	switch {

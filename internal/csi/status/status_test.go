@@ -98,11 +98,3 @@ func TestACallThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 		t.Errorf("InsufficientCapacity became %s, want Unavailable", got)
 	}
 }
-
-func TestEveryKindHasACodeOfItsOwn(t *testing.T) {
-	for _, kind := range provisioner.Kinds() {
-		if status.Code(kind) == codes.Internal {
-			t.Errorf("kind %s has no code", kind)
-		}
-	}
-}

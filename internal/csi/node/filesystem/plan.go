@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
+	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -63,9 +63,9 @@ func planFormat(in formatInput) (formatAction, error) {
 			in.device, in.volume.Name, describeSource(in.volume.Spec.Source))
 	case in.blank:
 		return makeNew, nil
-	case !slices.Contains(usage.FSTypes(), in.found.Type):
+	case !slices.Contains(volumeparams.FSTypes, in.found.Type):
 		return "", provisioner.Errorf(provisioner.FailedPrecondition, "refusing to format or mount device %s for volume %s: it is not blank and holds %s; expected a blank device or one of %s",
-			in.device, in.volume.Name, describeContent(in.found), strings.Join(usage.FSTypes(), ", "))
+			in.device, in.volume.Name, describeContent(in.found), strings.Join(volumeparams.FSTypes, ", "))
 	case in.wanted != "" && in.found.Type != in.wanted:
 		return "", provisioner.Errorf(provisioner.FailedPrecondition, "refusing to mount device %s for volume %s: it holds %s, and the requested filesystem is %s",
 			in.device, in.volume.Name, describeContent(in.found), in.wanted)

@@ -66,8 +66,8 @@ func Read(volumeID string, capability *csi.VolumeCapability, volumeContext map[s
 			u.fsType = strings.ToLower(value)
 		}
 	}
-	if !u.Block && u.fsType != "" && !slices.Contains(FSTypes(), u.fsType) {
-		return u, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type (fsType) %q is not supported: must be one of %s", u.fsType, strings.Join(FSTypes(), ", "))
+	if !u.Block && u.fsType != "" && !slices.Contains(volumeparams.FSTypes, u.fsType) {
+		return u, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type (fsType) %q is not supported: must be one of %s", u.fsType, strings.Join(volumeparams.FSTypes, ", "))
 	}
 	if !u.Block && u.multiNode {
 		return u, provisioner.Errorf(provisioner.InvalidArgument, "a volume that several nodes use must be a raw block volume (volumeMode: Block): "+
@@ -164,6 +164,3 @@ func (u Usage) Label() string {
 	}
 	return ""
 }
-
-// FSTypes are the types of filesystem that the node can mount.
-func FSTypes() []string { return []string{"ext4", "xfs", "ext3", "ext2", "btrfs"} }
