@@ -11,7 +11,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
 )
 
-// metrics count the requests to Azure. Package metered counts the calls of the Provisioner Library.
+// metrics count the requests to Azure.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	waits    *prometheus.HistogramVec
