@@ -82,9 +82,6 @@ func (s *Server) monitor(op *operations.Operation) (reply, error) {
 	if op.Error != nil {
 		return reply{}, op.Error
 	}
-	if url := compute.AccessURL(op); url != "" {
-		return reply{status: http.StatusOK, body: map[string]string{"accessSAS": url}}, nil
-	}
 	id, err := compute.ParseID(op.Target, "target")
 	if err != nil {
 		return reply{}, err

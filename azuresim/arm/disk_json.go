@@ -85,7 +85,7 @@ func renderSnapshot(s *compute.SnapshotView) any {
 			"instantAccessDurationMinutes": instantMinutes(s),
 		}),
 		"diskSizeGB": s.SizeGB, "diskSizeBytes": s.SizeGB << 30, "timeCreated": stamp(s.Created), "provisioningState": shown(s.Provisioning),
-		"diskState": s.State, "uniqueId": s.UID, "incremental": s.Incremental, "incrementalSnapshotFamilyId": orNil(s.FamilyID),
+		"diskState": compute.StateUnattached, "uniqueId": s.UID, "incremental": s.Incremental, "incrementalSnapshotFamilyId": orNil(s.FamilyID),
 		"completionPercent": s.CompletionPercent, "snapshotAccessState": s.AccessState,
 		"encryption": map[string]string{"type": "EncryptionAtRestWithPlatformKey"},
 	})

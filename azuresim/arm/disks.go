@@ -3,7 +3,6 @@ package arm
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
@@ -33,7 +32,6 @@ type creationBody struct {
 	Option   string  `json:"createOption"`
 	Source   string  `json:"sourceResourceId"`
 	URI      string  `json:"sourceUri"`
-	Upload   int64   `json:"uploadSizeBytes"`
 	SourceID *string `json:"sourceUniqueId"` // read only
 	Instant  *int64  `json:"instantAccessDurationMinutes"`
 }
@@ -92,7 +90,7 @@ func decodeCreation(raw json.RawMessage) (*compute.SourceInput, error) {
 	if source == "" {
 		source = c.URI // older clients give a resource ID here
 	}
-	return &compute.SourceInput{Option: c.Option, ResourceID: source, UploadBytes: c.Upload, InstantMinutes: c.Instant, Other: rest}, nil
+	return &compute.SourceInput{Option: c.Option, ResourceID: source, InstantMinutes: c.Instant, Other: rest}, nil
 }
 
 func (s *Server) diskHandlers() handlers {
@@ -142,21 +140,4 @@ func deleter(do func(compute.ID) (*operations.Operation, error)) func(*call) (re
 		}
 		return reply{status: http.StatusAccepted, op: op, location: true}, nil
 	}
-}
-
-func (s *Server) grantAccess(c *call) (reply, error) {
-	var in struct {
-		Access   string `json:"access"`
-		Duration int64  `json:"durationInSeconds"`
-	}
-	if _, err := decode(c.body, &in); err != nil {
-		return reply{}, err
-	}
-	op, err := s.Cloud.GrantAccess(c.id(), in.Access, time.Duration(in.Duration)*time.Second)
-	return reply{status: http.StatusAccepted, op: op, location: true}, err
-}
-
-func (s *Server) revokeAccess(c *call) (reply, error) {
-	op, err := s.Cloud.RevokeAccess(c.id())
-	return reply{status: http.StatusAccepted, op: op, location: true}, err
 }

@@ -18,10 +18,8 @@ import (
 var models = map[string]func() any{
 	"Disks.CreateOrUpdate":                            func() any { return &armcompute.Disk{} },
 	"Disks.Update":                                    func() any { return &armcompute.DiskUpdate{} },
-	"Disks.GrantAccess":                               func() any { return &armcompute.GrantAccessData{} },
 	"Snapshots.CreateOrUpdate":                        func() any { return &armcompute.Snapshot{} },
 	"Snapshots.Update":                                func() any { return &armcompute.SnapshotUpdate{} },
-	"Snapshots.GrantAccess":                           func() any { return &armcompute.GrantAccessData{} },
 	"VirtualMachines.CreateOrUpdate":                  func() any { return &armcompute.VirtualMachine{} },
 	"VirtualMachines.Update":                          func() any { return &armcompute.VirtualMachineUpdate{} },
 	"VirtualMachines.AttachDetachDataDisks":           func() any { return &armcompute.AttachDetachDataDisksRequest{} },

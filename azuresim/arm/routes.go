@@ -69,8 +69,6 @@ func (s *Server) addDisks(add adder) {
 		add("PATCH", one, r.api+".Update", r.kind, "", h.patch)
 		add("GET", one, r.api+".Get", r.kind, "", h.get)
 		add("DELETE", one, r.api+".Delete", r.kind, "", h.delete)
-		add("POST", one+"/beginGetAccess", r.api+".GrantAccess", r.kind, "", s.grantAccess)
-		add("POST", one+"/endGetAccess", r.api+".RevokeAccess", r.kind, "", s.revokeAccess)
 		add("GET", group+provider+r.kind, r.api+".ListByResourceGroup", r.kind, "", h.list)
 		add("GET", sub+provider+r.kind, r.api+".List", r.kind, "", h.list)
 	}

@@ -28,7 +28,6 @@ func cachingFor(asked string) (string, error) {
 type attachCase struct {
 	vm      *VM
 	disk    *Disk
-	state   string // of the disk, see DiskView
 	copying bool
 	lun     int
 	caching string
@@ -54,11 +53,8 @@ func checkDiskReady(a attachCase) error {
 	case Failed:
 		return armerror.NotAllowed("Disk '%s' cannot be attached because its provisioning failed.", a.disk.ID.Name)
 	}
-	switch {
-	case a.copying:
+	if a.copying {
 		return armerror.NotAllowed("Disk '%s' cannot be attached because its background copy has not finished.", a.disk.ID.Name)
-	case a.state == StateActiveSAS || a.state == StateActiveUpload || a.state == StateReadyToUpload:
-		return armerror.NotAllowed("Disk '%s' cannot be attached because it is in state %s.", a.disk.ID.Name, a.state)
 	}
 	return nil
 }

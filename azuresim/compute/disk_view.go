@@ -9,12 +9,9 @@ import (
 
 // Disk states.
 const (
-	StateUnattached    = "Unattached"
-	StateAttached      = "Attached"
-	StateReserved      = "Reserved"
-	StateActiveSAS     = "ActiveSAS"
-	StateReadyToUpload = "ReadyToUpload"
-	StateActiveUpload  = "ActiveUpload"
+	StateUnattached = "Unattached"
+	StateAttached   = "Attached"
+	StateReserved   = "Reserved"
 )
 
 // DiskView is a disk as a caller sees it.
@@ -69,18 +66,11 @@ func (c *Cloud) diskView(d *Disk, holders []*VM) *DiskView {
 		}
 	}
 	now := c.Clock.Now()
-	sas := d.Access != nil && d.Access.Expires.After(now)
 	switch {
 	case len(v.Owners) > 0 && allDeallocated:
 		v.State = StateReserved
 	case len(v.Owners) > 0:
 		v.State = StateAttached
-	case d.UploadReady && sas:
-		v.State = StateActiveUpload
-	case d.UploadReady:
-		v.State = StateReadyToUpload
-	case sas:
-		v.State = StateActiveSAS
 	}
 	v.IOPS, v.MBps = d.Spec.IOPS, d.Spec.MBps
 	if sku, ok := skus.DiskByName(d.Spec.SKU); ok && !sku.Provisioned {

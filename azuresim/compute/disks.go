@@ -35,9 +35,8 @@ type DiskInput struct {
 
 // SourceInput is creationData.
 type SourceInput struct {
-	Option      string
-	ResourceID  string
-	UploadBytes int64
+	Option     string
+	ResourceID string
 	// InstantMinutes is how long a snapshot of a provisioned disk is usable before its background copy has ended; nil for not.
 	InstantMinutes *int64
 	Other          Properties
@@ -245,9 +244,6 @@ func (c *Cloud) DeleteDisk(id ID) (op *operations.Operation, err error) {
 		}
 		if i := slices.IndexFunc(d.Claims, func(c Claim) bool { return c.Attached }); i >= 0 {
 			return nil, armerror.NotAllowed("Disk %s is attached to VM %s.", d.ID.Name, d.Claims[i].VM)
-		}
-		if d.Access != nil && d.Access.Expires.After(c.Clock.Now()) {
-			return nil, armerror.NotAllowed("There is an active shared access signature outstanding for disk %s. Call EndGetAccess before deleting the disk.", d.ID.Name)
 		}
 		if err := c.notASource(tx, d.UID); err != nil {
 			return nil, err

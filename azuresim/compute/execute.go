@@ -17,11 +17,9 @@ const (
 	opDiskCreate     = "disk.create"
 	opDiskUpdate     = "disk.update"
 	opDiskDelete     = "disk.delete"
-	opDiskAccess     = "disk.access"
 	opSnapshotCreate = "snapshot.create"
 	opSnapshotUpdate = "snapshot.update"
 	opSnapshotDelete = "snapshot.delete"
-	opSnapshotAccess = "snapshot.access"
 	opVMCreate       = "vm.create"
 	opVMUpdate       = "vm.update" // PUT or PATCH
 	opVMDisks        = "vm.disks"  // attachDetachDataDisks
@@ -43,11 +41,11 @@ func (c *Cloud) Complete(tx *store.Tx, op *operations.Operation) error {
 		return err
 	}
 	switch op.Kind {
-	case opDiskCreate, opDiskUpdate, opDiskAccess:
+	case opDiskCreate, opDiskUpdate:
 		return c.completeDisk(tx, op, id)
 	case opDiskDelete:
 		return c.forgetDisk(tx, id)
-	case opSnapshotCreate, opSnapshotUpdate, opSnapshotAccess:
+	case opSnapshotCreate, opSnapshotUpdate:
 		return c.completeSnapshot(tx, op, id)
 	case opSnapshotDelete:
 		return snapshotTable.Delete(tx, id.Key())
@@ -62,8 +60,7 @@ func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) erro
 	if err != nil || d == nil {
 		return err
 	}
-	switch op.Kind {
-	case opDiskUpdate:
+	if op.Kind == opDiskUpdate {
 		var to DiskSpec
 		if err := json.Unmarshal(op.Payload, &to); err != nil {
 			return fmt.Errorf("decode payload: %w", err)
@@ -75,10 +72,6 @@ func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) erro
 			d.CopyStarted, d.CopyDone = c.copyTimes() // the disk can be used during the copy
 		}
 		d.Spec = to
-	case opDiskAccess:
-		if err := c.completeAccess(op, &d.Access, &d.UploadReady); err != nil {
-			return err
-		}
 	}
 	d.Provisioning = Succeeded
 	return diskTable.Put(tx, id.Key(), d)
@@ -194,7 +187,7 @@ func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) 
 		return err
 	}
 	switch op.Kind {
-	case opDiskCreate, opDiskUpdate, opDiskDelete, opDiskAccess:
+	case opDiskCreate, opDiskUpdate, opDiskDelete:
 		d, err := diskTable.Get(tx, id.Key())
 		if err != nil || d == nil {
 			return err
@@ -204,7 +197,7 @@ func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) 
 			d.Provisioning = Failed
 		}
 		return diskTable.Put(tx, id.Key(), d)
-	case opSnapshotCreate, opSnapshotUpdate, opSnapshotDelete, opSnapshotAccess:
+	case opSnapshotCreate, opSnapshotUpdate, opSnapshotDelete:
 		s, err := snapshotTable.Get(tx, id.Key())
 		if err != nil || s == nil {
 			return err

@@ -39,7 +39,7 @@ type Group struct {
 
 // Source says what a disk or snapshot is made from.
 type Source struct {
-	Option     string     `json:"option"` // Empty, Copy, CopyStart, Upload, ...
+	Option     string     `json:"option"` // Empty, Copy, CopyStart
 	ResourceID string     `json:"resourceId,omitempty"`
 	UID        string     `json:"uid,omitempty"` // uniqueId of the source
 	Other      Properties `json:"other,omitempty"`
@@ -58,12 +58,6 @@ type DiskSpec struct {
 	MBpsReadOnly               int64             `json:",omitempty"`
 	OptimizedForFrequentAttach *bool             `json:"optimizedForFrequentAttach,omitempty"`
 	Other                      Properties        `json:"other,omitempty"`
-}
-
-// Access is a shared access signature that was granted.
-type Access struct {
-	Level   string    `json:"level"` // Read or Write
-	Expires time.Time `json:"expires"`
 }
 
 // Claim is the tie of a disk to a VM, from the moment that an attach is accepted until the detach is done.
@@ -86,8 +80,6 @@ type Disk struct {
 	BurstingOn   time.Time `json:"burstingOn"`
 	Provisioning string    `json:"provisioning"`
 	Claims       []Claim   `json:"claims,omitempty"`
-	Access       *Access   `json:"access,omitempty"`
-	UploadReady  bool      `json:"uploadReady,omitempty"` // made by Upload and not filled yet
 	CopyStarted  time.Time `json:"copyStarted"`
 	CopyDone     time.Time `json:"copyDone"` // zero: there is no background copy
 }
@@ -108,7 +100,6 @@ type Snapshot struct {
 	Source       Source            `json:"source"`
 	Created      time.Time         `json:"created"`
 	Provisioning string            `json:"provisioning"`
-	Access       *Access           `json:"access,omitempty"`
 	CopyStarted  time.Time         `json:"copyStarted"`
 	CopyDone     time.Time         `json:"copyDone"`
 	InstantUntil time.Time         `json:"instantUntil"` // zero: there is no instant access

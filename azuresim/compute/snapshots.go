@@ -26,17 +26,13 @@ type SnapshotInput struct {
 // SnapshotView is a snapshot as a caller sees it.
 type SnapshotView struct {
 	Snapshot
-	State             string   // Unattached or ActiveSAS
 	AccessState       string   // what can be made from it
 	CompletionPercent *float64 // of the background copy, if there is one
 }
 
 func (c *Cloud) snapshotView(s *Snapshot) *SnapshotView {
 	now := c.Clock.Now()
-	v := &SnapshotView{Snapshot: *s, State: StateUnattached, CompletionPercent: completion(s.CopyStarted, s.CopyDone, now)}
-	if s.Access != nil && s.Access.Expires.After(now) {
-		v.State = StateActiveSAS
-	}
+	v := &SnapshotView{Snapshot: *s, CompletionPercent: completion(s.CopyStarted, s.CopyDone, now)}
 	complete, instant := !s.CopyDone.After(now), s.InstantUntil.After(now)
 	switch {
 	case s.Provisioning == Creating || !complete && !instant:
@@ -244,9 +240,6 @@ func (c *Cloud) DeleteSnapshot(id ID) (*operations.Operation, error) {
 		if err := c.laneFree(tx, diskLane(id)); err != nil {
 			return nil, err
 		}
-		if s.Access != nil && s.Access.Expires.After(c.Clock.Now()) {
-			return nil, armerror.NotAllowed("There is an active shared access signature outstanding for snapshot %s. Call EndGetAccess before deleting the snapshot.", s.ID.Name)
-		}
 		if err := c.notASource(tx, s.UID); err != nil {
 			return nil, err
 		}
@@ -265,11 +258,6 @@ func (c *Cloud) completeSnapshot(tx *store.Tx, op *operations.Operation, id ID) 
 	s, err := snapshotTable.Get(tx, id.Key())
 	if err != nil || s == nil {
 		return err
-	}
-	if op.Kind == opSnapshotAccess {
-		if err := c.completeAccess(op, &s.Access, new(bool)); err != nil {
-			return err
-		}
 	}
 	s.Provisioning = Succeeded
 	return snapshotTable.Put(tx, id.Key(), s)

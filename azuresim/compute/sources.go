@@ -34,7 +34,7 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 		if err != nil || d == nil {
 			return sourceInfo{}, orNotFound(err, id)
 		}
-		ready := d.Provisioning != Creating && d.Provisioning != Failed && !d.UploadReady && !d.CopyDone.After(c.Clock.Now())
+		ready := d.Provisioning != Creating && d.Provisioning != Failed && !d.CopyDone.After(c.Clock.Now())
 		return sourceInfo{id: d.ID, uid: d.UID, location: d.Location, sku: d.Spec.SKU, sizeGB: d.Spec.SizeGB, ready: ready}, goneIf(d.Provisioning, id)
 	case KindSnapshot:
 		s, err := snapshotTable.Get(tx, id.Key())
@@ -71,16 +71,10 @@ func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, sku string, in *SourceInput
 	case "empty":
 		d.Source.Option = "Empty"
 		return 0, nil
-	case "upload":
-		d.Source.Option, d.UploadReady = "Upload", true
-		if in.UploadBytes < 512 {
-			return 0, missing("disk.creationData.uploadSizeBytes")
-		}
-		return (in.UploadBytes + 1<<30 - 1) >> 30, nil
 	case "copy", "copystart":
 	default:
 		return 0, armerror.InvalidParameter("disk.creationData.createOption",
-			"The value '%s' of parameter 'disk.creationData.createOption' is not supported by this simulator; Empty, Copy, CopyStart and Upload are.", in.Option)
+			"The value '%s' of parameter 'disk.creationData.createOption' is not supported by this simulator; Empty, Copy and CopyStart are.", in.Option)
 	}
 	if in.ResourceID == "" {
 		return 0, missing("disk.creationData.sourceResourceId")

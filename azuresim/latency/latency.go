@@ -22,7 +22,6 @@ const (
 	DiskCreate     Step = "diskCreate"
 	DiskUpdate     Step = "diskUpdate"
 	DiskDelete     Step = "diskDelete"
-	DiskAccess     Step = "diskAccess"
 	SnapshotCreate Step = "snapshotCreate"
 	SnapshotDelete Step = "snapshotDelete"
 	BackgroundCopy Step = "backgroundCopy"
@@ -42,7 +41,7 @@ const (
 
 // Steps lists every step.
 var Steps = []Step{
-	Request, DiskCreate, DiskUpdate, DiskDelete, DiskAccess, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach, ForceDetach, PerDisk,
+	Request, DiskCreate, DiskUpdate, DiskDelete, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach, ForceDetach, PerDisk,
 	VMCreate, VMUpdate, VMDelete, VMStart, VMPowerOff, VMDeallocate, VMRestart, ScaleSet,
 }
 

@@ -22,7 +22,6 @@ func Realistic() *Profile {
 		DiskCreate:     {Min: ms(1500), Max: ms(2500), TailChance: 0.02, TailMax: ms(8000)},
 		DiskUpdate:     {Min: ms(1000), Max: ms(2500), TailChance: 0.02, TailMax: ms(8000)},
 		DiskDelete:     {Min: ms(800), Max: ms(2000), TailChance: 0.02, TailMax: ms(8000)},
-		DiskAccess:     {Min: ms(500), Max: ms(1500)},
 		SnapshotCreate: {Min: ms(1500), Max: ms(3500), TailChance: 0.02, TailMax: ms(12000)},
 		SnapshotDelete: {Min: ms(800), Max: ms(2000)},
 		BackgroundCopy: {Min: ms(30000), Max: ms(90000)},

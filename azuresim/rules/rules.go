@@ -78,11 +78,10 @@ var All = []Rule{
 	{"disk-access", "A disk access that does not exist is 400 BadRequest.", "", code("compute.checkLinks")},
 	{"linked-used", "A disk encryption set or disk access that a disk refers to cannot be deleted.", "", code("compute.Cloud.DeleteLinked")},
 	{"disk-quota", "A subscription has limits of disks and GiB by SKU and location.", docs + "azure-resource-manager/management/azure-subscription-service-limits", code("compute.checkQuota")},
-	{"disk-delete-attached", "A disk that is attached, or has a shared access signature, cannot be deleted.", github + "kubernetes/kubernetes/issues/77121", code("compute.Cloud.DeleteDisk")},
+	{"disk-delete-attached", "A disk that is attached cannot be deleted.", github + "kubernetes/kubernetes/issues/77121", code("compute.Cloud.DeleteDisk")},
 	{"disk-delete-attaching", "A disk that is being attached can be deleted; the VM keeps a disk that does not exist.", github + "kubernetes/kubernetes/issues/82714", code("compute.Cloud.DeleteDisk", "compute.Cloud.forgetDisk")},
 	{"disk-attaching-state", "A disk is Unattached until its attach has ended.", github + "kubernetes/kubernetes/issues/82714", code("compute.Cloud.diskView")},
 	{"disk-busy", "A write to a disk that is being changed is 409 Conflict.", "", code("compute.Cloud.laneFree", "compute.checkDiskChange")},
-	{"disk-access-signature", "beginGetAccess takes Read and Write and a duration; a disk with a signature cannot be attached.", spec, code("compute.Cloud.GrantAccess", "compute.Cloud.changeAccess")},
 
 	{"attach-missing-disk", "An attach of a disk that does not exist is 404 NotFound, also in a whole list that names it.", github + "kubernetes/kubernetes/pull/88444", code("compute.Cloud.attachOne", "compute.checkDiskReady")},
 	{"attach-ready", "A disk that is not ready cannot be attached.", "", code("compute.checkDiskReady")},
@@ -118,7 +117,6 @@ var All = []Rule{
 	{"snapshot-sku", "A snapshot is Standard_LRS, Premium_LRS or Standard_ZRS.", spec, code("compute.checkSnapshotSKU")},
 	{"snapshot-fixed", "A snapshot keeps its source and whether it is incremental.", "", code("compute.Cloud.updateSnapshot")},
 	{"snapshot-instant", "Instant access lasts 60 to 300 minutes, for snapshots of Ultra and Premium v2 disks.", spec, code("compute.Cloud.grantInstantAccess")},
-	{"snapshot-delete", "A snapshot with a shared access signature cannot be deleted.", "", code("compute.Cloud.DeleteSnapshot")},
 }
 
 // Own are the functions that refuse what only the simulator refuses; README.md says so under "What is not simulated".

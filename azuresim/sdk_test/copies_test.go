@@ -7,6 +7,21 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 )
 
+func snapshotOf(source string, option armcompute.DiskCreateOption) armcompute.Snapshot {
+	return armcompute.Snapshot{
+		Location: to.Ptr("eastus"),
+		Properties: &armcompute.SnapshotProperties{
+			Incremental: to.Ptr(true), CreationData: &armcompute.CreationData{CreateOption: &option, SourceResourceID: &source},
+		},
+	}
+}
+
+func (s *simulator) snapshot(name, source string, option armcompute.DiskCreateOption) armcompute.Snapshot {
+	s.t.Helper()
+	p, err := s.snapshots.BeginCreateOrUpdate(s.t.Context(), group, name, snapshotOf(source, option), nil)
+	return finish(s.t, p, err).Snapshot
+}
+
 // slowCopies makes background copies outlast the test.
 func (s *simulator) slowCopies() {
 	s.t.Helper()
