@@ -36,17 +36,42 @@ func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
 // refused wants that azuresim refused a call of the driver since then for want of an action, and not that something else went wrong.
 func (s *simulator) refused(t *testing.T, since uint64) {
 	t.Helper()
-	calls, _ := s.requests(t, since)
-	if count(calls, func(c seenCall) bool { return c.Code == "AuthorizationFailed" || c.Code == "LinkedAuthorizationFailed" }) == 0 {
+	if s.refusals(t, since) == 0 {
+		calls, _ := s.requests(t, since)
 		t.Errorf("azuresim refused nothing: %v", calls)
+	}
+}
+
+// refusals is how many calls of the driver azuresim has refused since then for want of an action.
+func (s *simulator) refusals(t *testing.T, since uint64) int {
+	t.Helper()
+	calls, _ := s.requests(t, since)
+	return count(calls, func(c seenCall) bool { return c.Code == "AuthorizationFailed" || c.Code == "LinkedAuthorizationFailed" })
+}
+
+// unlessRefused waits for what do returns. A poll that is refused says nothing about the operation, so the driver continues to ask for
+// as long as its caller waits. When azuresim has refused a few calls, the caller stops waiting.
+func (s *simulator) unlessRefused(t *testing.T, stop context.CancelFunc, do func() error) error {
+	t.Helper()
+	_, since := s.requests(t, 0)
+	ended := make(chan error, 1)
+	go func() { ended <- do() }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(20 * time.Millisecond):
+			if s.refusals(t, since) >= 3 {
+				stop()
+			}
+		}
 	}
 }
 
 // liveALife does all that a driver does, on resources of its own, and stops at the first fault.
 func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 	t.Helper()
-	// A poll that is refused says nothing about the operation, so the driver goes on asking for as long as its caller waits.
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cloud, closeIt := s.open(t)
 	defer closeIt()
@@ -60,10 +85,13 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 		if len(faults) > 0 {
 			return
 		}
-		op, err := do()
-		if err == nil && op != nil {
-			err = op.Wait(ctx)
-		}
+		err := s.unlessRefused(t, cancel, func() error {
+			op, err := do()
+			if err != nil || op == nil {
+				return err
+			}
+			return op.Wait(ctx)
+		})
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", what, err))
 		}

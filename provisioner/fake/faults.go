@@ -34,7 +34,7 @@ const (
 )
 
 // Fault is a failure or delay of the calls that match it. Several faults may match
-// one call; the first Err and the first OperationErr count, delays add up.
+// one call; the first Err, OperationErr, Before and Hold count, delays add up.
 type Fault struct {
 	// Method that the fault is for; every one if "".
 	Method Method
@@ -48,6 +48,8 @@ type Fault struct {
 	OperationErr error
 	// Delay before the call is looked at, on the platform's clock.
 	Delay time.Duration
+	// Before runs before the call is looked at.
+	Before func()
 	// Hold keeps the operation from ending until the channel is closed.
 	Hold <-chan struct{}
 }
@@ -75,6 +77,22 @@ func (c *Cloud) HoldAll(method Method) (release func()) {
 	held := make(chan struct{})
 	remove := c.Inject(Fault{Method: method, Hold: held})
 	return func() {
+		remove()
+		close(held)
+	}
+}
+
+// HoldReads keeps the reads of method from being looked at until release is called. began receives from the first of them.
+func (c *Cloud) HoldReads(method Method) (began <-chan struct{}, release func()) {
+	first, held := make(chan struct{}, 1), make(chan struct{})
+	remove := c.Inject(Fault{Method: method, Before: func() {
+		select {
+		case first <- struct{}{}:
+		default:
+		}
+		<-held
+	}})
+	return first, func() {
 		remove()
 		close(held)
 	}
@@ -118,6 +136,7 @@ type fault struct {
 type effect struct {
 	err, operationErr error
 	hold              <-chan struct{}
+	before            func()
 }
 
 // enter applies the faults for a call: it waits out their delays and returns the rest.
@@ -126,6 +145,9 @@ func (p *platform) enter(ctx context.Context, method Method, id, diskID string) 
 		return effect{}, err
 	}
 	found, delay := p.takeFaults(method, id, diskID)
+	if found.before != nil {
+		found.before()
+	}
 	if delay > 0 {
 		timer := p.options.Clock.NewTimer(delay)
 		defer timer.Stop()
@@ -151,6 +173,9 @@ func (p *platform) takeFaults(method Method, ids ...string) (effect, time.Durati
 		}
 		f.happened++
 		delay += f.Delay
+		if found.before == nil {
+			found.before = f.Before
+		}
 		if found.err == nil {
 			found.err = f.Err
 		}

@@ -1,10 +1,10 @@
 package handover_test
 
 import (
+	"context"
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -91,7 +91,7 @@ func TestAPublishWaitsForAnAddedNode(t *testing.T) {
 	p.Eventually("the controller knows no report", func() string {
 		return present(p.CSI.Client.Get(t.Context(), key, &apiv1.AzDriverNode{}))
 	})
-	expectCode(t, p.Publish(shortly(t, time.Second), handle, "pw-a"), codes.Unavailable)
+	expectWaiting(t, p, codes.Unavailable, func(ctx context.Context) error { return p.Publish(ctx, handle, "pw-a") })
 	published := make(chan error, 1)
 	go func() { published <- p.Publish(t.Context(), handle, "pw-a") }()
 	again := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "pw-a"}, Spec: reported.Spec}

@@ -1,6 +1,7 @@
 package handover_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,8 +59,7 @@ func TestListVolumesFollowsAVolumeThroughItsMoves(t *testing.T) {
 	published(t, p, handle, "li-a") // and not where the replica is
 
 	// While the node has not released the volume, it is still published there.
-	_, err := p.CSI.ControllerUnpublishVolume(shortly(t, 1500e6), &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "li-a"})
-	expectCode(t, err, codes.Aborted)
+	expectWaiting(t, p, codes.Aborted, func(ctx context.Context) error { return p.Unpublish(ctx, handle, "li-a") })
 	published(t, p, handle, "li-a")
 	p.Unstage("vol", "li-a")
 	must(t, p.Unpublish(t.Context(), handle, "li-a"))

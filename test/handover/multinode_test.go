@@ -1,6 +1,7 @@
 package handover_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func TestLaw3ANodeOfSeveralKeepsTheDiskUntilItHasReleasedIt(t *testing.T) {
 	p.AddNode("mk-b", "1", size)
 	handle := sharedVolume(t, p, "mk-a", "mk-b")
 	must(t, p.Stage("vol", "mk-a"))
-	expectCode(t, p.Unpublish(shortly(t, time.Second), handle, "mk-a"), codes.Aborted)
+	expectWaiting(t, p, codes.Aborted, func(ctx context.Context) error { return p.Unpublish(ctx, handle, "mk-a") })
 	// A publish now is too late: the report may be read at any moment.
 	if err := p.Stage("vol", "mk-a"); err == nil {
 		t.Fatal("law 2: a node staged a volume that is being unpublished there")

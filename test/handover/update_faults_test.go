@@ -1,10 +1,11 @@
 package handover_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -54,11 +55,16 @@ func TestLaw5KilledDuringAChangeItResumes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", adjustable)
 	release := p.Cloud.HoldAll(fake.DisksUpdate)
-	_, err := expand(shortly(t, 3*time.Second), p, handle, 20*gib)
-	expectCode(t, err, codes.Aborted)
-	if v := p.Volume("vol"); v.Status.State != apiv1.VolumeUpdating || v.Status.Operation == nil || v.Status.Operation.ResumeToken == "" {
-		t.Fatalf("%+v", v.Status)
-	}
+	expectWaiting(t, p, codes.Aborted, func(ctx context.Context) error {
+		_, err := expand(ctx, p, handle, 20*gib)
+		return err
+	})
+	p.Eventually("Azure works on it", func() string {
+		if v := p.Volume("vol"); v.Status.State != apiv1.VolumeUpdating || v.Status.Operation == nil || v.Status.Operation.ResumeToken == "" {
+			return fmt.Sprintf("%+v", v.Status)
+		}
+		return ""
+	})
 	p.Stop()
 	p.Start()
 	p.Eventually("resumed", func() string {

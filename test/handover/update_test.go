@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -120,62 +119,38 @@ func TestModifyRemovesTags(t *testing.T) {
 	}
 }
 
+// The job reads what is wanted as late as it can: what is written while it reads the disk is part of the same call.
 func TestResizeAndModificationAtOnceAreOneCall(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", adjustable)
-	var both sync.WaitGroup
-	both.Go(func() {
-		if _, err := expand(t.Context(), p, handle, 20*gib); err != nil {
-			t.Error(err)
+	reads, release := p.Cloud.HoldReads(fake.DisksGet)
+	changed := make(chan error, 2)
+	go func() {
+		_, err := expand(t.Context(), p, handle, 20*gib)
+		changed <- err
+	}()
+	<-reads
+	go func() { changed <- modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "6000"}) }()
+	p.Eventually("the modification is recorded", func() string {
+		if iops := p.Volume("vol").Spec.Disk.DiskIOPSReadWrite; iops == nil || *iops != 6000 {
+			return fmt.Sprint(iops)
 		}
+		return ""
 	})
-	both.Go(func() {
-		if err := modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "6000"}); err != nil {
-			t.Error(err)
-		}
-	})
-	both.Wait()
+	release()
+	must(t, <-changed)
+	must(t, <-changed)
 	if d := diskAt(t, p, "vol"); d.SizeBytes != 20*gib || *d.DiskIOPSReadWrite != 6000 {
 		t.Fatalf("%+v", d)
 	}
 	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
-		t.Fatalf("%d calls to Azure", n)
-	}
-}
-
-// The job reads what is wanted as late as it can: what is written while the disk is being read still travels along.
-func TestChangeThatComesWhileTheDiskIsReadTravelsAlong(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{})
-	handle := p.Create("vol", adjustable)
-	reads := p.Cloud.CallCount(fake.DisksGet)
-	remove := p.Cloud.Inject(fake.Fault{Method: fake.DisksGet, Times: 1, Delay: 2 * time.Second})
-	defer remove()
-	grown := make(chan error, 1)
-	go func() {
-		_, err := expand(t.Context(), p, handle, 20*gib)
-		grown <- err
-	}()
-	p.Eventually("the gathering is over", func() string {
-		v := p.Volume("vol")
-		if v.Status.UpdateSince == nil || time.Since(v.Status.UpdateSince.Time) < time.Second || p.Cloud.CallCount(fake.DisksGet) != reads {
-			return fmt.Sprint(v.Status.UpdateSince)
-		}
-		return ""
-	})
-	must(t, modify(t.Context(), p, handle, map[string]string{"diskIOPSReadWrite": "6000"}))
-	must(t, <-grown)
-	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
-		t.Fatalf("%d calls to Azure", n)
+		t.Fatalf("got %d calls to Azure, want 1", n)
 	}
 }
 
 func TestSharedDiskChangesInUseWhatAzureLets(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
-	p.AddNode("sd-a", "1", size)
-	p.AddNode("sd-b", "1", size)
-	handle := p.Create("vol", replicated)
-	p.StageOn(handle, "vol", "sd-a")
-	p.AwaitReplica("vol", "sd-b")
+	handle := p.CreateReplicated("sd-a", "sd-b")
 	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "a=b", "networkAccessPolicy": "AllowAll"}))
 	attaches := p.Cloud.CallCount(fake.AttachmentsAttach)
 	if got := p.AttachedTo("vol"); len(got) != 2 || p.Cloud.CallCount(fake.AttachmentsDetach) != 0 {

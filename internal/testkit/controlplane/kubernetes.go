@@ -87,6 +87,17 @@ func (p *ControlPlane) StageOn(handle, disk, node string) {
 	p.AwaitStaged(disk, node)
 }
 
+// CreateReplicated adds two nodes and the volume "vol", which is staged on the first and has a replica on the second.
+func (p *ControlPlane) CreateReplicated(primary, replica string) (handle string) {
+	p.t.Helper()
+	p.AddNode(primary, "1", "Standard_D4s_v5")
+	p.AddNode(replica, "1", "Standard_D4s_v5")
+	handle = p.Create("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "2"})
+	p.StageOn(handle, "vol", primary)
+	p.AwaitReplica("vol", replica)
+	return handle
+}
+
 // AwaitStaged waits until a node can stage a volume.
 func (p *ControlPlane) AwaitStaged(disk, node string) {
 	p.t.Helper()
