@@ -85,7 +85,6 @@ type Stack struct {
 type Node struct {
 	Name    string
 	Socket  string
-	metrics string
 	dir     string
 	client  csi.NodeClient
 	process *Process
@@ -95,18 +94,6 @@ type Node struct {
 func (n *Node) paths(volumeID string) (staging, target string) {
 	name := filepath.Base(volumeID)
 	return filepath.Join(n.dir, "staging", name, "globalmount"), filepath.Join(n.dir, "pods", name, "mount")
-}
-
-// Dir is where the test may stage and publish on the node.
-func (n *Node) Dir() string { return n.dir }
-
-// CSI calls the node plug-in.
-func (n *Node) CSI() csi.NodeClient { return n.client }
-
-// Metrics returns what the node plug-in serves to Prometheus.
-func (n *Node) Metrics(t testing.TB) string {
-	t.Helper()
-	return call(t, http.MethodGet, "http://"+n.metrics+"/metrics")
 }
 
 // Controller calls the first controller plug-in.
@@ -238,11 +225,11 @@ func (s *Stack) startNode(t testing.TB, i int) {
 	imds.mustStart(t)
 
 	dir := filepath.Join(s.Dir, name)
-	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock"), metrics: loopback.Address(t)}
+	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock")}
 	health := loopback.Address(t)
 	node.process = newProcess("azuredisk-"+name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
 		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
-		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", node.metrics, "--log-level", "debug",
+		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", loopback.Address(t), "--log-level", "debug",
 		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
 		"--device-links", filepath.Join(s.hypervisorDir(), "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms", "--enable-expansion",
 	}, answersHTTP("http://"+health+"/readyz"))
@@ -255,14 +242,6 @@ func (s *Stack) startNode(t testing.TB, i int) {
 	node.client = csi.NewNodeClient(conn)
 	s.Nodes = append(s.Nodes, node)
 	s.killable = append(s.killable, node.process)
-}
-
-// AddNode starts one more VM with its node plug-in and waits until its AzDriverNode is ready.
-func (s *Stack) AddNode(t testing.TB) *Node {
-	t.Helper()
-	s.startNode(t, len(s.Nodes))
-	s.awaitNodes(t)
-	return s.Nodes[len(s.Nodes)-1]
 }
 
 func (s *Stack) startController(t testing.TB, i int) {

@@ -60,7 +60,7 @@ func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out stri
 		return fmt.Errorf("the playground was brought up with --latency %s, and %s measures with %s: take it down and up again", c.Options.Latency, s.Name, s.Latency)
 	}
 	progress := newProgress()
-	image, err := cluster.RecorderImage(ctx, progress)
+	image, err := cluster.OwnImage(ctx, "recorder", progress)
 	if err != nil {
 		return err
 	}

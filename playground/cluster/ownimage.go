@@ -6,12 +6,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/images"
 )
 
-// RecorderImage makes the image of the scenarios' workload from the source tree,
-// unless the cache holds it.
-func RecorderImage(ctx context.Context, progress Progress) (images.Image, error) {
-	return OwnImage(ctx, "recorder", progress)
-}
-
 // OwnImage makes the image of a program of the playground's own, a folder of its cmd,
 // from the source tree, unless the cache holds it.
 func OwnImage(ctx context.Context, name string, progress Progress) (images.Image, error) {
