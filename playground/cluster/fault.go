@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,10 +11,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
-// vmVersion is the API version of VMs at Azure.
-const vmVersion = "2025-04-01"
+// The API versions of VMs and disks at Azure.
+const (
+	vmVersion   = "2025-04-01"
+	diskVersion = "2025-01-02"
+)
 
 // DeallocateVM has Azure deallocate the VM of a node and returns when it is done. The
 // node's machine loses its power.
@@ -32,13 +37,9 @@ func (c *Cluster) vmAction(ctx context.Context, name, action string) error {
 	if err != nil {
 		return err
 	}
-	endpoint, err := c.Azure(ctx)
+	client, err := c.arm(ctx)
 	if err != nil {
 		return err
-	}
-	client, err := azure.NewClient(ctx, endpoint, c.Options.Credentials)
-	if err != nil {
-		return fmt.Errorf("log in to azuresim: %w", err)
 	}
 	return client.Post(ctx, node.ResourceID(), action, vmVersion, nil)
 }
@@ -94,4 +95,58 @@ func (c *Cluster) ChangeDriver(ctx context.Context, values map[string]any) (rest
 	err = c.helm(ctx, "upgrade", DriverRelease, chart, "--namespace", DriverNamespace,
 		"--reset-then-reuse-values", "--values", file, "--wait", "--timeout", installTimeout.String())
 	return restore, err
+}
+
+// AttachOutside has Azure make empty disks and attach them to the node's VM, as someone does who does not use the
+// driver. remove detaches and deletes them; it is returned also with an error, for what there is by then.
+func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (remove func(context.Context) error, err error) {
+	type object = map[string]any
+	nothing := func(context.Context) error { return nil }
+	node, err := c.Plan.Node(name)
+	if err != nil {
+		return nothing, err
+	}
+	client, err := c.arm(ctx)
+	if err != nil {
+		return nothing, err
+	}
+	var made []string
+	var attach, detach []object
+	remove = func(ctx context.Context) error {
+		if err := client.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToDetach": detach}); err != nil {
+			return fmt.Errorf("detach the disks from %s: %w", name, err)
+		}
+		var failures []error
+		for _, id := range made {
+			failures = append(failures, client.Delete(ctx, id, diskVersion))
+		}
+		return errors.Join(failures...)
+	}
+	for i := range count {
+		id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/outside-%s-%d", topology.SubscriptionID, topology.ResourceGroup, name, i)
+		err := client.Put(ctx, id, diskVersion, object{
+			"location": topology.Region, "zones": []string{node.Zone}, "sku": object{"name": "Standard_LRS"},
+			"properties": object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}},
+		})
+		if err != nil {
+			return remove, fmt.Errorf("make a disk: %w", err)
+		}
+		made, attach, detach = append(made, id), append(attach, object{"diskId": id}), append(detach, object{"diskId": id})
+	}
+	if err := client.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToAttach": attach}); err != nil {
+		return remove, fmt.Errorf("attach disks to %s: %w", name, err)
+	}
+	return remove, nil
+}
+
+func (c *Cluster) arm(ctx context.Context) (*azure.Client, error) {
+	endpoint, err := c.Azure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := azure.NewClient(ctx, endpoint, c.Options.Credentials)
+	if err != nil {
+		return nil, fmt.Errorf("log in to azuresim: %w", err)
+	}
+	return client, nil
 }

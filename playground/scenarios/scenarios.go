@@ -29,6 +29,7 @@ var All = []scenario.Scenario{
 	outages.APIServerOutage,
 	outages.MassFalseAlarm,
 	replicas.SlotPressure,
+	replicas.FullNode,
 	replicas.CleanUp,
 }
 
