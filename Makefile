@@ -29,6 +29,37 @@ build: ## Build our programs into bin/
 	@$(GO_BUILD) -o bin/ ./cmd/...
 	@cd playground && $(GO_BUILD) -o ../bin/ ./cmd/...
 
+CACHE ?= $(or $(AZUREDISK_CACHE),$(HOME)/.cache/azuredisk)
+IMAGE = (cd image && go build -o ../bin/image ./cmd/image) && bin/image
+# The time of the commit, so that a commit has one image.
+CREATED ?= $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 0))
+# The registry, and perhaps a folder in it, to which images are pushed.
+REGISTRY ?=
+REPOSITORY = $(or $(REGISTRY),$(error REGISTRY is not set: make $@ REGISTRY=registry.example.com))/azuredisk
+KEY ?= cosign.key
+
+.PHONY: image
+image: ## Make the driver's image for linux/amd64 and linux/arm64 in out/image (needs no root and no container engine)
+	@for arch in amd64 arm64; do \
+	  echo "image: building the driver for linux/$$arch"; \
+	  GOGC=off GOMEMLIMIT=1500MiB GOOS=linux GOARCH=$$arch $(GO_BUILD) -o out/driver/$$arch/azuredisk ./cmd/azuredisk || exit; \
+	done
+	@$(IMAGE) build --out out/image --sbom out/sbom --cache $(CACHE)/debian \
+	  --program amd64=out/driver/amd64/azuredisk,arm64=out/driver/arm64/azuredisk \
+	  --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" --created $(CREATED)
+
+.PHONY: image-lock
+image-lock: ## Raise the Debian packages of the image to the newest versions, verified by Debian's signatures
+	@cd image && go run ./cmd/lock packages.lock.yaml $(CACHE)/debian
+
+.PHONY: push
+push: ## Push out/image to REGISTRY/azuredisk, with the credentials of `docker login`
+	@$(IMAGE) push --layout out/image --repository $(REPOSITORY)
+
+.PHONY: sign
+sign: ## Sign what is pushed to REGISTRY/azuredisk with KEY, in cosign's format (password in COSIGN_PASSWORD)
+	@$(IMAGE) sign --layout out/image --repository $(REPOSITORY) --key $(KEY)
+
 .PHONY: packages
 packages: ## Install the system packages that building and testing need (root, Debian or Ubuntu)
 	@hack/install-packages.sh
@@ -80,6 +111,7 @@ fmt: ## Format the code
 lint: ## Run the linters
 	@$$(hack/tool.sh golangci-lint) run ./...
 	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
+	@cd image && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 
 .PHONY: clean
 clean: ## Remove the built files (the cache outside of the tree stays)

@@ -1,0 +1,164 @@
+// Command image makes the driver's container image, pushes it and signs it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/azuredisk-csi/azuredisk/image"
+	"github.com/azuredisk-csi/azuredisk/image/debian"
+	"github.com/azuredisk-csi/azuredisk/image/registry"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{Use: "image", Short: "Make, push and sign the driver's container image", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(newBuild(), newPush(), newSign())
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func newBuild() *cobra.Command {
+	var opts buildOptions
+	cmd := &cobra.Command{
+		Use: "build", Short: "Make an OCI layout from the drivers that are built", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return build(cmd, opts) },
+	}
+	cmd.Flags().StringToStringVar(&opts.programs, "program", nil, "the driver for each architecture, as ARCHITECTURE=FILE,…")
+	cmd.Flags().StringVar(&opts.out, "out", "", "folder of the OCI layout, which is replaced")
+	cmd.Flags().StringVar(&opts.bills, "sbom", "", "folder to which the SPDX documents are written as well")
+	cmd.Flags().StringVar(&opts.version, "version", "", "the driver's version, which is the image's tag")
+	cmd.Flags().StringVar(&opts.revision, "revision", "", "the commit that the driver is built from")
+	cmd.Flags().Int64Var(&opts.created, "created", 0, "time of the commit in seconds since 1970")
+	cmd.Flags().StringVar(&opts.cache, "cache", "", "folder in which packages are kept")
+	for _, name := range []string{"program", "out", "version", "cache"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	return cmd
+}
+
+type buildOptions struct {
+	programs                             map[string]string
+	out, bills, version, revision, cache string
+	created                              int64
+}
+
+func build(cmd *cobra.Command, opts buildOptions) error {
+	lock, err := debian.ParseLock(image.LockText)
+	if err != nil {
+		return err
+	}
+	from := debian.NewFetcher(opts.cache, func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
+	version := image.Version{Name: opts.version, Revision: opts.revision, Created: time.Unix(opts.created, 0).UTC()}
+	for architecture := range opts.programs {
+		if _, ok := lock.Packages[architecture]; !ok {
+			return fmt.Errorf("--program: no image can be made for the architecture %q; want some of %v", architecture, image.Platforms())
+		}
+	}
+	var variants []image.Variant
+	for _, architecture := range image.Platforms() {
+		file, ok := opts.programs[architecture]
+		if !ok {
+			continue
+		}
+		variant, err := buildVariant(cmd.Context(), from, lock, architecture, file, version)
+		if err != nil {
+			return err
+		}
+		variants = append(variants, variant)
+		if err := report(cmd, variant, opts.bills); err != nil {
+			return err
+		}
+	}
+	if err := image.WriteLayout(opts.out, variants, version); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: version %s\n", opts.out, version.Name)
+	return nil
+}
+
+func buildVariant(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture, file string, version image.Version) (image.Variant, error) {
+	program, err := os.ReadFile(file)
+	if err != nil {
+		return image.Variant{}, err
+	}
+	tools, err := image.FetchTools(ctx, from, lock, architecture)
+	if err != nil {
+		return image.Variant{}, err
+	}
+	return image.NewVariant(tools, program, version)
+}
+
+func report(cmd *cobra.Command, variant image.Variant, bills string) error {
+	size, err := variant.Size()
+	if err != nil {
+		return err
+	}
+	digest, err := variant.Image.Digest()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "linux/%s: %s, %.1f MB compressed\n", variant.Architecture, digest, float64(size)/1e6)
+	if bills == "" {
+		return nil
+	}
+	if err := os.MkdirAll(bills, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(bills, "azuredisk-linux-"+variant.Architecture+".spdx.json"), variant.SBOM, 0o644)
+}
+
+func newPush() *cobra.Command {
+	var dir, repository string
+	cmd := &cobra.Command{
+		Use: "push", Short: "Push an OCI layout, with Docker's credentials", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pushed, err := registry.Push(cmd.Context(), dir, repository)
+			for _, ref := range pushed {
+				fmt.Fprintln(cmd.OutOrStdout(), "pushed", ref.Name())
+			}
+			return err
+		},
+	}
+	addTarget(cmd, &dir, &repository)
+	return cmd
+}
+
+func newSign() *cobra.Command {
+	var dir, repository, key string
+	cmd := &cobra.Command{
+		Use: "sign", Short: "Sign the image of an OCI layout that is pushed, in cosign's format", Args: cobra.NoArgs,
+		Long: "Sign the image of an OCI layout that is pushed, in cosign's format. The password of the key is in COSIGN_PASSWORD.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signer, err := registry.LoadKey(key, []byte(os.Getenv("COSIGN_PASSWORD")))
+			if err != nil {
+				return err
+			}
+			signed, err := registry.Sign(cmd.Context(), dir, repository, signer)
+			for _, ref := range signed {
+				fmt.Fprintln(cmd.OutOrStdout(), "signed", ref.Name())
+			}
+			return err
+		},
+	}
+	addTarget(cmd, &dir, &repository)
+	cmd.Flags().StringVar(&key, "key", "", "file of the private key, as `cosign generate-key-pair` writes it")
+	_ = cmd.MarkFlagRequired("key")
+	return cmd
+}
+
+func addTarget(cmd *cobra.Command, dir, repository *string) {
+	cmd.Flags().StringVar(dir, "layout", "", "folder of the OCI layout")
+	cmd.Flags().StringVar(repository, "repository", "", "where the image is pushed to, like registry.example.com/azuredisk")
+	_, _ = cmd.MarkFlagRequired("layout"), cmd.MarkFlagRequired("repository")
+}

@@ -1,0 +1,101 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
+)
+
+// The format of cosign's signatures: https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md.
+const (
+	simpleSigning       = "application/vnd.dev.cosign.simplesigning.v1+json"
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
+)
+
+// LoadKey reads a private key: one that `cosign generate-key-pair` wrote, or another in PEM. The password may be empty.
+func LoadKey(file string, password []byte) (signature.Signer, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the key: %w", err)
+	}
+	key, err := cryptoutils.UnmarshalPEMToPrivateKey(data, func(bool) ([]byte, error) { return password, nil })
+	if err != nil {
+		return nil, fmt.Errorf("read the private key in %s with the password in COSIGN_PASSWORD: %w", file, err)
+	}
+	return signature.LoadSigner(key, crypto.SHA256)
+}
+
+// Sign signs what Push gave a tag, and pushes the signatures beside it. Signatures that are there stay.
+func Sign(ctx context.Context, dir, repository string, signer signature.Signer) ([]name.Digest, error) {
+	to, manifests, _, err := open(dir, repository)
+	if err != nil {
+		return nil, err
+	}
+	var signed []name.Digest
+	for _, descriptor := range manifests {
+		if _, ok := descriptor.Annotations[refName]; !ok {
+			continue
+		}
+		image := to.Digest(descriptor.Digest.String())
+		if _, err := remote.Head(image, options(ctx)...); err != nil {
+			return nil, explain("find "+image.Name()+" (is it pushed?)", image, err)
+		}
+		if err := signOne(ctx, image, signer); err != nil {
+			return nil, explain("sign "+image.Name(), image, err)
+		}
+		signed = append(signed, image)
+	}
+	return signed, nil
+}
+
+func signOne(ctx context.Context, image name.Digest, signer signature.Signer) error {
+	content, err := json.Marshal(payload.Cosign{Image: image})
+	if err != nil {
+		return err
+	}
+	raw, err := signer.SignMessage(bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	tag := image.Context().Tag(strings.ReplaceAll(image.DigestStr(), ":", "-") + ".sig")
+	signatures, err := signaturesAt(ctx, tag)
+	if err != nil {
+		return err
+	}
+	signatures, err = mutate.Append(signatures, mutate.Addendum{
+		Layer: static.NewLayer(content, simpleSigning), Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(raw)},
+	})
+	if err != nil {
+		return err
+	}
+	return remote.Write(tag, signatures, options(ctx)...)
+}
+
+// signaturesAt are the signatures that are there, or an image without any.
+func signaturesAt(ctx context.Context, tag name.Tag) (v1.Image, error) {
+	there, err := remote.Image(tag, options(ctx)...)
+	var answer *transport.Error
+	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+		return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), nil
+	}
+	return there, err
+}
