@@ -7,7 +7,7 @@ set -euo pipefail
 wanted=(
   "runc:runc" "nftables:nft" "iptables:iptables" "conntrack:conntrack" "iproute2:ip"
   "e2fsprogs:mkfs.ext4" "xfsprogs:mkfs.xfs" "util-linux:nsenter" "mount:mount" "kmod:modprobe"
-  "fuse3:fusermount3" "debootstrap:debootstrap" "make:make" "git:git" "gcc:gcc" "libc6-dev:/usr/include/stdio.h"
+  "fuse3:fusermount3" "make:make" "git:git" "gcc:gcc" "libc6-dev:/usr/include/stdio.h"
   "ca-certificates:/etc/ssl/certs/ca-certificates.crt" "procps:ps"
 )
 

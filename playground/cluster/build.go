@@ -157,7 +157,7 @@ func (b *builder) driver(ctx context.Context, out *state.Options) error {
 	if err != nil {
 		return err
 	}
-	if out.Driver, err = b.store.OnDebian(ctx, "azuredisk", program); err != nil {
+	if out.Driver, err = b.store.Driver(ctx, program); err != nil {
 		return err
 	}
 	out.Sidecars = nil

@@ -16,7 +16,7 @@ func (c *Cluster) CrashpointDriver(ctx context.Context, progress func(format str
 	if err != nil {
 		return nil, err
 	}
-	image, err := b.store.OnDebian(ctx, "azuredisk", program)
+	image, err := b.store.Driver(ctx, program)
 	if err != nil {
 		return nil, err
 	}

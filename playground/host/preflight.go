@@ -18,7 +18,7 @@ const neededDisk = 8 << 30
 // of each.
 var tools = map[string]string{
 	"runc": "runc", "nft": "nftables", "conntrack": "conntrack", "mount": "mount",
-	"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "debootstrap": "debootstrap",
+	"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
 }
 
 // Preflight says in plain sentences everything that keeps a playground from

@@ -2,7 +2,6 @@ package images
 
 import (
 	"io"
-	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -28,10 +27,6 @@ func newPlainLayer(open func() (io.ReadCloser, error)) (v1.Layer, error) {
 		return nil, err
 	}
 	return &plainLayer{open: open, hash: hash, size: size}, nil
-}
-
-func layerFromFile(path string) (v1.Layer, error) {
-	return newPlainLayer(func() (io.ReadCloser, error) { return os.Open(path) })
 }
 
 // Digest is that of the tar.

@@ -203,3 +203,8 @@ func copyMode(info fs.FileInfo, to string) error {
 	}
 	return syscall.Chmod(to, owner.Mode&0o7777)
 }
+
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

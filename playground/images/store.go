@@ -1,7 +1,7 @@
 // Package images makes container images on the spot, without a registry and
-// without a container engine: a program becomes an image of one layer, or a layer
-// over a small Debian. Images are tar files in a cache, named by what went into
-// them, and are made of the same bytes each time.
+// without a container engine: a program becomes an image of one layer, and the driver
+// the image that `make image` makes. Images are tar files in a cache, named by what went
+// into them, and are made of the same bytes each time.
 package images
 
 import (
@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ const Registry = "azuredisk.local"
 const keyLength = 16
 
 // layout changes whenever images are to be made again from the same input.
-const layout = "2"
+const layout = "3"
 
 // Image is an image in the cache.
 type Image struct {
@@ -54,33 +55,21 @@ type Store struct {
 // Static makes an image of one statically linked program: azuredisk.local/<name>:<tag>.
 // If the tag is empty, it is the hash of the program.
 func (s *Store) Static(ctx context.Context, image, tag, program string) (Image, error) {
-	return s.make(ctx, image, tag, program, "")
+	return s.make(ctx, image, tag, program, "", func(data []byte) (v1.Image, error) { return static(data, "/"+filepath.Base(image)) })
 }
 
-// OnDebian makes an image of a program over a small Debian with filesystem tools,
-// tagged with the hash of both.
-func (s *Store) OnDebian(ctx context.Context, image, program string) (Image, error) {
-	base, err := s.debian(ctx)
-	if err != nil {
-		return Image{}, err
-	}
-	return s.make(ctx, image, "", program, base)
-}
-
-func (s *Store) make(ctx context.Context, image, tag, program, base string) (Image, error) {
+// make makes the image of a program, unless the cache has it. with is the rest of what goes into the image.
+func (s *Store) make(ctx context.Context, image, tag, program, with string, build func(program []byte) (v1.Image, error)) (Image, error) {
 	if err := ctx.Err(); err != nil {
 		return Image{}, err
 	}
-	hash := sha256.New()
-	fmt.Fprintln(hash, layout, image, tag, filepath.Base(base))
-	file, err := os.Open(program)
+	data, err := os.ReadFile(program)
 	if err != nil {
 		return Image{}, err
 	}
-	defer file.Close()
-	if _, err := io.Copy(hash, file); err != nil {
-		return Image{}, err
-	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, layout, image, tag, with)
+	hash.Write(data)
 	key := hex.EncodeToString(hash.Sum(nil))[:keyLength]
 	if tag == "" {
 		tag = key
@@ -88,7 +77,7 @@ func (s *Store) make(ctx context.Context, image, tag, program, base string) (Ima
 	out := Image{Ref: fmt.Sprintf("%s/%s:%s", Registry, image, tag), Tar: s.path(image + "-" + key + ".tar")}
 	return out, s.once(ctx, out.Tar, func() error {
 		s.progress("making image %s", out.Ref)
-		built, err := build(program, "/"+filepath.Base(image), base)
+		built, err := build(data)
 		if err != nil {
 			return fmt.Errorf("make image %s: %w", out.Ref, err)
 		}
@@ -134,22 +123,14 @@ func (s *Store) write(out Image, built v1.Image) error {
 	return os.Rename(partial, out.Tar)
 }
 
-func build(program, path, base string) (v1.Image, error) {
-	image := empty.Image
-	if base != "" {
-		layer, err := layerFromFile(base)
-		if err != nil {
-			return nil, err
-		}
-		if image, err = mutate.AppendLayers(image, layer); err != nil {
-			return nil, err
-		}
-	}
+// static is an image of one program.
+func static(program []byte, path string) (v1.Image, error) {
 	layer, err := programLayer(program, path)
 	if err != nil {
 		return nil, err
 	}
-	if image, err = mutate.AppendLayers(image, layer); err != nil {
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
 		return nil, err
 	}
 	config, err := image.ConfigFile()
@@ -157,28 +138,24 @@ func build(program, path, base string) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", goarch()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config.Entrypoint = []string{path}
 	config.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	return mutate.ConfigFile(image, config)
 }
 
 // programLayer holds the program and an empty /tmp.
-func programLayer(program, path string) (v1.Layer, error) {
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
+func programLayer(program []byte, path string) (v1.Layer, error) {
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
 	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, ModTime: epoch}); err != nil {
 		return nil, err
 	}
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(data)), ModTime: epoch}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(program)), ModTime: epoch}
 	if err := w.WriteHeader(header); err != nil {
 		return nil, err
 	}
-	if _, err := w.Write(data); err != nil {
+	if _, err := w.Write(program); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
