@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
+	"github.com/azuredisk-csi/azuredisk/internal/webhookcert"
 )
 
 func newSchedulerExtenderCommand() *cobra.Command {
@@ -72,7 +76,31 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 	if options.MetricsListener, err = listenUnlessOff(settings.MetricsAddress); err != nil {
 		return fmt.Errorf("listen for metrics: %w", err)
 	}
+	if options.WebhookListener, err = listenUnlessOff(settings.WebhookAddress); err != nil {
+		return fmt.Errorf("listen for admission requests: %w", err)
+	}
+	if options.WebhookListener != nil && settings.WebhookSecret != "" {
+		if options.WebhookCertificate, err = webhookCertificate(config, settings); err != nil {
+			return err
+		}
+	}
 	return scheduler.Run(logr.NewContext(ctx, ctrl.Log.WithName("scheduler-extender")), options)
+}
+
+// webhookCertificate keeps the certificate of the webhook in its Secret.
+func webhookCertificate(kubeConfig *rest.Config, settings *config.Scheduler) (*webhookcert.Keeper, error) {
+	kube, err := webhookcert.NewClient(kubeConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the webhook's certificate: %w", err)
+	}
+	namespace, service, _ := strings.Cut(settings.WebhookService, "/")
+	return webhookcert.New(webhookcert.Options{
+		Client:        kube,
+		Secret:        client.ObjectKey{Namespace: namespace, Name: settings.WebhookSecret},
+		Configuration: settings.WebhookConfiguration,
+		Names:         []string{service + "." + namespace + ".svc"},
+		Clock:         clock.RealClock{},
+	}), nil
 }
 
 // listenUnlessOff returns nil for the address "0", which means off.

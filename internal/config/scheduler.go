@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,6 +18,14 @@ type Scheduler struct {
 	// TLSCertFile and TLSKeyFile turn on HTTPS.
 	TLSCertFile string
 	TLSKeyFile  string
+	// WebhookAddress serves admission requests for pods; "0" turns the webhook off.
+	WebhookAddress string
+	// WebhookService is the Service of the webhook, as NAMESPACE/NAME. Its DNS name is in the certificate.
+	WebhookService string
+	// WebhookSecret holds the webhook's certificate, in the namespace of the Service; "" with TLSCertFile.
+	WebhookSecret string
+	// WebhookConfiguration is the MutatingWebhookConfiguration that trusts the certificate in WebhookSecret.
+	WebhookConfiguration string
 	// MaxRequestBytes bounds the body of a request.
 	MaxRequestBytes int64
 	// StaleFactor is how many promised intervals a heartbeat may be missing.
@@ -39,6 +48,10 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Address, "address", ":29606", "`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler")
 	flags.StringVar(&s.TLSCertFile, "tls-cert-file", "", "`path` of a certificate (PEM) for HTTPS; read again when it changes")
 	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")
+	flags.StringVar(&s.WebhookAddress, "webhook-address", "0", "`address` that serves admission requests for pods, over HTTPS; 0 turns the webhook off")
+	flags.StringVar(&s.WebhookService, "webhook-service", "", "`namespace/name` of the webhook's Service, whose DNS name is in its certificate")
+	flags.StringVar(&s.WebhookSecret, "webhook-secret", "", "`name` of an existing Secret in the Service's namespace, in which the webhook's certificate is made and renewed; empty with --tls-cert-file")
+	flags.StringVar(&s.WebhookConfiguration, "webhook-configuration", "", "`name` of the MutatingWebhookConfiguration that gets the authorities of the certificate in --webhook-secret")
 	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20, "largest request body; a list of whole nodes takes about 10 KB for each")
 	flags.Float64Var(&s.StaleFactor, "stale-factor", nodehealth.MissedIntervalsAlone, "a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
 	flags.DurationVar(&s.StaleAfter, "heartbeat-stale-after", 10*time.Second, "least age at which a heartbeat is stale, however short the interval that the node promised")
@@ -54,10 +67,25 @@ func (s *Scheduler) Validate() error {
 		s.Common.Validate(),
 		faultIf(s.Address == "", "address: must not be empty"),
 		faultIf((s.TLSCertFile == "") != (s.TLSKeyFile == ""), "tls-cert-file, tls-key-file: give both or neither"),
+		s.webhookFaults(),
 		faultIf(s.MaxRequestBytes < 1<<10, "max-request-bytes: %d must be at least 1024", s.MaxRequestBytes),
 		faultIf(s.StaleFactor < 1.5, "stale-factor: %v must be at least 1.5, or a heartbeat that is a little late makes its node look lost", s.StaleFactor),
 		faultIf(s.HeartbeatInterval <= 0, "default-heartbeat-interval: %s must be above 0", s.HeartbeatInterval),
 		faultIf(s.StaleAfter < 0, "heartbeat-stale-after: %s must not be negative", s.StaleAfter),
 		faultIf(s.ShutdownDelay < 0, "shutdown-delay: %s must not be negative", s.ShutdownDelay),
+	)
+}
+
+func (s *Scheduler) webhookFaults() error {
+	if s.WebhookAddress == "0" {
+		return nil
+	}
+	namespace, name, _ := strings.Cut(s.WebhookService, "/")
+	own := s.WebhookSecret != ""
+	return errors.Join(
+		faultIf(s.WebhookAddress == "", "webhook-address: must not be empty; 0 turns the webhook off"),
+		faultIf(own && (namespace == "" || name == ""), "webhook-service: %q must be NAMESPACE/NAME", s.WebhookService),
+		faultIf(own && s.WebhookConfiguration == "", "webhook-configuration: must not be empty with webhook-secret"),
+		faultIf(own == (s.TLSCertFile != ""), "webhook-secret, tls-cert-file: the webhook needs a certificate from exactly one of them"),
 	)
 }

@@ -10,8 +10,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
@@ -35,6 +38,23 @@ func BenchmarkRequest(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			webhook := &Webhook{Observer: view, Ready: yes, Metrics: NewMetrics(prometheus.NewRegistry(), yes, quiet()), Clock: clock.RealClock{}}
+			created := pod("claim-0", "claim-1")
+			raw, err := json.Marshal(created)
+			if err != nil {
+				b.Fatal(err)
+			}
+			request := admission.Request{}
+			request.Namespace, request.Object.Raw = created.Namespace, raw
+			// The webhook is told of no nodes, so it asks about all of them.
+			b.Run("webhook", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if patch, result, err := webhook.steer(b.Context(), request); len(patch) == 0 || err != nil {
+						b.Fatal(result, err)
+					}
+				}
+			})
 			for _, verb := range []string{"filter", "prioritize"} {
 				b.Run(verb, func(b *testing.B) {
 					b.ReportAllocs()

@@ -168,7 +168,8 @@ func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(apiv1.GroupVersion.WithKind("AzDriverNode"), meta.RESTScopeNamespace)
 	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachment"), meta.RESTScopeNamespace)
-	// A cache that is limited to a namespace also needs the scope of the list's kind.
+	// A cache that is limited to a namespace also needs the scope of the lists' kinds.
+	m.Add(apiv1.GroupVersion.WithKind("AzDriverNodeList"), meta.RESTScopeNamespace)
 	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachmentList"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolume"), meta.RESTScopeRoot)

@@ -11,6 +11,7 @@ type Metrics struct {
 	requests *prometheus.HistogramVec
 	filtered *prometheus.CounterVec
 	leader   prometheus.Gauge
+	steered  *prometheus.HistogramVec
 }
 
 // Freshness says whether the extender's information is current; *Heartbeats implements it.
@@ -35,8 +36,13 @@ func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshne
 			Name: "azuredisk_scheduler_extender_leader",
 			Help: "1 in the replica that holds the lease. Every replica answers requests.",
 		}),
+		steered: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "azuredisk_scheduler_webhook_duration_seconds",
+			Help:    "Time to answer an admission request for a new pod, by result.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 15),
+		}, []string{"result"}),
 	}
-	registry.MustRegister(m.requests, m.filtered, m.leader,
+	registry.MustRegister(m.requests, m.filtered, m.leader, m.steered,
 		truthGauge("azuredisk_scheduler_extender_ready", "1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
 		truthGauge("azuredisk_scheduler_extender_blind", "1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -45,6 +51,20 @@ func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshne
 		}, func() float64 { return fresh.Silence().Seconds() }),
 	)
 	return m
+}
+
+// expiryGauge asks for the certificate at each scrape.
+func expiryGauge(certificate Certificate) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "azuredisk_scheduler_webhook_certificate_expiry_timestamp_seconds",
+		Help: "When the certificate of the webhook expires; 0 while there is none.",
+	}, func() float64 {
+		current, err := certificate.GetCertificate(nil)
+		if err != nil || current == nil || current.Leaf == nil {
+			return 0
+		}
+		return float64(current.Leaf.NotAfter.Unix())
+	})
 }
 
 func truthGauge(name, help string, truth func() bool) prometheus.Collector {

@@ -33,6 +33,10 @@ type Options struct {
 	HealthListener, MetricsListener net.Listener
 	// CertFile and KeyFile turn on HTTPS. They are read again when they change.
 	CertFile, KeyFile string
+	// WebhookListener accepts the API server's admission requests; nil for none. Run closes it.
+	WebhookListener net.Listener
+	// WebhookCertificate is the webhook's certificate; nil for that of CertFile.
+	WebhookCertificate Certificate
 	// MaxRequestBytes limits a request's body.
 	MaxRequestBytes int64
 	// StaleFactor is how many promised intervals a heartbeat may be missing.
@@ -49,6 +53,13 @@ type Options struct {
 	// Registry takes the metrics.
 	Registry *prometheus.Registry
 	Clock    clock.Clock
+}
+
+// Certificate is a certificate that may be renewed; *certwatcher.CertWatcher and *webhookcert.Keeper are.
+type Certificate interface {
+	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Start keeps the certificate current until ctx is done.
+	Start(ctx context.Context) error
 }
 
 const (
@@ -83,7 +94,7 @@ func Run(ctx context.Context, o Options) error {
 		MaxRequestBytes: o.MaxRequestBytes, Metrics: metrics, Clock: o.Clock,
 	}
 	handler := extender.Handler()
-	tlsConfig, watchCertificate, err := certificate(o)
+	certificate, err := o.certificate()
 	if err != nil {
 		return err
 	}
@@ -108,8 +119,21 @@ func Run(ctx context.Context, o Options) error {
 		return nil
 	})
 	group.Go(func() error { return seen.start(serving) })
-	group.Go(func() error { return watchCertificate(serving) })
-	group.Go(func() error { return serve(serving, o.Listener, handler, tlsConfig) })
+	if certificate != nil {
+		group.Go(func() error { return certificate.Start(serving) })
+	}
+	group.Go(func() error { return serve(serving, o.Listener, handler, tlsConfig(certificate)) })
+	if o.WebhookListener != nil {
+		webhook := &Webhook{Observer: seen, Ready: seen.isFull, Metrics: metrics, Clock: o.Clock}
+		own := o.WebhookCertificate
+		if own == nil {
+			own = certificate
+		} else {
+			group.Go(func() error { return own.Start(serving) })
+		}
+		o.Registry.MustRegister(expiryGauge(own))
+		group.Go(func() error { return serve(serving, o.WebhookListener, webhook.Handler(), tlsConfig(own)) })
+	}
 	if o.HealthListener != nil {
 		group.Go(func() error { return serve(serving, o.HealthListener, handler, nil) })
 	}
@@ -121,23 +145,34 @@ func Run(ctx context.Context, o Options) error {
 	if o.LeaseNamespace != "" {
 		group.Go(func() error { return elect(serving, o.Config, o.LeaseNamespace, o.Identity, metrics) })
 	}
-	log.Info("serving", "address", o.Listener.Addr().String(), "tls", tlsConfig != nil)
+	log.Info("serving", "address", o.Listener.Addr().String(), "tls", certificate != nil, "webhook", o.WebhookListener != nil)
 	return group.Wait()
 }
 
-// certificate returns the TLS configuration, nil for none, and what keeps its certificate current.
-func certificate(o Options) (*tls.Config, func(context.Context) error, error) {
+// certificate returns the certificate of CertFile, nil for none.
+func (o Options) certificate() (Certificate, error) {
 	if o.CertFile == "" {
-		return nil, func(context.Context) error { return nil }, nil
+		if o.WebhookListener != nil && o.WebhookCertificate == nil {
+			return nil, errors.New("the webhook needs a certificate")
+		}
+		return nil, nil
 	}
 	watcher, err := certwatcher.New(o.CertFile, o.KeyFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("load the certificate: %w", err)
+		return nil, fmt.Errorf("load the certificate: %w", err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate}, watcher.Start, nil
+	return watcher, nil
 }
 
-func serve(ctx context.Context, listener net.Listener, handler http.Handler, tlsConfig *tls.Config) error {
+// tlsConfig returns nil for no certificate.
+func tlsConfig(certificate Certificate) *tls.Config {
+	if certificate == nil {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.GetCertificate}
+}
+
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, secured *tls.Config) error {
 	log := logr.FromContextOrDiscard(ctx)
 	server := &http.Server{
 		Handler:           handler,
@@ -148,8 +183,8 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, tls
 		MaxHeaderBytes:    headerBytes,
 		BaseContext:       func(net.Listener) context.Context { return logr.NewContext(context.WithoutCancel(ctx), log) },
 	}
-	if tlsConfig != nil {
-		listener = tls.NewListener(listener, tlsConfig)
+	if secured != nil {
+		listener = tls.NewListener(listener, secured)
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)

@@ -25,6 +25,9 @@ type Observer interface {
 	Mountable(ctx context.Context, node string) (Feasibility, error)
 	// Room judges whether the VM of a node can take the disks of a pod's volumes.
 	Room(ctx context.Context, node string, volumes []Volume) (Feasibility, error)
+	// Survey judges all nodes on which a node plug-in has registered: Mountable, and whether the VM can have disks of the
+	// volumes' SKUs. It does not count the disks of a VM, as Room does.
+	Survey(ctx context.Context, volumes []Volume) (map[string]Feasibility, error)
 }
 
 // Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and /readyz.
@@ -64,6 +67,8 @@ func (e *Extender) timed(verb string, answer func(*http.Request) (any, error)) h
 	return func(w http.ResponseWriter, r *http.Request) {
 		start := e.Clock.Now()
 		r.Body = http.MaxBytesReader(w, r.Body, e.MaxRequestBytes)
+		// A connection that is kept open would still lead to a replica on a node that is lost.
+		w.Header().Set("Connection", "close")
 		result, err := answer(r)
 		code := http.StatusOK
 		if err != nil {

@@ -50,6 +50,14 @@ func (k knows) Room(_ context.Context, node string, volumes []Volume) (Feasibili
 	return Feasibility{}, k.err
 }
 
+func (k knows) Survey(ctx context.Context, _ []Volume) (map[string]Feasibility, error) {
+	nodes := map[string]Feasibility{}
+	for _, name := range []string{"node-a", "node-b", "node-c", "node-d", "node-e"} {
+		nodes[name], _ = k.Mountable(ctx, name)
+	}
+	return nodes, k.err
+}
+
 func yes() bool                  { return true }
 func no() bool                   { return false }
 func ready(context.Context) bool { return true }

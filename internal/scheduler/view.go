@@ -176,20 +176,43 @@ func (v *View) Mountable(ctx context.Context, name string) (Feasibility, error) 
 	if node == nil {
 		return Feasibility{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
 	}
+	return v.mountable(node), nil
+}
+
+// Survey judges all nodes on which a node plug-in has registered, without counting their disks.
+func (v *View) Survey(ctx context.Context, volumes []Volume) (map[string]Feasibility, error) {
+	var list apiv1.AzDriverNodeList
+	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the nodes: %w", err)
+	}
+	nodes := make(map[string]Feasibility, len(list.Items))
+	for i := range list.Items {
+		node := &list.Items[i]
+		feasibility := v.mountable(node)
+		if feasibility.Feasible() {
+			feasibility = supports(node, volumes)
+		}
+		nodes[node.Name] = feasibility
+	}
+	return nodes, nil
+}
+
+// mountable judges whether a node with a node plug-in can mount the driver's volumes.
+func (v *View) mountable(node *apiv1.AzDriverNode) Feasibility {
 	if state, c := nodehealth.Published(node); state.LostOrDown() {
-		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}, nil
+		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}
 	}
 	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)
 	if ready == nil {
-		return Feasibility{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}, nil
+		return Feasibility{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}
 	}
 	if ready.Status != metav1.ConditionTrue {
-		return Feasibility{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", v.DriverName, ready.Reason, ready.Message)}, nil
+		return Feasibility{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", v.DriverName, ready.Reason, ready.Message)}
 	}
-	if age, stale := v.Heartbeats.Age(name); stale {
-		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}, nil
+	if age, stale := v.Heartbeats.Age(node.Name); stale {
+		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}
 	}
-	return Feasibility{}, nil
+	return Feasibility{}
 }
 
 // Room judges whether the VM of a node can take the disks of a pod's volumes.
@@ -198,14 +221,12 @@ func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Feasibi
 	if err != nil || node == nil {
 		return Feasibility{}, err
 	}
-	capacity := node.Status.Capacity
-	if capacity == nil || capacity.VMSize != node.Spec.VMSize {
+	capacity := capacityOf(node)
+	if capacity == nil {
 		return Feasibility{}, nil
 	}
-	for _, volume := range volumes {
-		if volume.Nodes[name] < Replica && !capacity.Takes(volume.SKU) {
-			return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", volume.SKU)}, nil
-		}
+	if feasibility := supports(node, volumes); !feasibility.Feasible() {
+		return feasibility, nil
 	}
 	slots := Slots{Max: int(capacity.MaxDataDisks), Foreign: int(capacity.ForeignDisks)}
 	var list apiv1.AzVolumeAttachmentList
@@ -216,6 +237,28 @@ func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Feasibi
 		slots.Taken = append(slots.Taken, list.Items[i].Spec.VolumeName)
 	}
 	return Room(name, slots, volumes), nil
+}
+
+// supports judges whether the VM of a node can have disks of the volumes' SKUs.
+func supports(node *apiv1.AzDriverNode, volumes []Volume) Feasibility {
+	capacity := capacityOf(node)
+	if capacity == nil {
+		return Feasibility{}
+	}
+	for _, volume := range volumes {
+		if volume.Nodes[node.Name] < Replica && !capacity.Takes(volume.SKU) {
+			return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", volume.SKU)}
+		}
+	}
+	return Feasibility{}
+}
+
+// capacityOf returns nil if the capacity of the node's VM is not known.
+func capacityOf(node *apiv1.AzDriverNode) *apiv1.NodeCapacity {
+	if capacity := node.Status.Capacity; capacity != nil && capacity.VMSize == node.Spec.VMSize {
+		return capacity
+	}
+	return nil
 }
 
 // servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.

@@ -1,0 +1,123 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	jsonpatch "gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// SteerPath is where the webhook answers.
+const SteerPath = "/steer-pods"
+
+// results of an admission request; they label a metric.
+const (
+	resultSteered   = "steered"
+	resultUnchanged = "unchanged"
+	resultNotReady  = "not-ready"
+	resultFailed    = "failed"
+)
+
+// Webhook answers admission requests for new pods with the preferences for their nodes. It allows every pod: without an
+// answer in time, without information and after an error the pod is created unchanged.
+type Webhook struct {
+	Observer Observer
+	// Ready says that the observer knows the cluster.
+	Ready   func() bool
+	Metrics *Metrics
+	Clock   clock.PassiveClock
+}
+
+// Handler returns the HTTP handler.
+func (w *Webhook) Handler() http.Handler {
+	admit := &admission.Webhook{Handler: w}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+SteerPath, func(response http.ResponseWriter, request *http.Request) {
+		// A connection that is kept open would still lead to a replica on a node that is lost.
+		response.Header().Set("Connection", "close")
+		admit.ServeHTTP(response, request)
+	})
+	return mux
+}
+
+// Handle answers one request.
+func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
+	start := w.Clock.Now()
+	log := logr.FromContextOrDiscard(ctx).WithValues("namespace", request.Namespace, "pod", request.Name)
+	patch, result, err := w.guardedSteer(logr.NewContext(ctx, log), request)
+	if err != nil {
+		log.Error(err, "the pod is created without preferences for nodes")
+	}
+	w.Metrics.steered.WithLabelValues(result).Observe(w.Clock.Since(start).Seconds())
+	return admission.Patched("", patch...)
+}
+
+// guardedSteer turns a panic into an error: controller-runtime would answer it with a refusal of the pod.
+func (w *Webhook) guardedSteer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			patch, result, err = nil, resultFailed, fmt.Errorf("panic: %v", cause)
+		}
+	}()
+	return w.steer(ctx, request)
+}
+
+func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string, err error) {
+	var pod corev1.Pod
+	if err := json.Unmarshal(request.Object.Raw, &pod); err != nil {
+		return nil, resultFailed, fmt.Errorf("read the pod: %w", err)
+	}
+	pod.Namespace = request.Namespace // A new pod may leave it to the request.
+	if !w.Ready() {
+		return nil, resultNotReady, nil
+	}
+	volumes, err := w.Observer.Volumes(ctx, &pod)
+	if err != nil {
+		return nil, resultFailed, err
+	}
+	if len(volumes) == 0 {
+		return nil, resultUnchanged, nil
+	}
+	fitness, err := Judge(ctx, w.Observer, volumes)
+	if err != nil {
+		return nil, resultFailed, err
+	}
+	patch = Steer(&pod, fitness.Preferences())
+	if len(patch) == 0 {
+		return nil, resultUnchanged, nil
+	}
+	logr.FromContextOrDiscard(ctx).V(1).Info("steered a pod", "volumes", len(volumes), "scores", fitness.Scores, "unfit", len(fitness.Unfit))
+	return patch, resultSteered, nil
+}
+
+// Judge collects what is known of the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
+// require a label that the node plug-in registers. The disks of a VM are counted only where some of the pod's disks are:
+// kube-scheduler counts the volumes of the other nodes itself, and for thousands of nodes this would take too long.
+func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, error) {
+	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
+	nodes, err := observer.Survey(ctx, volumes)
+	if err != nil {
+		return Fitness{}, err
+	}
+	for node, feasibility := range nodes {
+		score := Score(node, volumes)
+		if feasibility.Feasible() && score > 0 {
+			if feasibility, err = observer.Room(ctx, node, volumes); err != nil {
+				return Fitness{}, err
+			}
+		}
+		switch {
+		case !feasibility.Feasible():
+			fitness.Unfit[node] = feasibility.Fault
+		case score > 0:
+			fitness.Scores[node] = score
+		}
+	}
+	return fitness, nil
+}
