@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +66,11 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		}
 	})
 	t.Run("a node plug-in writes its own AzDriverNode and nothing else", func(t *testing.T) { nodeWritesItsOwn(t, kube) })
+	t.Run("an upgrade keeps the certificate of the webhook", func(t *testing.T) {
+		keepsCertificate(t, kube, func() {
+			run(t, "upgrade", release, chartDir(), "--reset-values", "--set", "scheduler.webhook.timeoutSeconds=2")
+		})
+	})
 	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
 		run(t, "upgrade", release, chartDir(), "--set", "scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,volumeAttributesClasses.gold.parameters.skuName=Premium_LRS")
 		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")
@@ -76,7 +83,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace)
 				continue
 			}
-			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values)
+			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "scheduler.webhook.certManager.enabled=false")
 		}
 	})
 	t.Run("attachRequired is changed only where Kubernetes lets it and nothing is attached", func(t *testing.T) { changesAttachRequired(t, kube, config) })
@@ -97,6 +104,37 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		run(t, "install", release, chartDir())
 		run(t, "uninstall", release, "--no-hooks")
 	})
+}
+
+// keepsCertificate checks that Helm leaves alone what the pods of the webhook write: the certificate and its authorities.
+func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
+	secret, configuration := &corev1.Secret{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+	secretKey, configurationKey := client.ObjectKey{Namespace: namespace, Name: release + "-scheduler-webhook"}, client.ObjectKey{Name: release + "-scheduler"}
+	get := func() {
+		t.Helper()
+		for key, object := range map[client.ObjectKey]client.Object{secretKey: secret, configurationKey: configuration} {
+			if err := kube.Get(t.Context(), key, object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	get()
+	authority := apiserver.Config(t).CAData
+	secret.Data = map[string][]byte{"ca.crt": authority}
+	configuration.Webhooks[0].ClientConfig.CABundle = authority
+	for _, object := range []client.Object{secret, configuration} {
+		if err := kube.Update(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upgrade()
+	get()
+	if *configuration.Webhooks[0].TimeoutSeconds != 2 {
+		t.Errorf("got a timeout of %d s after the upgrade, want 2 s", *configuration.Webhooks[0].TimeoutSeconds)
+	}
+	if !bytes.Equal(secret.Data["ca.crt"], authority) || !bytes.Equal(configuration.Webhooks[0].ClientConfig.CABundle, authority) {
+		t.Error("the upgrade removed the certificate or its authorities")
+	}
 }
 
 // changesAttachRequired follows docs/guides/without-volumeattachments.md there and back.

@@ -17,7 +17,7 @@ import (
 var markers = map[string][]string{
 	"controller": {"internal/controller", "internal/csi/controller", "cmd/azuredisk/controller.go", "cmd/azuredisk/attachrequired.go"},
 	"node":       {"internal/csi/node", "internal/nodereport", "internal/registrar", "internal/imds", "cmd/azuredisk/node.go"},
-	"scheduler":  {"internal/scheduler", "cmd/azuredisk/scheduler.go"},
+	"scheduler":  {"internal/scheduler", "internal/webhookcert", "cmd/azuredisk/scheduler.go"},
 }
 
 func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {

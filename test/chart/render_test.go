@@ -71,26 +71,30 @@ func TestTheSchemaRefuses(t *testing.T) {
 		values string
 		says   string
 	}{
-		"a value that does not exist":           {"controler.replicas=3", "'controler' not allowed"},
-		"a value that does not exist, deep":     {"controller.replica=3", "/controller"},
-		"a scheduler mode that does not exist":  {"scheduler.mode=both", "'extender', 'second', 'off'"},
-		"text where a number belongs":           {"controller.replicas=two", "/controller/replicas"},
-		"no replicas":                           {"controller.replicas=0", "/controller/replicas"},
-		"a weight out of range":                 {"scheduler.weight=0", "/scheduler/weight"},
-		"a duration without a unit":             {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
-		"a log level that does not exist":       {"logLevel=loud", "/logLevel"},
-		"a StorageClass without parameters":     {"storageClasses.mine.default=true", "/storageClasses/mine"},
-		"a relative kubelet directory":          {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
-		"a proxy that is no URL":                {"cloud.proxy.httpsProxy=proxy:3128", "/cloud/proxy/httpsProxy"},
-		"a cloud that does not exist":           {"cloud.environment=AzureMars", "/cloud/environment"},
-		"a probe that does not exist":           {"controller.failover.probe=ping", "'kubelet', 'off'"},
-		"a threshold above all nodes":           {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
-		"a threshold of no nodes":               {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
-		"updates more often than allowed":       {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5", "/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
-		"a driver name that is no name":         {"driverName=Disk_Driver", "/driverName"},
-		"a kind of snapshots":                   {"snapshot.enabled=sometimes", "/snapshot/enabled"},
-		"a deletion policy that does not exist": {"volumeSnapshotClasses.mine.deletionPolicy=Recycle", "/volumeSnapshotClasses/mine/deletionPolicy"},
-		"a VolumeAttributesClass of nothing":    {"volumeAttributesClasses.mine.annotations.a=b", "/volumeAttributesClasses/mine"},
+		"a value that does not exist":                           {"controler.replicas=3", "'controler' not allowed"},
+		"a value that does not exist, deep":                     {"controller.replica=3", "/controller"},
+		"a scheduler mode that does not exist":                  {"scheduler.mode=both", "'auto', 'webhook', 'extender', 'second', 'off'"},
+		"a webhook that the API server waits for too long":      {"scheduler.webhook.timeoutSeconds=31", "/scheduler/webhook/timeoutSeconds"},
+		"authorities that are no PEM":                           {"scheduler.webhook.caBundle=abc", "/scheduler/webhook/caBundle"},
+		"a webhook whose certificate no API server would trust": {"scheduler.mode=webhook,scheduler.tls.secretName=mine", "scheduler.webhook.caBundle: must be"},
+		"a certificate of cert-manager without an Issuer":       {"scheduler.webhook.certManager.enabled=true", "scheduler.webhook.certManager.issuerRef.name: must name"},
+		"text where a number belongs":                           {"controller.replicas=two", "/controller/replicas"},
+		"no replicas":                                           {"controller.replicas=0", "/controller/replicas"},
+		"a weight out of range":                                 {"scheduler.weight=0", "/scheduler/weight"},
+		"a duration without a unit":                             {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
+		"a log level that does not exist":                       {"logLevel=loud", "/logLevel"},
+		"a StorageClass without parameters":                     {"storageClasses.mine.default=true", "/storageClasses/mine"},
+		"a relative kubelet directory":                          {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
+		"a proxy that is no URL":                                {"cloud.proxy.httpsProxy=proxy:3128", "/cloud/proxy/httpsProxy"},
+		"a cloud that does not exist":                           {"cloud.environment=AzureMars", "/cloud/environment"},
+		"a probe that does not exist":                           {"controller.failover.probe=ping", "'kubelet', 'off'"},
+		"a threshold above all nodes":                           {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
+		"a threshold of no nodes":                               {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
+		"updates more often than allowed":                       {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5", "/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
+		"a driver name that is no name":                         {"driverName=Disk_Driver", "/driverName"},
+		"a kind of snapshots":                                   {"snapshot.enabled=sometimes", "/snapshot/enabled"},
+		"a deletion policy that does not exist":                 {"volumeSnapshotClasses.mine.deletionPolicy=Recycle", "/volumeSnapshotClasses/mine/deletionPolicy"},
+		"a VolumeAttributesClass of nothing":                    {"volumeAttributesClasses.mine.annotations.a=b", "/volumeAttributesClasses/mine"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,6 +102,47 @@ func TestTheSchemaRefuses(t *testing.T) {
 			_, err := helm(t, "template", release, chartDir(), "--kube-version", kubeVersion, "--set", c.values)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: want a refusal that says %q, got %v", c.values, c.says, err)
+			}
+		})
+	}
+}
+
+// What an earlier release was told for its extender keeps the extender.
+func TestTheSchedulerModeFollowsTheAddressOfTheExtender(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		values string
+		want   string
+	}{
+		"nothing said":                         {"scheduler.replicas=2", "webhook"},
+		"a cluster IP":                         {"scheduler.service.clusterIP=10.96.0.99", "extender"},
+		"a node port":                          {"scheduler.service.type=NodePort,scheduler.service.nodePort=30606", "extender"},
+		"the host's network":                   {"scheduler.hostNetwork=true", "extender"},
+		"a certificate of the extender":        {"scheduler.tls.secretName=mine", "extender"},
+		"an address, and the webhook by name":  {"scheduler.mode=webhook,scheduler.service.clusterIP=10.96.0.99", "webhook"},
+		"no address, and the extender by name": {"scheduler.mode=extender", "extender"},
+		"an address, and neither":              {"scheduler.mode=off,scheduler.hostNetwork=true", "off"},
+		"an address, and the second by name":   {"scheduler.mode=second,scheduler.hostNetwork=true", "second"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			has := map[string]bool{}
+			for _, o := range objects(t, render(t, "--set", c.values)) {
+				if o.GetName() == release+"-scheduler" {
+					has[o.GetKind()] = true
+				}
+			}
+			want := map[string]map[string]bool{
+				"webhook":  {"MutatingWebhookConfiguration": true, "Service": true, "Deployment": true},
+				"extender": {"Service": true, "Deployment": true},
+				"second":   {"ConfigMap": true, "Deployment": true},
+				"off":      {},
+			}[c.want]
+			for _, kind := range []string{"MutatingWebhookConfiguration", "Service", "ConfigMap", "Deployment"} {
+				if has[kind] != want[kind] {
+					t.Errorf("%s: %s rendered: got %t, want %t, as in mode %s", c.values, kind, has[kind], want[kind], c.want)
+				}
 			}
 		})
 	}

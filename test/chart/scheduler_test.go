@@ -33,32 +33,7 @@ import (
 func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testing.T) {
 	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
 	extender := startExtender(t, objectNamespace)
-	create := func(objects ...client.Object) {
-		t.Helper()
-		for _, object := range objects {
-			status := object.DeepCopyObject().(client.Object)
-			if err := kube.Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = kube.Delete(context.Background(), object, client.GracePeriodSeconds(0)) })
-			status.SetResourceVersion(object.GetResourceVersion())
-			status.SetUID(object.GetUID())
-			if node, is := object.(*corev1.Node); is {
-				// Kubernetes taints a new node until its controllers, which are not here, find it ready.
-				node.Spec.Taints = nil
-				if err := kube.Update(t.Context(), node); err != nil {
-					t.Fatal(err)
-				}
-				status.SetResourceVersion(node.ResourceVersion)
-			}
-			if _, isPod := object.(*corev1.Pod); isPod {
-				continue
-			}
-			if err := kube.Status().Update(t.Context(), status); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	create := func(objects ...client.Object) { createWithStatus(t, kube, objects...) }
 	for i := range 6 {
 		name := fmt.Sprintf("worker-%d", i)
 		create(clusterNode(name))
@@ -126,6 +101,34 @@ func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testin
 		}
 		return nil
 	})
+}
+
+// createWithStatus creates objects with their status, and deletes them at the end of the test.
+func createWithStatus(t *testing.T, kube client.Client, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		status := object.DeepCopyObject().(client.Object)
+		if err := kube.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = kube.Delete(context.Background(), object, client.GracePeriodSeconds(0)) })
+		status.SetResourceVersion(object.GetResourceVersion())
+		status.SetUID(object.GetUID())
+		if node, is := object.(*corev1.Node); is {
+			// Kubernetes taints a new node until its controllers, which are not here, find it ready.
+			node.Spec.Taints = nil
+			if err := kube.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			status.SetResourceVersion(node.ResourceVersion)
+		}
+		if _, isPod := object.(*corev1.Pod); isPod {
+			continue
+		}
+		if err := kube.Status().Update(t.Context(), status); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // lost is a node as the controller sees it that has just found it lost.
@@ -211,7 +214,12 @@ func startKubeScheduler(t *testing.T, extender string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program(t, "kube-scheduler"), "--config", file, "--secure-port=0", "--authorization-always-allow-paths=/healthz")
+	runKubeScheduler(t, "--config", file)
+}
+
+func runKubeScheduler(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.Command(program(t, "kube-scheduler"), append(args, "--secure-port=0", "--authorization-always-allow-paths=/healthz")...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {

@@ -252,9 +252,33 @@ secret
 {{- end }}
 {{- end -}}
 
+{{/* The effective scheduler.mode. `auto` is `extender` if the extender has an address for kube-scheduler, and otherwise `webhook`. */}}
+{{- define "azuredisk.schedulerMode" -}}
+{{- $scheduler := .Values.scheduler -}}
+{{- if ne $scheduler.mode "auto" -}}
+{{- $scheduler.mode -}}
+{{- else if or $scheduler.service.clusterIP $scheduler.service.nodePort $scheduler.hostNetwork $scheduler.tls.secretName -}}
+extender
+{{- else -}}
+webhook
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with the certificate of the extender and the webhook. Empty if there is none, or if the webhook makes its own. The second scheduler reaches the extender only over the pod's loopback, so it needs no TLS. */}}
+{{- define "azuredisk.schedulerTLSSecret" -}}
+{{- $mode := include "azuredisk.schedulerMode" . -}}
+{{- if has $mode (list "extender" "webhook") -}}
+{{- if .Values.scheduler.tls.secretName -}}
+{{- .Values.scheduler.tls.secretName -}}
+{{- else if and (eq $mode "webhook") .Values.scheduler.webhook.certManager.enabled -}}
+{{- include "azuredisk.fullname" . }}-scheduler-tls
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The stanza of a KubeSchedulerConfiguration that calls the extender. Input: dict root, address. */}}
 {{- define "azuredisk.extenderStanza" -}}
-{{- $tls := and .root.Values.scheduler.tls.secretName (eq .root.Values.scheduler.mode "extender") -}}
+{{- $tls := include "azuredisk.schedulerTLSSecret" .root -}}
 extenders:
   - urlPrefix: {{ ternary "https" "http" (not (not $tls)) }}://{{ .address }}
     filterVerb: filter
