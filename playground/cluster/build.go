@@ -35,6 +35,8 @@ type BuildOptions struct {
 	Seed     int64
 	// NoDriver leaves the driver out.
 	NoDriver bool
+	// PlainScheduler leaves kube-scheduler without a configuration for the driver.
+	PlainScheduler bool
 	// Values is a file of Helm values for the driver.
 	Values string
 }
@@ -103,7 +105,8 @@ func newBuilder(progress Progress) (*builder, error) {
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
-	out := state.Options{Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, NoQuotas: opts.NoQuotas, Seed: opts.Seed}
+	out := state.Options{Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, NoQuotas: opts.NoQuotas, Seed: opts.Seed,
+		PlainScheduler: opts.PlainScheduler}
 	var err error
 	if out.Programs, err = programs.NewBuilder(b.root, b.progress).Ensure(ctx); err != nil {
 		return out, err
@@ -125,11 +128,13 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	if opts.NoDriver {
 		return out, b.preload(ctx, &out)
 	}
-	plan, err := out.Plan()
-	if err != nil {
-		return out, err
+	if !out.PlainScheduler {
+		plan, err := out.Plan()
+		if err != nil {
+			return out, err
+		}
+		out.Extender = driverExtender(plan.Extender().String())
 	}
-	out.Extender = driverExtender(plan.Extender().String())
 	if err := b.driver(ctx, &out); err != nil {
 		return out, err
 	}
@@ -205,8 +210,10 @@ func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Prog
 			return err
 		}
 	}
-	if err := c.SetSchedulerExtender(ctx, driverExtender(c.Plan.Extender().String())); err != nil {
-		return err
+	if !c.Options.PlainScheduler {
+		if err := c.SetSchedulerExtender(ctx, driverExtender(c.Plan.Extender().String())); err != nil {
+			return err
+		}
 	}
 	return c.InstallDriver(ctx, values, progress)
 }

@@ -149,6 +149,10 @@ func (c *Cluster) driverValues(azure string) map[string]any {
 	}
 	// What tests wait for shall not take a minute.
 	sidecarImages["provisioner"].(object)["capacityPollInterval"] = "5s"
+	scheduler := object{"mode": "extender", "service": object{"clusterIP": c.Plan.Extender().String()}}
+	if c.Options.PlainScheduler {
+		scheduler = object{"mode": "auto"}
+	}
 	repository, tag := splitRef(c.Options.Driver)
 	return object{
 		"image":    object{"repository": repository, "tag": tag, "pullPolicy": "Never"},
@@ -163,7 +167,7 @@ func (c *Cluster) driverValues(azure string) map[string]any {
 			"aadClientId":             c.Options.Credentials.ClientID,
 			"aadClientSecret":         c.Options.Credentials.Secret,
 		}},
-		"scheduler": object{"mode": "extender", "service": object{"clusterIP": c.Plan.Extender().String()}},
+		"scheduler": scheduler,
 	}
 }
 

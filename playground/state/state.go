@@ -107,6 +107,8 @@ type Options struct {
 	Seed int64 `json:"seed"`
 	// Credentials are the driver's at azuresim.
 	Credentials azure.Credentials `json:"credentials"`
+	// PlainScheduler says that kube-scheduler never gets a configuration for the driver.
+	PlainScheduler bool `json:"plainScheduler,omitempty"`
 	// Extender is the scheduler extender that the default scheduler calls, or nil.
 	Extender *controlplane.Extender `json:"extender,omitempty"`
 	// Programs are the paths of all programs by name.

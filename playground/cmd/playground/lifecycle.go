@@ -52,6 +52,7 @@ func newUpCommand(dir *string) *cobra.Command {
 	f.BoolVar(&build.NoQuotas, "no-quotas", false, "switch off Azure's quotas at azuresim, for long test runs that update few VMs often")
 	f.Int64Var(&build.Seed, "seed", 1, "seed of azuresim's latencies")
 	f.BoolVar(&build.NoDriver, "no-driver", false, "do not install the driver")
+	f.BoolVar(&build.PlainScheduler, "plain-scheduler", false, "do not configure kube-scheduler for the driver, as on a managed cluster; the driver's webhook steers pods")
 	f.StringVar(&build.Values, "values", "", "file of Helm values for the driver")
 	return cmd
 }
