@@ -110,15 +110,20 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	return mgr, lock, err
 }
 
+// ownNamespace is that of the driver's pods.
+func ownNamespace(settings *config.Controller) string {
+	if settings.LeaderElectionNamespace != "" {
+		return settings.LeaderElectionNamespace
+	}
+	if namespace, _ := config.Environment("POD_NAMESPACE"); namespace != "" {
+		return namespace
+	}
+	return settings.Namespace
+}
+
 // newLeaderLock makes the lock of the leader's lease. The identity names the node, so that a standby knows when that is lost.
 func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.Lock, error) {
-	namespace := settings.LeaderElectionNamespace
-	if namespace == "" {
-		namespace, _ = config.Environment("POD_NAMESPACE")
-	}
-	if namespace == "" {
-		namespace = settings.Namespace
-	}
+	namespace := ownNamespace(settings)
 	pod, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("read the name of the pod: %w", err)
@@ -214,7 +219,8 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	})
 	failovers, err := failover.New(failover.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),
-		DriverName: settings.DriverName, OutOfServiceTaint: settings.FailoverOutOfServiceTaint, Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
+		DriverName: settings.DriverName, OwnNamespace: ownNamespace(settings), OutOfServiceTaint: settings.FailoverOutOfServiceTaint,
+		Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
 	})
 	return []reconciler{volumes, attachments, driverNodes, failovers}, err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -39,6 +40,8 @@ const (
 	defaultLifetime = 365 * 24 * time.Hour
 	// checkInterval is the time between two looks at the Secret and the configuration, which other programs may change.
 	checkInterval = time.Minute
+	// conflictInterval is the time after a write that lost a race. What the winner wrote can be read at once.
+	conflictInterval = 100 * time.Millisecond
 	// retryInterval is the time after a look that failed.
 	retryInterval = 5 * time.Second
 )
@@ -97,7 +100,13 @@ func (k *Keeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("secret", k.Secret.String(), "configuration", k.Configuration)
 	for {
 		pause := checkInterval
-		if err := k.check(logr.NewContext(ctx, log)); err != nil && ctx.Err() == nil {
+		err := k.check(logr.NewContext(ctx, log))
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case apierrors.IsConflict(err):
+			pause = conflictInterval
+			log.Info("another replica was first", "conflict", err.Error())
+		default:
 			pause = retryInterval
 			log.Error(err, "cannot keep the certificate of the webhook")
 		}

@@ -12,6 +12,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 	testingclock "k8s.io/utils/clock/testing"
@@ -149,6 +150,9 @@ func TestACertificateIsRenewedAndTheFormerOneStaysTrusted(t *testing.T) {
 
 func TestWhatIsBrokenIsReplaced(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
+	k := w.keeper()
+	expect.Must(t, k.check(t.Context()))
 	for what, spoil := range map[string]func(*corev1.Secret){
 		"no data":                    func(s *corev1.Secret) { s.Data = nil },
 		"another's key":              func(s *corev1.Secret) { s.Data[corev1.TLSPrivateKeyKey] = []byte("key") },
@@ -157,9 +161,6 @@ func TestWhatIsBrokenIsReplaced(t *testing.T) {
 		"a certificate of long ago":  func(s *corev1.Secret) { replaceWith(s, []string{name}, -time.Minute) },
 		"a certificate of other use": func(s *corev1.Secret) { replaceWith(s, []string{"other.svc"}, time.Hour) },
 	} {
-		w := newWorld(t)
-		k := w.keeper()
-		expect.Must(t, k.check(t.Context()))
 		secret := w.secret(t)
 		spoil(secret)
 		expect.Must(t, w.Update(t.Context(), secret))
@@ -208,8 +209,8 @@ func TestARaceHasOneWinner(t *testing.T) {
 	first, second := w.keeper(), w.keeper()
 	stale := w.secret(t)
 	expect.Must(t, first.check(t.Context()))
-	if _, _, err := second.replace(t.Context(), stale, pair{}, w.clock.Now()); err == nil {
-		t.Error("got no error from the second write, want a conflict")
+	if _, _, err := second.replace(t.Context(), stale, pair{}, w.clock.Now()); !apierrors.IsConflict(err) {
+		t.Errorf("got %v from the second write, want a conflict", err)
 	}
 	expect.Must(t, second.check(t.Context()))
 	for _, k := range []*Keeper{first, second} {

@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 )
 
 func TestLint(t *testing.T) {
@@ -104,6 +108,22 @@ func TestTheSchemaRefuses(t *testing.T) {
 				t.Errorf("%s: want a refusal that says %q, got %v", c.values, c.says, err)
 			}
 		})
+	}
+}
+
+// The failover deletes these pods on a lost node, and knows them by their labels.
+func TestTheFailoverKnowsThePodsOfTheScheduler(t *testing.T) {
+	t.Parallel()
+	for _, component := range []string{"controller", "scheduler"} {
+		workload := find(t, objects(t, render(t)), "Deployment", release+"-"+component)
+		labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "template", "metadata", "labels")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := failover.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+		if want := component == "scheduler"; got != want {
+			t.Errorf("pods of the %s: got %t, want %t", component, got, want)
+		}
 	}
 }
 

@@ -32,6 +32,49 @@ func world(l *lab, prefix string) (handle, a, b string) {
 	return handle, a, b
 }
 
+// The pods that advise kube-scheduler leave a lost node before any pod of a volume is created again.
+func TestPodsThatAdviseTheSchedulerLeaveALostNodeAtOnce(t *testing.T) {
+	l := newLab(t, 0)
+	_, a, b := world(l, "ls")
+	advisor := func(name, node string, phase corev1.PodPhase) {
+		p := l.pod(name, node, nil, func(p *corev1.Pod) {
+			p.Labels = map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "scheduler"}
+		})
+		p.Status.Phase = phase
+		l.must(l.Client.Status().Update(l.Context(), p))
+		l.Eventually("the cache has the phase of "+name, func() string {
+			var cached corev1.Pod
+			l.must(l.cached.Get(l.Context(), client.ObjectKeyFromObject(p), &cached))
+			if cached.Status.Phase != phase {
+				return string(cached.Status.Phase)
+			}
+			return ""
+		})
+	}
+	advisor("scheduler-there", a, corev1.PodRunning)
+	advisor("scheduler-new", a, corev1.PodPending)
+	advisor("scheduler-elsewhere", b, corev1.PodRunning)
+	l.pod("other", a, nil)
+	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
+	l.monitor.set(a, nodehealth.Lost)
+	l.Eventually("the pod that advises the scheduler is deleted", func() string {
+		if l.podThere("scheduler-there") {
+			return "it is there"
+		}
+		return ""
+	})
+	if !l.podThere("web-0") {
+		t.Error("law 3: got no pod of the volume, want it to stay until there is a proof")
+	}
+	release()
+	l.unblocked("web-0", a)
+	for _, name := range []string{"scheduler-new", "scheduler-elsewhere", "other"} {
+		if !l.podThere(name) {
+			t.Errorf("got no pod %s, want only the running pod of the scheduler on the lost node to be deleted", name)
+		}
+	}
+}
+
 func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 	l := newLab(t, 0)
 	handle, a, b := world(l, "lm")

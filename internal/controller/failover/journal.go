@@ -227,6 +227,13 @@ func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDele
 	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": "+message)
 }
 
+// unserved reports that a pod of the driver was deleted.
+func (j *journal) unserved(ctx context.Context, o observed, pod *corev1.Pod) {
+	name := pod.Namespace + "/" + pod.Name
+	ctrl.LoggerFrom(ctx).Info("pod of the driver deleted", "pod", name, "node", o.NodeName, "reason", failover.ReasonFailoverPodDeleted)
+	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": the node was lost, and the pod advised kube-scheduler")
+}
+
 // pruned reports that Kubernetes was informed that the node no longer uses a volume.
 func (j *journal) pruned(ctx context.Context, o observed, v failover.Volume) {
 	j.say(ctx, o, v, failover.ReasonFailoverPruned, "removed from the volumesInUse of lost node "+o.NodeName)

@@ -128,7 +128,7 @@ func (l *lab) with(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, nam
 	l.metrics, l.cached = prometheus.NewRegistry(), mgr.GetClient()
 	r, err := failover.New(failover.Options{
 		Client: &mortal{Client: mgr.GetClient(), lab: l}, Reader: mgr.GetAPIReader(), Monitor: l.monitor, Clock: clock.RealClock{},
-		Events: mgr.GetEventRecorder("failover"), DriverName: controlplane.DriverName, OutOfServiceTaint: true, Workers: 2, Metrics: l.metrics,
+		Events: mgr.GetEventRecorder("failover"), DriverName: controlplane.DriverName, OwnNamespace: namespace, OutOfServiceTaint: true, Workers: 2, Metrics: l.metrics,
 	})
 	if err != nil {
 		return err

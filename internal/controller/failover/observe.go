@@ -158,6 +158,10 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	}
 	for i := range list.Items {
 		p := failover.Pod{Pod: &list.Items[i]}
+		// Another pod of the Deployment that is placed here meanwhile does not run, and is not in the Service.
+		if p.Pod.Namespace == r.OwnNamespace && p.Pod.Status.Phase == corev1.PodRunning && failover.AdvisesScheduler(p.Pod) {
+			o.SchedulerPods = append(o.SchedulerPods, p.Pod)
+		}
 		for _, v := range p.Pod.Spec.Volumes {
 			volume, err := r.podVolume(ctx, o, p.Pod, v)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,6 +40,21 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDe
 	}
 	crashpoint.At("failover-after-pod-deletion")
 	r.journal.podDeleted(ctx, o, d)
+	return nil
+}
+
+// unserve deletes a pod of the driver that has no state and no volume, which removes it from its Service at once.
+// Kubernetes would do that when it finds the node unreachable, after 40 seconds by default.
+func (r *Reconciler) unserve(ctx context.Context, o observed, pod *corev1.Pod) error {
+	crashpoint.At("failover-before-unserve")
+	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(0))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete pod %s/%s of the driver: %w", pod.Namespace, pod.Name, err)
+	}
+	r.journal.unserved(ctx, o, pod)
 	return nil
 }
 

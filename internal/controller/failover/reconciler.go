@@ -75,6 +75,8 @@ type Options struct {
 	Events  events.EventRecorder
 	// DriverName is the CSI driver's, by which Kubernetes names its volumes.
 	DriverName string
+	// OwnNamespace is that of the driver's pods.
+	OwnNamespace string
 	// OutOfServiceTaint allows the taint of that name on Nodes whose VM is proved down.
 	OutOfServiceTaint bool
 	// Workers is how many nodes are reconciled at once.
@@ -143,6 +145,7 @@ func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) er
 	}
 	proofs := newProofs(r, o)
 	failures = append(failures,
+		each(ctx, step.Unserve, func(pod *corev1.Pod) error { return r.unserve(ctx, o, pod) }),
 		each(ctx, step.Delete, func(d failover.PodDeletion) error { return r.deletePod(ctx, o, d, proofs) }),
 		r.prune(ctx, o, step.Prune),
 		each(ctx, step.Unblocked, func(v failover.Volume) error { return r.unblocked(ctx, o, v) }),

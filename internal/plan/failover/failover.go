@@ -30,6 +30,8 @@ type Input struct {
 	Volumes []Volume
 	// Pods on the node that have not ended.
 	Pods []Pod
+	// SchedulerPods are the running pods on the node that advise kube-scheduler: the driver's webhook and extender.
+	SchedulerPods []*corev1.Pod
 }
 
 // Volume is a volume that a node holds.
@@ -99,6 +101,9 @@ type Step struct {
 	LeftAlone []KeptPod
 	// Quarantine is about the taint that keeps new pods away, OutOfService about Kubernetes' own.
 	Quarantine, OutOfService TaintChange
+	// Unserve are the pods to delete by force so that they leave their Service: a scheduler that still calls them waits
+	// in vain, and places the pods of this node without advice. They have no state.
+	Unserve []*corev1.Pod
 	// Delete are the pods to delete.
 	Delete []PodDeletion
 	// Prune are the volumes to remove from the Node's status.volumesInUse.
@@ -131,6 +136,9 @@ func Next(in Input) Step {
 	f.volumes()
 	f.pods()
 	f.taints()
+	if f.begins {
+		f.step.Unserve = in.SchedulerPods
+	}
 	f.step.Active = len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
 	return f.step
 }
@@ -241,6 +249,11 @@ func (f *decision) provedDown() bool {
 		return f.in.Health.State == nodehealth.Down
 	}
 	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
+}
+
+// AdvisesScheduler says whether a pod is one of the driver's that advise kube-scheduler, by the labels of the chart.
+func AdvisesScheduler(pod *corev1.Pod) bool {
+	return pod.Labels["app.kubernetes.io/name"] == "azuredisk" && pod.Labels["app.kubernetes.io/component"] == "scheduler"
 }
 
 // OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes uses the key alone, so

@@ -300,3 +300,33 @@ func TestFailover(t *testing.T) {
 		})
 	}
 }
+
+func TestPodsThatAdviseTheSchedulerLeaveALostNodeOnly(t *testing.T) {
+	t.Parallel()
+	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "scheduler"}}}
+	for state, want := range map[nodehealth.State]int{
+		nodehealth.Healthy: 0, nodehealth.Suspect: 0, nodehealth.Unknown: 0, nodehealth.Lost: 1, nodehealth.Down: 1,
+	} {
+		in := failover.Input{NodeName: "n", Health: nodehealth.Judgement{State: state}, SchedulerPods: pods}
+		if got := failover.Next(in); len(got.Unserve) != want || got.Active {
+			t.Errorf("on a node that is %s: got %d pods to delete, active %t; want %d, and no failover of volumes", state, len(got.Unserve), got.Active, want)
+		}
+	}
+}
+
+func TestAdvisesScheduler(t *testing.T) {
+	t.Parallel()
+	for which, c := range map[string]struct {
+		labels map[string]string
+		want   bool
+	}{
+		"of the chart's scheduler":  {map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "scheduler"}, true},
+		"of the chart's controller": {map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "controller"}, false},
+		"of another scheduler":      {map[string]string{"app.kubernetes.io/name": "other", "app.kubernetes.io/component": "scheduler"}, false},
+		"without labels":            {nil, false},
+	} {
+		if got := failover.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels}}); got != c.want {
+			t.Errorf("a pod %s: got %t, want %t", which, got, c.want)
+		}
+	}
+}
