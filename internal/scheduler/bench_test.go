@@ -46,7 +46,7 @@ func BenchmarkRequest(b *testing.B) {
 			}
 			request := admission.Request{}
 			request.Namespace, request.Object.Raw = created.Namespace, raw
-			// The webhook is told of no nodes, so it asks about all of them.
+			// The request names no nodes, so the webhook asks about all of them.
 			b.Run("webhook", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {

@@ -8,7 +8,12 @@
 // (view.go) that is read from indexed informer caches, so the work of a request grows
 // with the pod's volumes and the nodes asked about, never with the cluster.
 //
+// For a kube-scheduler that cannot be configured, a mutating admission webhook writes the same judgement into new pods,
+// as preferred node affinity (webhook.go, affinity.go). Its requests name no nodes, so it asks about all nodes that have a
+// node plug-in.
+//
 // Invariants:
+//   - The webhook allows every pod, and changes nothing but the preferred node affinity.
 //   - All nodes pass for a pod without a volume of this driver.
 //   - The extender fails requests until its caches are filled, because the scheduler would treat any answer as right.
 //     The scheduler ignores an extender that fails, if it is configured so.

@@ -4,8 +4,8 @@
 // authorities into the webhook's configuration.
 //
 // Invariants:
-//   - Two replicas never serve certificates of which one is not trusted: a new certificate is served after it is in the
-//     Secret, and its authority is trusted together with that of the certificate before.
+//   - What a replica serves is trusted, also while the others serve another certificate: a new one is served after it is
+//     in the Secret, and its authority is trusted together with that of the certificate before.
 //   - A write that races with that of another replica fails, and the loser reads the winner's certificate.
 //   - Only the Secret and the configuration of that name are read and written.
 package webhookcert

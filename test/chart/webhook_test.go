@@ -287,7 +287,7 @@ func failsOpen(t *testing.T, w *webhookUnderTest, pod *corev1.Pod) {
 	}
 }
 
-// counted counts connections, of which the backlog of the kernel holds some before Accept is called.
+// counted counts connections.
 type counted struct {
 	net.Listener
 	accepted atomic.Int64
