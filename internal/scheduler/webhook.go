@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	jsonpatch "gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
@@ -113,9 +114,12 @@ func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, e
 			}
 		}
 		switch {
+		case feasibility.Feasible() && score == 0:
+		case len(validation.IsValidLabelValue(node)) > 0:
+			// No label has this value, and the API server might refuse the pod because of it.
 		case !feasibility.Feasible():
 			fitness.Unfit[node] = feasibility.Fault
-		case score > 0:
+		default:
 			fitness.Scores[node] = score
 		}
 	}

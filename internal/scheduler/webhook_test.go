@@ -190,7 +190,9 @@ func TestJudge(t *testing.T) {
 	full := func(n *apiv1.AzDriverNode) { large(n); n.Status.Capacity.ForeignDisks = 4 }
 	slow := func(n *apiv1.AzDriverNode) { large(n); n.Status.Capacity.LacksPremium = true }
 	gone := func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }
-	_, config := startAPI(t, node("holds", large), node("holds-and-is-full", full), node("is-full", full), node("does-not-take-it", slow),
+	// A Node's name may be longer than the value of a label.
+	long := strings.Repeat("long.", 20) + "node"
+	_, config := startAPI(t, node(long, gone), node("holds", large), node("holds-and-is-full", full), node("is-full", full), node("does-not-take-it", slow),
 		node("is-not-ready", gone), node("is-free", large))
 	volumes := []Volume{
 		{Name: "a", SKU: "Premium_LRS", Nodes: map[string]DiskState{"holds": Replica, "holds-and-is-full": Replica, "has-no-plug-in": Replica}},
