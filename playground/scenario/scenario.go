@@ -43,7 +43,7 @@ type Cluster interface {
 	// is done.
 	DeallocateVM(ctx context.Context, node string) error
 	StartVM(ctx context.Context, node string) error
-	// AttachOutside has Azure attach so many new disks to a node's VM, of which the driver knows nothing. remove takes
+	// AttachOutside has Azure attach so many new disks to a node's VM. The driver knows nothing of them. remove takes
 	// them away, also after an error.
 	AttachOutside(ctx context.Context, node string, count int) (remove func(context.Context) error, err error)
 	// Process is the folder of the node's first process in the host's /proc: what is
