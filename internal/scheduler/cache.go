@@ -3,8 +3,10 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -52,13 +54,15 @@ func observe(ctx context.Context, config *rest.Config, view *View) (*observation
 			return nil, fmt.Errorf("watch %T: %w", object, err)
 		}
 		o.synced = append(o.synced, informer.HasSynced)
-		if _, isNode := object.(*apiv1.AzDriverNode); isNode {
-			registration, err := informer.AddEventHandler(view.Heartbeats.handler())
-			if err != nil {
-				return nil, fmt.Errorf("watch heartbeats: %w", err)
-			}
-			o.synced = append(o.synced, registration.HasSynced)
+		handler := view.handler(ctx, object)
+		if handler == nil {
+			continue
 		}
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, fmt.Errorf("follow the changes of %T: %w", object, err)
+		}
+		o.synced = append(o.synced, registration.HasSynced)
 	}
 	return o, nil
 }
@@ -113,10 +117,21 @@ func (o *observation) await(c clock.Clock, start, patience time.Duration) func(c
 	}
 }
 
-func (h *Heartbeats) handler() toolscache.ResourceEventHandler {
+// handler returns what keeps the table of nodes current with the objects of a kind, nil for a kind that it does not depend on.
+func (v *View) handler(ctx context.Context, kind client.Object) toolscache.ResourceEventHandler {
+	switch kind.(type) {
+	case *apiv1.AzDriverNode:
+		return v.driverNodeHandler()
+	case *apiv1.AzVolumeAttachment:
+		return v.attachmentHandler(ctx)
+	}
+	return nil
+}
+
+func (v *View) driverNodeHandler() toolscache.ResourceEventHandler {
 	observe := func(object any) {
-		if node, ok := object.(*apiv1.AzDriverNode); ok {
-			h.Observe(node)
+		if d, ok := object.(*apiv1.AzDriverNode); ok {
+			v.table.observe(d, v.DriverName, v.Heartbeats.observe(d))
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
@@ -126,10 +141,31 @@ func (h *Heartbeats) handler() toolscache.ResourceEventHandler {
 			// Also for an object whose deletion was missed, for which only the key is certain.
 			key, err := toolscache.DeletionHandlingObjectToName(object)
 			if err == nil {
-				h.Forget(key.Name)
+				v.Heartbeats.Forget(key.Name)
+				v.table.forget(key.Name)
 			}
 		},
 	}
+}
+
+// attachmentHandler counts the attachments of a node again when one of them changes. The cache has that change and perhaps later ones.
+func (v *View) attachmentHandler(ctx context.Context) toolscache.ResourceEventHandler {
+	count := func(object any) {
+		if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		a, ok := object.(*apiv1.AzVolumeAttachment)
+		if !ok {
+			return
+		}
+		taken, err := v.taken(ctx, a.Spec.NodeName)
+		if err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "cannot count the disks of a node", "node", a.Spec.NodeName)
+			return
+		}
+		v.table.change(a.Spec.NodeName, func(f *nodeFacts) { f.taken = len(taken) })
+	}
+	return toolscache.ResourceEventHandlerFuncs{AddFunc: count, UpdateFunc: func(_, object any) { count(object) }, DeleteFunc: count}
 }
 
 func watched() []client.Object {
@@ -183,6 +219,8 @@ func slim(object any) (any, error) {
 		accessor.SetManagedFields(nil)
 		accessor.SetAnnotations(nil)
 		accessor.SetLabels(nil)
+		accessor.SetFinalizers(nil)
+		accessor.SetUID("")
 	}
 	switch o := object.(type) {
 	case *apiv1.AzDriverNode:
@@ -196,18 +234,23 @@ func slim(object any) (any, error) {
 		o.Spec = slimVolume(o.Spec)
 		o.Status = corev1.PersistentVolumeStatus{}
 	case *storagev1.StorageClass:
-		*o = storagev1.StorageClass{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+		*o = storagev1.StorageClass{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, ResourceVersion: o.ResourceVersion},
 			Provisioner: o.Provisioner, Parameters: onlySKU(o.Parameters)}
 	}
 	return object, nil
 }
 
-// onlySKU returns the parameters or attributes that skuOf reads.
+// skus are what onlySKU returns, by SKU.
+var skus sync.Map
+
+// onlySKU returns the parameters or attributes that skuOf reads. All objects of a SKU share them.
 func onlySKU(parameters map[string]string) map[string]string {
-	if sku := skuOf(parameters); sku != "" {
-		return map[string]string{"skuName": sku}
+	sku := skuOf(parameters)
+	if sku == "" {
+		return nil
 	}
-	return nil
+	only, _ := skus.LoadOrStore(sku, map[string]string{"skuName": sku})
+	return only.(map[string]string)
 }
 
 func slimVolume(source corev1.PersistentVolumeSpec) corev1.PersistentVolumeSpec {

@@ -25,7 +25,7 @@ const (
 	FaultNoRoom Fault = "no-room"
 )
 
-// Health is what is known of a node's ability to mount the driver's volumes.
+// Feasibility is what is known of a node's ability to mount the driver's volumes.
 type Feasibility struct {
 	// Fault is FaultNone for a node that can mount.
 	Fault Fault
@@ -33,27 +33,28 @@ type Feasibility struct {
 	Message string
 }
 
-// Usable says that nothing is known against the node.
+// Feasible says that nothing is known against the node.
 func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
 // Filter splits the nodes into those that can mount the pod's volumes, in their order, and those that cannot, with the
-// reason. It ends at the first error: then nothing is known.
+// reason. It ends at the first error: then nothing is known. It counts the faults.
 //
 // The scheduler is told that evicting other pods would not help the latter. For a node without room that is not quite so, but
 // the scheduler asks only about nodes where it sees room itself, and would look there for pods to evict and find none.
-func Filter(nodes []string, health func(node string) (Feasibility, error)) (passed []string, failed extenderv1.FailedNodesMap, err error) {
-	passed = make([]string, 0, len(nodes))
-	failed = extenderv1.FailedNodesMap{}
-	for _, node := range nodes {
-		h, err := health(node)
+func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.FailedNodesMap, faults map[Fault]int, err error) {
+	passed = make([]string, 0, len(names))
+	failed, faults = extenderv1.FailedNodesMap{}, map[Fault]int{}
+	for _, name := range names {
+		h, err := nodes.Feasible(name)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		if h.Feasible() {
-			passed = append(passed, node)
-		} else {
-			failed[node] = h.Message
+			passed = append(passed, name)
+			continue
 		}
+		failed[name] = h.Message
+		faults[h.Fault]++
 	}
-	return passed, failed, nil
+	return passed, failed, faults, nil
 }

@@ -29,6 +29,7 @@ type Heartbeats struct {
 	lastChange time.Time
 }
 
+// beat is a heartbeat. It is as old as the time since it was seen.
 type beat struct {
 	value    *metav1.MicroTime
 	seen     time.Time
@@ -52,8 +53,8 @@ func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
 	return &Heartbeats{clock: o.Clock, factor: o.Factor, minimum: o.Minimum, interval: o.Interval, beats: map[string]beat{}}
 }
 
-// Observe records the current state of a node.
-func (h *Heartbeats) Observe(node *apiv1.AzDriverNode) {
+// observe records the current state of a node, and returns what is known of its heartbeat.
+func (h *Heartbeats) observe(node *apiv1.AzDriverNode) beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b, known := h.beats[node.Name]
@@ -67,6 +68,7 @@ func (h *Heartbeats) Observe(node *apiv1.AzDriverNode) {
 	if b.deadline.After(h.lastPromise) {
 		h.lastPromise = b.deadline
 	}
+	return b
 }
 
 // Forget removes a node that was deleted.
@@ -76,17 +78,15 @@ func (h *Heartbeats) Forget(name string) {
 	delete(h.beats, name)
 }
 
-// Age returns how long ago the node's heartbeat was seen to change, and whether that is longer than the node's promise
-// allows. While no heartbeat of any node arrives, none is stale, because then this process has lost its connection.
-func (h *Heartbeats) Age(name string) (age time.Duration, stale bool) {
+// stale says that a heartbeat is missing for longer than the node's promise allows.
+func (b beat) stale(now time.Time, blind bool) bool { return !blind && now.After(b.deadline) }
+
+// now returns the time by which heartbeats are judged, and whether this process is blind. While it is, no heartbeat is stale.
+func (h *Heartbeats) now() (now time.Time, blind bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	b, known := h.beats[name]
-	if !known {
-		return 0, false
-	}
-	now := h.clock.Now()
-	return now.Sub(b.seen), now.After(b.deadline) && !now.After(h.lastPromise)
+	now = h.clock.Now()
+	return now, now.After(h.lastPromise)
 }
 
 // Blind says that heartbeats were promised and none arrives.

@@ -26,8 +26,8 @@ func newHeartbeats() (*Heartbeats, *testingclock.FakePassiveClock) {
 }
 
 func isStale(h *Heartbeats, name string) bool {
-	_, stale := h.Age(name)
-	return stale
+	now, blind := h.now()
+	return h.beats[name].stale(now, blind)
 }
 
 func TestHeartbeats(t *testing.T) {
@@ -51,9 +51,9 @@ func TestHeartbeats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, clock := newHeartbeats()
-			h.Observe(c.node)
+			h.observe(c.node)
 			clock.SetTime(epoch.Add(c.wait))
-			h.Observe(node("witness", beating(epoch.Add(c.wait), 10)))
+			h.observe(node("witness", beating(epoch.Add(c.wait), 10)))
 			if got := isStale(h, "a"); got != c.want {
 				t.Errorf("stale %v, want %v", got, c.want)
 			}
@@ -64,14 +64,14 @@ func TestHeartbeats(t *testing.T) {
 func TestAnUpdateThatIsNoHeartbeatDoesNotRenewIt(t *testing.T) {
 	t.Parallel()
 	h, clock := newHeartbeats()
-	h.Observe(node("a"))
+	h.observe(node("a"))
 	clock.SetTime(epoch.Add(31 * time.Second))
-	h.Observe(node("a", func(n *apiv1.AzDriverNode) { n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 4} }))
-	h.Observe(node("witness"))
+	h.observe(node("a", func(n *apiv1.AzDriverNode) { n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 4} }))
+	h.observe(node("witness"))
 	if !isStale(h, "a") {
 		t.Error("a change of something else renewed the heartbeat")
 	}
-	h.Observe(node("a", beating(epoch.Add(time.Second), 10)))
+	h.observe(node("a", beating(epoch.Add(time.Second), 10)))
 	if isStale(h, "a") {
 		t.Error("a new heartbeat did not renew it")
 	}
@@ -80,13 +80,13 @@ func TestAnUpdateThatIsNoHeartbeatDoesNotRenewIt(t *testing.T) {
 func TestAnObserverThatHearsNothingDoesNotCallEveryNodeStale(t *testing.T) {
 	t.Parallel()
 	h, clock := newHeartbeats()
-	h.Observe(node("a"))
-	h.Observe(node("b"))
+	h.observe(node("a"))
+	h.observe(node("b"))
 	clock.SetTime(epoch.Add(time.Hour))
 	if isStale(h, "a") || isStale(h, "b") || !h.Blind() {
 		t.Error("not one heartbeat comes through, and yet nodes are called stale")
 	}
-	h.Observe(node("b", beating(epoch.Add(time.Hour), 10)))
+	h.observe(node("b", beating(epoch.Add(time.Hour), 10)))
 	if !isStale(h, "a") || isStale(h, "b") || h.Blind() {
 		t.Error("one heartbeat comes through, so the other node is the one that is lost")
 	}
@@ -98,25 +98,26 @@ func TestAPromiseWithoutEndDoesNotMakeABlindObserverSee(t *testing.T) {
 	for name, seconds := range map[string]int32{"a": 10, "b": 10, "liar": math.MaxInt32} {
 		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: clock.Now()}, seconds
-		h.Observe(d)
+		h.observe(d)
 	}
 	clock.SetTime(clock.Now().Add(3*nodehealth.LongestPromise + time.Second))
-	if _, stale := h.Age("a"); stale || !h.Blind() {
-		t.Errorf("got stale %t, blind %t when nothing was heard of any node for %s; want a blind observer that calls no node stale", stale, h.Blind(), 3*nodehealth.LongestPromise)
+	if isStale(h, "a") || !h.Blind() {
+		t.Errorf("got stale %t, blind %t when nothing was heard of any node for %s; want a blind observer that calls no node stale", isStale(h, "a"), h.Blind(), 3*nodehealth.LongestPromise)
 	}
 }
 
 func TestTheHandlerForgetsNodesWhoseDeletionWasMissed(t *testing.T) {
 	t.Parallel()
 	h, _ := newHeartbeats()
-	handler := h.handler()
+	view := &View{Heartbeats: h}
+	handler := view.driverNodeHandler()
 	handler.OnAdd(node("a"), true)
 	handler.OnAdd(node("b"), true)
 	handler.OnDelete(toolscache.DeletedFinalStateUnknown{Key: apiv1.DefaultNamespace + "/a"})
 	handler.OnDelete(node("b"))
 	handler.OnDelete("something else entirely")
 	handler.OnAdd("something else entirely", false)
-	if len(h.beats) != 0 {
-		t.Errorf("still known: %v", h.beats)
+	if len(h.beats) != 0 || len(view.table.nodes) != 0 {
+		t.Errorf("still known: %v, %v", h.beats, view.table.nodes)
 	}
 }

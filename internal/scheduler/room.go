@@ -6,43 +6,47 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Slots are the data disks that a VM can take.
-type Slots struct {
-	// Max is how many in all; 0 if that is not known, and then Azure decides.
-	Max int
-	// Foreign is how many of them are attached from outside the driver.
-	Foreign int
-	// Taken names the volumes whose disks are there, or are meant to be, and cannot give way.
-	Taken []string
-}
-
 // Room judges whether the VM of a node can take the disks of all of a pod's volumes. Disks that are there already need no slot
-// of their own, and replicas of other volumes give way (law 8); the pod's own replicas do not.
-func Room(node string, slots Slots, volumes []Volume) Feasibility {
+// of their own, and replicas of other volumes give way (law 8); the pod's own replicas do not. taken names the volumes whose disks are
+// there, or are meant to be, and cannot give way.
+func Room(node string, capacity *apiv1.NodeCapacity, taken []string, volumes []Volume) Feasibility {
 	missing := 0
 	own := make(map[string]bool, len(volumes))
 	for _, volume := range volumes {
 		if volume.Nodes[node] < Replica {
+			if !capacity.Takes(volume.SKU) {
+				return unsupported(volume.SKU)
+			}
 			missing++
 		}
 		own[volume.Name] = true
 	}
-	if slots.Max <= 0 || missing == 0 {
+	if missing == 0 {
 		return Feasibility{}
 	}
 	others := 0
-	for _, name := range slots.Taken {
+	for _, name := range taken {
 		if !own[name] {
 			others++
 		}
 	}
-	if others+slots.Foreign+len(volumes) <= slots.Max {
+	return roomFor(capacity, others, len(volumes))
+}
+
+// roomFor judges whether a VM can have as many disks of a pod besides those of others that cannot give way. If Azure does not list the VM's
+// size, it decides itself.
+func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
+	if capacity.MaxDataDisks <= 0 || others+int(capacity.ForeignDisks)+disks <= int(capacity.MaxDataDisks) {
 		return Feasibility{}
 	}
 	// The same words for every VM of a size, so that the scheduler can count them together.
 	return Feasibility{FaultNoRoom, fmt.Sprintf(
 		"no room for the pod's data disks (%d): the VM can take %d, and volumes in use and disks from outside the driver do not leave enough",
-		len(volumes), slots.Max)}
+		disks, capacity.MaxDataDisks)}
+}
+
+func unsupported(sku string) Feasibility {
+	return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
 }
 
 // givesWay says that the slot of an attachment can be had by a primary: it is a replica's, it is being

@@ -22,31 +22,32 @@ func TestRoom(t *testing.T) {
 		return Volume{Name: name, Nodes: map[string]DiskState{"n": presence}}
 	}
 	for name, c := range map[string]struct {
-		slots   Slots
-		volumes []Volume
-		fits    bool
+		capacity apiv1.NodeCapacity
+		taken    []string
+		volumes  []Volume
+		fits     bool
 	}{
-		"a VM of unknown size has room":                                    {Slots{Taken: []string{"a", "b"}}, []Volume{absent("v")}, true},
-		"the last slot is for the taking":                                  {Slots{Max: 2, Taken: []string{"a"}}, []Volume{absent("v")}, true},
-		"a full VM has none":                                               {Slots{Max: 2, Taken: []string{"a", "b"}}, []Volume{absent("v")}, false},
-		"disks from outside the driver take slots":                         {Slots{Max: 2, Foreign: 1, Taken: []string{"a"}}, []Volume{absent("v")}, false},
-		"every volume of the pod needs a slot":                             {Slots{Max: 3, Taken: []string{"a"}}, []Volume{absent("v"), absent("w"), absent("x")}, false},
-		"a claim that has no disk yet will need one":                       {Slots{Max: 2, Taken: []string{"a"}}, []Volume{{}, absent("v")}, false},
-		"a volume that is there needs no second slot":                      {Slots{Max: 2, Taken: []string{"a", "v"}}, []Volume{here("v", Primary)}, true},
-		"a replica of the pod's own volume does not give way to the other": {Slots{Max: 2, Taken: []string{"a"}}, []Volume{here("v", Replica), absent("w")}, false},
-		"and leaves it what is free":                                       {Slots{Max: 3, Taken: []string{"a"}}, []Volume{here("v", Replica), absent("w")}, true},
-		"what is there may stay though the VM is overbooked":               {Slots{Max: 2, Foreign: 2, Taken: []string{"v"}}, []Volume{here("v", Primary)}, true},
-		"an attach under way counts once":                                  {Slots{Max: 2, Taken: []string{"a", "v"}}, []Volume{here("v", Attaching)}, true},
+		"a VM of unknown size has room":                                    {apiv1.NodeCapacity{}, []string{"a", "b"}, []Volume{absent("v")}, true},
+		"the last slot is for the taking":                                  {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{absent("v")}, true},
+		"a full VM has none":                                               {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "b"}, []Volume{absent("v")}, false},
+		"disks from outside the driver take slots":                         {apiv1.NodeCapacity{MaxDataDisks: 2, ForeignDisks: 1}, []string{"a"}, []Volume{absent("v")}, false},
+		"every volume of the pod needs a slot":                             {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"}, []Volume{absent("v"), absent("w"), absent("x")}, false},
+		"a claim that has no disk yet will need one":                       {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{{}, absent("v")}, false},
+		"a volume that is there needs no second slot":                      {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"}, []Volume{here("v", Primary)}, true},
+		"a replica of the pod's own volume does not give way to the other": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{here("v", Replica), absent("w")}, false},
+		"and leaves it what is free":                                       {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"}, []Volume{here("v", Replica), absent("w")}, true},
+		"what is there may stay though the VM is overbooked":               {apiv1.NodeCapacity{MaxDataDisks: 2, ForeignDisks: 2}, []string{"v"}, []Volume{here("v", Primary)}, true},
+		"an attach under way counts once":                                  {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"}, []Volume{here("v", Attaching)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := Room("n", c.slots, c.volumes)
+			h := Room("n", &c.capacity, c.taken, c.volumes)
 			if h.Feasible() != c.fits || (h.Message == "") != c.fits {
 				t.Errorf("got %+v, want room: %t", h, c.fits)
 			}
 		})
 	}
-	h := Room("n", Slots{Max: 8, Foreign: 2, Taken: []string{"a", "b", "c", "d", "e"}}, []Volume{absent("v"), absent("w")})
+	h := Room("n", &apiv1.NodeCapacity{MaxDataDisks: 8, ForeignDisks: 2}, []string{"a", "b", "c", "d", "e"}, []Volume{absent("v"), absent("w")})
 	const want = "no room for the pod's data disks (2): the VM can take 8, and volumes in use and disks from outside the driver do not leave enough"
 	if h.Message != want {
 		t.Errorf("the message is %q", h.Message)
@@ -58,11 +59,12 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		name := func(i int) string { return fmt.Sprint("v", i) }
-		slots := Slots{Max: rapid.IntRange(1, 8).Draw(t, "max"), Foreign: rapid.IntRange(0, 3).Draw(t, "foreign")}
+		capacity := &apiv1.NodeCapacity{MaxDataDisks: rapid.Int32Range(1, 8).Draw(t, "max"), ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign")}
+		var taken []string
 		union, missing := map[string]bool{}, false
 		for i := range 8 {
 			if rapid.Bool().Draw(t, "taken") {
-				slots.Taken = append(slots.Taken, name(i))
+				taken = append(taken, name(i))
 				union[name(i)] = true
 			}
 		}
@@ -74,8 +76,8 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 			union[v.Name] = true
 			volumes = append(volumes, v)
 		}
-		if want := !missing || len(union)+slots.Foreign <= slots.Max; Room("n", slots, volumes).Feasible() != want {
-			t.Fatalf("%+v with %+v: want room %t", slots, volumes, want)
+		if want := !missing || len(union)+int(capacity.ForeignDisks) <= int(capacity.MaxDataDisks); Room("n", capacity, taken, volumes).Feasible() != want {
+			t.Fatalf("%+v that has %v, with %+v: want room %t", capacity, taken, volumes, want)
 		}
 	})
 }
@@ -115,6 +117,15 @@ func TestWhatGivesWay(t *testing.T) {
 	}
 }
 
+// roomOf is the view's judgement of one node.
+func roomOf(v *View, node string, volumes []Volume) (h Feasibility, err error) {
+	err = v.Nodes(context.Background(), volumes, func(nodes Nodes) (err error) {
+		h, err = nodes.Feasible(node)
+		return err
+	})
+	return h, err
+}
+
 func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 	t.Parallel()
 	plain := func(n *apiv1.AzDriverNode) {
@@ -138,12 +149,12 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := view.Room(context.Background(), "plain", volumes)
+		h, err := roomOf(view.View, "plain", volumes)
 		if err != nil || h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
-		if h, err := view.Room(context.Background(), "unknown", volumes); err != nil || !h.Feasible() {
-			t.Errorf("%s on a node of which nothing is known: %+v, %v", name, h, err)
+		if h, err := roomOf(view.View, "unknown", volumes); err != nil || !h.Feasible() {
+			t.Errorf("%s on a node that is not known: %+v, %v", name, h, err)
 		}
 	}
 }
@@ -173,7 +184,7 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := view.Room(context.Background(), name, volumes)
+		h, err := roomOf(view.View, name, volumes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +194,7 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 		return h.Feasible()
 	}
 	full := []string{"primaries", "foreign"}
-	for _, name := range []string{"replicas", "primaries", "foreign", "unknown", "resized", "holds", "no-such-node"} {
+	for _, name := range []string{"replicas", "primaries", "foreign", "unknown", "resized", "holds"} {
 		if got, want := fits(name), !slices.Contains(full, name); got != want {
 			t.Errorf("%s has room: %t, want %t", name, got, want)
 		}

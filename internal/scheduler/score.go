@@ -59,21 +59,18 @@ func Score(node string, volumes []Volume) int64 {
 	return score
 }
 
-// Prioritize rates every node. A node that cannot mount is rated as if nothing were there.
-func Prioritize(nodes []string, volumes []Volume, health func(node string) (Feasibility, error)) (extenderv1.HostPriorityList, error) {
-	list := make(extenderv1.HostPriorityList, 0, len(nodes))
-	for _, node := range nodes {
-		score := Score(node, volumes)
-		if score > 0 {
-			h, err := health(node)
-			if err != nil {
-				return nil, err
-			}
-			if !h.Feasible() {
-				score = extenderv1.MinExtenderPriority
-			}
+// Prioritize rates the nodes, and returns those whose score is not the least: to the scheduler a node without a score has none. A node that cannot mount
+// is rated as if nothing were there.
+func Prioritize(names []string, volumes []Volume, nodes Nodes) extenderv1.HostPriorityList {
+	list := extenderv1.HostPriorityList{}
+	near := demandOf(volumes).near
+	for _, name := range names {
+		if !near[name] {
+			continue
 		}
-		list = append(list, extenderv1.HostPriority{Host: node, Score: score})
+		if score := Score(name, volumes); score > extenderv1.MinExtenderPriority && nodes.Mountable(name).Feasible() {
+			list = append(list, extenderv1.HostPriority{Host: name, Score: score})
+		}
 	}
-	return list, nil
+	return list
 }

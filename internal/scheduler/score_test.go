@@ -2,13 +2,14 @@ package scheduler
 
 import (
 	"fmt"
+	"iter"
+	"maps"
+	"reflect"
 	"testing"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	"pgregory.net/rapid"
 )
-
-func usable(string) (Feasibility, error) { return Feasibility{}, nil }
 
 func TestScore(t *testing.T) {
 	t.Parallel()
@@ -37,13 +38,22 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// prioritize is Prioritize with an observer that does not fail.
-func prioritize(t interface{ Fatal(...any) }, nodes []string, volumes []Volume, health func(string) (Feasibility, error)) extenderv1.HostPriorityList {
-	list, err := Prioritize(nodes, volumes, health)
-	if err != nil {
-		t.Fatal(err)
+// judged are nodes that can run every pod, except for those with a fault.
+type judged map[string]Fault
+
+func (j judged) Registered() iter.Seq[string] { return maps.Keys(j) }
+
+func (j judged) Mountable(node string) Feasibility { return Feasibility{Fault: j[node]} }
+
+func (j judged) Feasible(node string) (Feasibility, error) { return j.Mountable(node), nil }
+
+// scoresOf are those above the least, by node.
+func scoresOf(nodes []string, volumes []Volume) map[string]int64 {
+	scores := map[string]int64{}
+	for _, p := range Prioritize(nodes, volumes, judged{}) {
+		scores[p.Host] = p.Score
 	}
-	return list
+	return scores
 }
 
 func volumesOf(t *rapid.T, nodes []string) []Volume {
@@ -62,10 +72,10 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := []string{"a", "b", "c"}
 		volumes := volumesOf(t, nodes)
-		before := prioritize(t, nodes, volumes, usable)
-		for _, p := range before {
-			if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
-				t.Fatalf("score %d of %s is out of range", p.Score, p.Host)
+		before := scoresOf(nodes, volumes)
+		for node, score := range before {
+			if score <= extenderv1.MinExtenderPriority || score > extenderv1.MaxExtenderPriority {
+				t.Fatalf("score %d of %s is out of range", score, node)
 			}
 		}
 		if len(volumes) == 0 {
@@ -73,11 +83,11 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 		}
 		more := &volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "volume")]
 		more.Nodes["a"] = min(more.Nodes["a"]+1, Primary)
-		after := prioritize(t, nodes, volumes, usable)
-		if after[0].Score < before[0].Score {
-			t.Fatalf("the score of a fell from %d to %d with more of the pod's volumes there", before[0].Score, after[0].Score)
+		after := scoresOf(nodes, volumes)
+		if after["a"] < before["a"] {
+			t.Fatalf("the score of a fell from %d to %d with more of the pod's volumes there", before["a"], after["a"])
 		}
-		if after[1] != before[1] || after[2] != before[2] {
+		if after["b"] != before["b"] || after["c"] != before["c"] {
 			t.Fatal("the scores of other nodes changed")
 		}
 	})
@@ -103,13 +113,8 @@ func TestANodeWithAllOfThePodsVolumesBeatsEveryNodeThatWaitsForAzure(t *testing.
 func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
 	t.Parallel()
 	volumes := []Volume{{Name: "v", Nodes: map[string]DiskState{"dead": Primary, "alive": Replica}}}
-	list := prioritize(t, []string{"dead", "alive"}, volumes, func(node string) (Feasibility, error) {
-		if node == "dead" {
-			return Feasibility{Fault: FaultStale}, nil
-		}
-		return Feasibility{}, nil
-	})
-	if list[0].Score != 0 || list[1].Score != 8 {
-		t.Errorf("scores %v", list)
+	got := Prioritize([]string{"dead", "far", "alive"}, volumes, judged{"dead": FaultStale})
+	if want := (extenderv1.HostPriorityList{{Host: "alive", Score: 8}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,13 +19,8 @@ import (
 type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
 	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
-	// Health judges whether a node can mount the driver's volumes.
-	Mountable(ctx context.Context, node string) (Feasibility, error)
-	// Room judges whether the VM of a node can take the disks of a pod's volumes.
-	Room(ctx context.Context, node string, volumes []Volume) (Feasibility, error)
-	// Survey judges all nodes on which a node plug-in has registered: Mountable, and whether the VM can have disks of the
-	// volumes' SKUs. It does not count the disks of a VM, as Room does.
-	Survey(ctx context.Context, volumes []Volume) (map[string]Feasibility, error)
+	// Nodes calls use with the judgement of nodes for a pod with the volumes, and returns its error. use must not keep it.
+	Nodes(ctx context.Context, volumes []Volume, use func(Nodes) error) error
 }
 
 // Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and /readyz.
@@ -93,19 +86,19 @@ func (e *Extender) filter(r *http.Request) (any, error) {
 	if err != nil || len(volumes) == 0 {
 		return result, err
 	}
-	nodes := nodeNames(args)
-	passed, failed, err := Filter(nodes, func(node string) (Feasibility, error) {
-		h, err := e.Observer.Mountable(ctx, node)
-		if err == nil && h.Feasible() {
-			h, err = e.Observer.Room(ctx, node, volumes)
-		}
-		if err == nil && !h.Feasible() {
-			e.Metrics.filtered.WithLabelValues(string(h.Fault)).Inc()
-		}
-		return h, err
+	names := nodeNames(args)
+	var passed []string
+	var failed extenderv1.FailedNodesMap
+	var faults map[Fault]int
+	err = e.Observer.Nodes(ctx, volumes, func(nodes Nodes) (err error) {
+		passed, failed, faults, err = Filter(names, nodes)
+		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	for fault, n := range faults {
+		e.Metrics.filtered.WithLabelValues(string(fault)).Add(float64(n))
 	}
 	result.FailedAndUnresolvableNodes = failed
 	if args.NodeNames != nil {
@@ -114,7 +107,7 @@ func (e *Extender) filter(r *http.Request) (any, error) {
 	if args.Nodes != nil {
 		result.Nodes = withoutFailed(args.Nodes, failed)
 	}
-	log.V(1).Info("filtered nodes", "volumes", len(volumes), "nodes", len(nodes), "passed", len(passed), "failed", failed)
+	log.V(1).Info("filtered nodes", "volumes", len(volumes), "nodes", len(names), "passed", len(passed), "failed", failed)
 	return result, nil
 }
 
@@ -128,7 +121,11 @@ func (e *Extender) prioritize(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := Prioritize(nodeNames(args), volumes, func(node string) (Feasibility, error) { return e.Observer.Mountable(ctx, node) })
+	var list extenderv1.HostPriorityList
+	err = e.Observer.Nodes(ctx, volumes, func(nodes Nodes) error {
+		list = Prioritize(nodeNames(args), volumes, nodes)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -154,31 +151,7 @@ func mayBeOurs(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AzureDisk != nil
 }
 
-var (
-	errNotReady     = errors.New("not ready: the caches are not filled yet")
-	errNoPod        = badRequest{errors.New("the request has no Pod")}
-	errNoNodes      = badRequest{errors.New("the request has neither Nodes nor NodeNames")}
-	errTrailingData = errors.New("the request has something after the arguments")
-)
-
-// readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler may be newer.
-func readArgs(r *http.Request) (*extenderv1.ExtenderArgs, error) {
-	var args extenderv1.ExtenderArgs
-	body := json.NewDecoder(r.Body)
-	if err := body.Decode(&args); err != nil {
-		return nil, badRequest{fmt.Errorf("read the arguments: %w", err)}
-	}
-	if _, err := body.Token(); !errors.Is(err, io.EOF) {
-		return nil, badRequest{errors.Join(errTrailingData, err)}
-	}
-	switch {
-	case args.Pod == nil:
-		return nil, errNoPod
-	case args.Nodes == nil && args.NodeNames == nil:
-		return nil, errNoNodes
-	}
-	return &args, nil
-}
+var errNotReady = errors.New("not ready: the caches are not filled yet")
 
 // badRequest is an error that the caller made.
 type badRequest struct{ error }

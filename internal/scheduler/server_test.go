@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +24,8 @@ import (
 	"k8s.io/utils/clock"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -35,27 +40,29 @@ func (k knows) Volumes(_ context.Context, p *corev1.Pod) ([]Volume, error) {
 	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, k.err
 }
 
-func (k knows) Mountable(_ context.Context, node string) (Feasibility, error) {
+func (k knows) Nodes(_ context.Context, volumes []Volume, use func(Nodes) error) error {
+	return errors.Join(k.err, use(fewNodes{volumes}))
+}
+
+// fewNodes are those of knows; node-e is full.
+type fewNodes struct{ volumes []Volume }
+
+func (fewNodes) Mountable(node string) Feasibility {
 	if node == "node-c" {
-		return Feasibility{FaultNoPlugin, "the node plug-in has not registered on this node"}, k.err
+		return Feasibility{FaultNoPlugin, "the node plug-in has not registered on this node"}
 	}
-	return Feasibility{}, k.err
+	return Feasibility{}
 }
 
-// Room: node-e is full.
-func (k knows) Room(_ context.Context, node string, volumes []Volume) (Feasibility, error) {
+func (f fewNodes) Feasible(node string) (Feasibility, error) {
 	if node == "node-e" {
-		return Room(node, Slots{Max: 4, Foreign: 1, Taken: []string{"x", "y", "z"}}, volumes), k.err
+		return Room(node, &apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 1}, []string{"x", "y", "z"}, f.volumes), nil
 	}
-	return Feasibility{}, k.err
+	return f.Mountable(node), nil
 }
 
-func (k knows) Survey(ctx context.Context, _ []Volume) (map[string]Feasibility, error) {
-	nodes := map[string]Feasibility{}
-	for _, name := range []string{"node-a", "node-b", "node-c", "node-d", "node-e"} {
-		nodes[name], _ = k.Mountable(ctx, name)
-	}
-	return nodes, k.err
+func (fewNodes) Registered() iter.Seq[string] {
+	return slices.Values([]string{"node-a", "node-b", "node-c", "node-d", "node-e"})
 }
 
 func yes() bool                  { return true }

@@ -4,17 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -25,13 +22,14 @@ const (
 	takenIndex = "taken"
 )
 
-// View reads what the extender decides upon. Each method costs a fixed number of
-// look-ups in indexed caches for each volume or node that it is asked about.
+// View reads what the extender decides upon. Each method costs a fixed number of look-ups in indexed caches for each volume that it is asked about,
+// and one in a table for each node.
 type View struct {
 	// Reader is a cache with the indexes volumeIndex and takenIndex. Objects read from it are not changed.
 	Reader client.Reader
 	// Heartbeats of the nodes in the cache.
 	Heartbeats *Heartbeats
+	table      nodeTable
 	// Namespace of the custom resources.
 	Namespace string
 	// DriverName is the CSI driver's name.
@@ -167,98 +165,17 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	return Absent
 }
 
-// Health judges whether a node can mount the driver's volumes.
-func (v *View) Mountable(ctx context.Context, name string) (Feasibility, error) {
-	node, err := kubeapi.Find[apiv1.AzDriverNode](ctx, v.Reader, client.ObjectKey{Namespace: v.Namespace, Name: name})
-	if err != nil {
-		return Feasibility{}, err
-	}
-	if node == nil {
-		return Feasibility{FaultNoPlugin, "the node plug-in of " + v.DriverName + " has not registered on this node"}, nil
-	}
-	return v.mountable(node), nil
-}
-
-// Survey judges all nodes on which a node plug-in has registered, without counting their disks.
-func (v *View) Survey(ctx context.Context, volumes []Volume) (map[string]Feasibility, error) {
-	var list apiv1.AzDriverNodeList
-	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace)); err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
-	}
-	nodes := make(map[string]Feasibility, len(list.Items))
-	for i := range list.Items {
-		node := &list.Items[i]
-		feasibility := v.mountable(node)
-		if feasibility.Feasible() {
-			feasibility = supports(node, volumes)
-		}
-		nodes[node.Name] = feasibility
-	}
-	return nodes, nil
-}
-
-// mountable judges whether a node with a node plug-in can mount the driver's volumes.
-func (v *View) mountable(node *apiv1.AzDriverNode) Feasibility {
-	if state, c := nodehealth.Published(node); state.LostOrDown() {
-		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", v.DriverName, c.Reason, c.Message)}
-	}
-	ready := meta.FindStatusCondition(node.Status.Conditions, apiv1.NodeConditionReady)
-	if ready == nil {
-		return Feasibility{FaultNotReady, "the node plug-in of " + v.DriverName + " has not yet said that it is ready"}
-	}
-	if ready.Status != metav1.ConditionTrue {
-		return Feasibility{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", v.DriverName, ready.Reason, ready.Message)}
-	}
-	if age, stale := v.Heartbeats.Age(node.Name); stale {
-		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", v.DriverName, age.Round(time.Second))}
-	}
-	return Feasibility{}
-}
-
-// Room judges whether the VM of a node can take the disks of a pod's volumes.
-func (v *View) Room(ctx context.Context, name string, volumes []Volume) (Feasibility, error) {
-	node, err := kubeapi.Find[apiv1.AzDriverNode](ctx, v.Reader, client.ObjectKey{Namespace: v.Namespace, Name: name})
-	if err != nil || node == nil {
-		return Feasibility{}, err
-	}
-	capacity := capacityOf(node)
-	if capacity == nil {
-		return Feasibility{}, nil
-	}
-	if feasibility := supports(node, volumes); !feasibility.Feasible() {
-		return feasibility, nil
-	}
-	slots := Slots{Max: int(capacity.MaxDataDisks), Foreign: int(capacity.ForeignDisks)}
+// taken returns the volumes of the attachments of a node that do not give way.
+func (v *View) taken(ctx context.Context, node string) ([]string, error) {
 	var list apiv1.AzVolumeAttachmentList
-	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{takenIndex: name}); err != nil {
-		return Feasibility{}, fmt.Errorf("list the attachments of node %s: %w", name, err)
+	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{takenIndex: node}); err != nil {
+		return nil, fmt.Errorf("list the attachments of node %s: %w", node, err)
 	}
+	names := make([]string, len(list.Items))
 	for i := range list.Items {
-		slots.Taken = append(slots.Taken, list.Items[i].Spec.VolumeName)
+		names[i] = list.Items[i].Spec.VolumeName
 	}
-	return Room(name, slots, volumes), nil
-}
-
-// supports judges whether the VM of a node can have disks of the volumes' SKUs.
-func supports(node *apiv1.AzDriverNode, volumes []Volume) Feasibility {
-	capacity := capacityOf(node)
-	if capacity == nil {
-		return Feasibility{}
-	}
-	for _, volume := range volumes {
-		if volume.Nodes[node.Name] < Replica && !capacity.Takes(volume.SKU) {
-			return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", volume.SKU)}
-		}
-	}
-	return Feasibility{}
-}
-
-// capacityOf returns nil if the capacity of the node's VM is not known.
-func capacityOf(node *apiv1.AzDriverNode) *apiv1.NodeCapacity {
-	if capacity := node.Status.Capacity; capacity != nil && capacity.VMSize == node.Spec.VMSize {
-		return capacity
-	}
-	return nil
+	return names, nil
 }
 
 // servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.

@@ -134,6 +134,19 @@ func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
 	}
 }
 
+// mountable is the view's judgement of one node.
+func mountable(t *testing.T, v *View, node string) (h Feasibility) {
+	t.Helper()
+	err := v.Nodes(context.Background(), nil, func(nodes Nodes) error {
+		h = nodes.Mountable(node)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 func TestHealthOfANode(t *testing.T) {
 	t.Parallel()
 	notReady := node("not-ready")
@@ -149,10 +162,7 @@ func TestHealthOfANode(t *testing.T) {
 		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone, "unknown": FaultNoPlugin,
 	}
 	for name, want := range cases {
-		h, err := view.Mountable(context.Background(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := mountable(t, view.View, name)
 		if h.Fault != want || (h.Message == "") != h.Feasible() {
 			t.Errorf("%s: %+v, want fault %q and a message that explains it", name, h, want)
 		}
@@ -161,13 +171,7 @@ func TestHealthOfANode(t *testing.T) {
 	clock := view.Heartbeats.clock.(*testingclock.FakePassiveClock)
 	clock.SetTime(epoch.Add(31 * time.Second))
 	stub.put(node("new", beating(epoch.Add(31*time.Second), 10)))
-	faultOf := func(name string) Fault {
-		h, err := view.Mountable(context.Background(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h.Fault
-	}
+	faultOf := func(name string) Fault { return mountable(t, view.View, name).Fault }
 	expect.Eventually(t, "a new node is usable", func() bool { return faultOf("new") == FaultNone })
 	expect.Eventually(t, "a node without heartbeats is stale", func() bool { return faultOf("good") == FaultStale })
 	stub.remove(node("good"))
@@ -219,14 +223,13 @@ func (brokenReader) List(context.Context, client.ObjectList, ...client.ListOptio
 
 func TestErrorsOfTheCacheComeThrough(t *testing.T) {
 	t.Parallel()
-	view := &View{Reader: brokenReader{}, DriverName: driver}
+	view := &View{Reader: brokenReader{}, DriverName: driver, Heartbeats: quiet()}
 	if _, err := view.Volumes(context.Background(), pod("data")); !errors.Is(err, errBroken) {
 		t.Errorf("volumes: %v", err)
 	}
-	if _, err := view.Mountable(context.Background(), "a"); !errors.Is(err, errBroken) {
-		t.Errorf("health: %v", err)
-	}
-	if _, err := view.Room(context.Background(), "a", nil); !errors.Is(err, errBroken) {
+	sized := node("a", func(n *apiv1.AzDriverNode) { n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 1} })
+	view.table.observe(sized, driver, beat{})
+	if _, err := roomOf(view, "a", []Volume{{Name: "v", Nodes: map[string]DiskState{"a": Replica}}}); !errors.Is(err, errBroken) {
 		t.Errorf("room: %v", err)
 	}
 	if _, err := view.nodes(context.Background(), "data"); !errors.Is(err, errBroken) {

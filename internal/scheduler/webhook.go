@@ -98,30 +98,25 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 }
 
 // Judge collects what is known of the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
-// require a label that the node plug-in registers. The disks of a VM are counted only where some of the pod's disks are:
-// kube-scheduler counts the volumes of the other nodes itself, and for thousands of nodes this would take too long.
+// require a label that the node plug-in registers.
 func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, error) {
 	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
-	nodes, err := observer.Survey(ctx, volumes)
-	if err != nil {
-		return Fitness{}, err
-	}
-	for node, feasibility := range nodes {
-		score := Score(node, volumes)
-		if feasibility.Feasible() && score > 0 {
-			if feasibility, err = observer.Room(ctx, node, volumes); err != nil {
-				return Fitness{}, err
+	return fitness, observer.Nodes(ctx, volumes, func(nodes Nodes) error {
+		for node := range nodes.Registered() {
+			score := Score(node, volumes)
+			feasibility, err := nodes.Feasible(node)
+			switch {
+			case err != nil:
+				return err
+			case feasibility.Feasible() && score == 0:
+			case len(validation.IsValidLabelValue(node)) > 0:
+				// No label has this value, and the API server might refuse the pod because of it.
+			case !feasibility.Feasible():
+				fitness.Unfit[node] = feasibility.Fault
+			default:
+				fitness.Scores[node] = score
 			}
 		}
-		switch {
-		case feasibility.Feasible() && score == 0:
-		case len(validation.IsValidLabelValue(node)) > 0:
-			// No label has this value, and the API server might refuse the pod because of it.
-		case !feasibility.Feasible():
-			fitness.Unfit[node] = feasibility.Fault
-		default:
-			fitness.Scores[node] = score
-		}
-	}
-	return fitness, nil
+		return nil
+	})
 }

@@ -204,8 +204,7 @@ func TestJudge(t *testing.T) {
 	}
 	want := Fitness{
 		Scores: map[string]int64{"holds": 4},
-		// The disks of a node are not counted if it holds none of the pod's.
-		Unfit: map[string]Fault{"holds-and-is-full": FaultNoRoom, "does-not-take-it": FaultUnsupported, "is-not-ready": FaultNotReady},
+		Unfit:  map[string]Fault{"holds-and-is-full": FaultNoRoom, "is-full": FaultNoRoom, "does-not-take-it": FaultUnsupported, "is-not-ready": FaultNotReady},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want (-) and got (+):\n%s", diff)

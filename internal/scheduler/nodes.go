@@ -1,0 +1,194 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// Nodes judges nodes for a pod, all at one moment.
+type Nodes interface {
+	// Registered are the nodes on which a node plug-in has registered.
+	Registered() iter.Seq[string]
+	// Mountable judges whether a node can mount the driver's volumes.
+	Mountable(node string) Feasibility
+	// Feasible judges whether a node can mount the driver's volumes, and whether its VM can take the disks of the pod's volumes.
+	Feasible(node string) (Feasibility, error)
+}
+
+// nodeTable has of each node what the decisions need. It is computed when one of the node's objects changes, not when a request asks about thousands
+// of nodes. The zero value is empty. It is safe for concurrent use.
+type nodeTable struct {
+	mu    sync.RWMutex
+	nodes map[string]*nodeFacts
+}
+
+// nodeFacts are what follows from a node's objects alone.
+type nodeFacts struct {
+	// registered says that the node has an AzDriverNode. The fields until taken follow from it.
+	registered bool
+	fault      Feasibility
+	capacity   *apiv1.NodeCapacity // nil if it is not known
+	beat       beat
+	// taken is how many attachments of the node do not give way.
+	taken int
+}
+
+func (t *nodeTable) change(name string, change func(*nodeFacts)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.nodes == nil {
+		t.nodes = map[string]*nodeFacts{}
+	}
+	facts := t.nodes[name]
+	if facts == nil {
+		facts = &nodeFacts{}
+		t.nodes[name] = facts
+	}
+	change(facts)
+	if *facts == (nodeFacts{}) {
+		delete(t.nodes, name)
+	}
+}
+
+// observe records an AzDriverNode.
+func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string, b beat) {
+	t.change(d.Name, func(f *nodeFacts) {
+		*f = nodeFacts{registered: true, fault: faultOf(d, driverName), beat: b, taken: f.taken}
+		if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
+			f.capacity = c
+		}
+	})
+}
+
+// forget removes an AzDriverNode.
+func (t *nodeTable) forget(name string) {
+	t.change(name, func(f *nodeFacts) { *f = nodeFacts{taken: f.taken} })
+}
+
+// faultOf judges by its AzDriverNode alone whether a node can mount the driver's volumes.
+func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
+	if state, c := nodehealth.Published(d); state.LostOrDown() {
+		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", driverName, c.Reason, c.Message)}
+	}
+	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
+	switch {
+	case ready == nil:
+		return Feasibility{FaultNotReady, "the node plug-in of " + driverName + " has not yet said that it is ready"}
+	case ready.Status != metav1.ConditionTrue:
+		return Feasibility{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", driverName, ready.Reason, ready.Message)}
+	}
+	return Feasibility{}
+}
+
+// moment is what the judgement of nodes for a pod rests on.
+type moment struct {
+	nodes      map[string]*nodeFacts
+	now        time.Time
+	blind      bool
+	driverName string
+	demand     demand
+	// taken returns the volumes of the attachments of a node that do not give way.
+	taken func(node string) ([]string, error)
+}
+
+// demand is what a pod's volumes need.
+type demand struct {
+	volumes []Volume
+	// skus are those of the volumes, each once.
+	skus []string
+	// near are the nodes that have a disk of the pod, or that one is on its way to.
+	near map[string]bool
+}
+
+func demandOf(volumes []Volume) demand {
+	d := demand{volumes: volumes, near: map[string]bool{}}
+	for _, volume := range volumes {
+		if !slices.Contains(d.skus, volume.SKU) {
+			d.skus = append(d.skus, volume.SKU)
+		}
+		for node := range volume.Nodes {
+			d.near[node] = true
+		}
+	}
+	return d
+}
+
+// Registered implements Nodes.
+func (m *moment) Registered() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, facts := range m.nodes {
+			if facts.registered && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// Mountable implements Nodes.
+func (m *moment) Mountable(name string) Feasibility { return m.mountable(m.nodes[name]) }
+
+// Feasible implements Nodes.
+func (m *moment) Feasible(name string) (Feasibility, error) {
+	facts := m.nodes[name]
+	if h := m.mountable(facts); !h.Feasible() {
+		return h, nil
+	}
+	return m.room(name, facts)
+}
+
+// mountable judges a node. facts is nil if nothing is known about it.
+func (m *moment) mountable(facts *nodeFacts) Feasibility {
+	switch {
+	case facts == nil || !facts.registered:
+		return Feasibility{FaultNoPlugin, "the node plug-in of " + m.driverName + " has not registered on this node"}
+	case !facts.fault.Feasible():
+		return facts.fault
+	case facts.beat.stale(m.now, m.blind):
+		age := m.now.Sub(facts.beat.seen).Round(time.Second)
+		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", m.driverName, age)}
+	}
+	return Feasibility{}
+}
+
+// room judges whether the VM of a registered node can take the disks of the pod's volumes. Only a node that has disks of the pod is looked at in detail.
+func (m *moment) room(name string, facts *nodeFacts) (Feasibility, error) {
+	if facts.capacity == nil {
+		return Feasibility{}, nil
+	}
+	if !m.demand.near[name] {
+		for _, sku := range m.demand.skus {
+			if !facts.capacity.Takes(sku) {
+				return unsupported(sku), nil
+			}
+		}
+		return roomFor(facts.capacity, facts.taken, len(m.demand.volumes)), nil
+	}
+	taken, err := m.taken(name)
+	if err != nil {
+		return Feasibility{}, err
+	}
+	return Room(name, facts.capacity, taken, m.demand.volumes), nil
+}
+
+// Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
+func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes) error) error {
+	now, blind := v.Heartbeats.now()
+	m := &moment{
+		now: now, blind: blind, driverName: v.DriverName, demand: demandOf(volumes),
+		taken: func(node string) ([]string, error) { return v.taken(ctx, node) },
+	}
+	v.table.mu.RLock()
+	defer v.table.mu.RUnlock()
+	m.nodes = v.table.nodes
+	return use(m)
+}
