@@ -94,7 +94,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	}
 	lookEvery := leadership.LookEvery(settings.RetryPeriod)
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), Cache: index.CacheOptions(settings.Namespace), Controller: index.ControllerOptions(), Logger: ctrl.Log,
+		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), Controller: index.ControllerOptions(), Logger: ctrl.Log,
 		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,

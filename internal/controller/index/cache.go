@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
@@ -16,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -40,6 +43,12 @@ const (
 	PodRulesKey = "has"
 	// VolumePrimary indexes AzVolumes by the node that holds the ownership, also while it is being released.
 	VolumePrimary = "status.primary.nodeName"
+	// VolumeReplicas indexes the AzVolumes that lack replicas, all by VolumeReplicasMissing.
+	VolumeReplicas        = "replicas"
+	VolumeReplicasMissing = "missing"
+	// AttachmentSlot indexes the AzVolumeAttachments of primaries that wait for a slot, all by AttachmentSlotAwaited.
+	AttachmentSlot        = "slot"
+	AttachmentSlotAwaited = "awaited"
 	// NodeVolume indexes AzDriverNodes by the volumes that they report.
 	NodeVolume = "status.stagedVolumes"
 )
@@ -54,7 +63,7 @@ func ControllerOptions() ctrlconfig.Controller {
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
 // and only those fields of Kubernetes' own objects that the controller reads.
 func CacheOptions(namespace string) cache.Options {
-	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}, Transform: trimOwn}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
@@ -72,6 +81,45 @@ func CacheOptions(namespace string) cache.Options {
 		},
 	}
 }
+
+// trimOwn removes what nothing reads from a custom resource, and lets equal strings share memory: an attachment has about a
+// kilobyte of names, IDs and reasons, and only its own name occurs once.
+func trimOwn(object any) (any, error) {
+	o, ok := object.(client.Object)
+	if !ok {
+		return object, nil
+	}
+	o.SetManagedFields(nil)
+	o.SetNamespace(shared(o.GetNamespace()))
+	finalizers := o.GetFinalizers()
+	for i := range finalizers {
+		finalizers[i] = shared(finalizers[i])
+	}
+	switch o := object.(type) {
+	case *apiv1.AzVolumeAttachment:
+		o.Kind, o.APIVersion = shared(o.Kind), shared(o.APIVersion)
+		o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role = shared(o.Spec.VolumeName), shared(o.Spec.NodeName), shared(o.Spec.Role)
+		o.Status.VMID, o.Status.State, o.Status.Role = shared(o.Status.VMID), shared(o.Status.State), shared(o.Status.Role)
+		shareConditions(o.Status.Conditions)
+	case *apiv1.AzVolume:
+		o.Kind, o.APIVersion, o.Name = shared(o.Kind), shared(o.APIVersion), shared(o.Name)
+		shareConditions(o.Status.Conditions)
+	case *apiv1.AzDriverNode:
+		o.Kind, o.APIVersion, o.Name, o.Spec.VMID = shared(o.Kind), shared(o.APIVersion), shared(o.Name), shared(o.Spec.VMID)
+		shareConditions(o.Status.Conditions)
+	}
+	return object, nil
+}
+
+func shareConditions(conditions []metav1.Condition) {
+	for i := range conditions {
+		c := &conditions[i]
+		c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), shared(c.Message)
+	}
+}
+
+// shared returns the string with the memory that all equal ones share.
+func shared[S ~string](s S) S { return unique.Make(s).Value() }
 
 func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
@@ -231,7 +279,9 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&corev1.Pod{}, PodDisk, PodDiskKeys(driverName)},
 		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
+		{&apiv1.AzVolumeAttachment{}, AttachmentSlot, AttachmentSlotKeys},
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
+		{&apiv1.AzVolume{}, VolumeReplicas, VolumeReplicasKeys},
 		{&apiv1.AzDriverNode{}, NodeVolume, NodeVolumeKeys},
 		{&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys},
 		{&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys},
@@ -302,6 +352,24 @@ func PodNodeKeys(o client.Object) []string {
 func VolumePrimaryKeys(o client.Object) []string {
 	if v, ok := o.(*apiv1.AzVolume); ok && v.Status.Primary != nil && v.Status.Primary.NodeName != "" {
 		return []string{v.Status.Primary.NodeName}
+	}
+	return nil
+}
+
+// VolumeReplicasKeys are the keys of the index VolumeReplicas.
+func VolumeReplicasKeys(o client.Object) []string {
+	if v, ok := o.(*apiv1.AzVolume); ok {
+		if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicasMissing {
+			return []string{VolumeReplicasMissing}
+		}
+	}
+	return nil
+}
+
+// AttachmentSlotKeys are the keys of the index AttachmentSlot.
+func AttachmentSlotKeys(o client.Object) []string {
+	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && attachment.WaitsForSlot(a) {
+		return []string{AttachmentSlotAwaited}
 	}
 	return nil
 }

@@ -8,8 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
@@ -86,5 +89,52 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestCustomResourcesAreKeptButForTheirManagedFields(t *testing.T) {
+	t.Parallel()
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v-node", UID: "u", Finalizers: []string{apiv1.Finalizer}},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "node", Role: apiv1.RoleReplica, Epoch: 2},
+		Status: apiv1.AzVolumeAttachmentStatus{
+			State: apiv1.AttachmentAttached, VMID: "/vm", LUN: ptr.To(int32(3)),
+			Conditions: []metav1.Condition{{Type: "Attached", Status: metav1.ConditionTrue, Reason: "Attached", Message: "m"}},
+		},
+	}
+	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Status: apiv1.AzVolumeStatus{Conditions: a.Status.Conditions, State: apiv1.VolumeCreated}}
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}, Status: apiv1.AzDriverNodeStatus{Conditions: a.Status.Conditions}}
+	for _, want := range []client.Object{a, v, d} {
+		read := want.DeepCopyObject().(client.Object)
+		read.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}})
+		if got, err := trimOwn(read); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
+func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
+	t.Parallel()
+	volume := func(reason string) *apiv1.AzVolume {
+		return &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{{Type: placement.ConditionReplicasAttached, Reason: reason}}}}
+	}
+	if got := VolumeReplicasKeys(volume(placement.ReasonReplicasMissing)); !slices.Equal(got, []string{VolumeReplicasMissing}) {
+		t.Errorf("a volume that lacks replicas has the keys %v", got)
+	}
+	for _, v := range []*apiv1.AzVolume{{}, volume(placement.ReasonReplicasAttached), volume(placement.ReasonReplicasNotWanted)} {
+		if got := VolumeReplicasKeys(v); got != nil {
+			t.Errorf("a volume that lacks no replicas has the keys %v: %+v", got, v.Status)
+		}
+	}
+	waiting := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary}, Status: apiv1.AzVolumeAttachmentStatus{
+		Conditions: []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionFalse, Reason: attachment.ReasonWaitingForSlot}},
+	}}
+	if got := AttachmentSlotKeys(waiting); !slices.Equal(got, []string{AttachmentSlotAwaited}) {
+		t.Errorf("a primary that waits for a slot has the keys %v", got)
+	}
+	attached := waiting.DeepCopy()
+	attached.Status.State = apiv1.AttachmentAttached
+	if got := AttachmentSlotKeys(attached); got != nil {
+		t.Errorf("an attached primary has the keys %v", got)
 	}
 }

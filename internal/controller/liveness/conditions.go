@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -57,7 +58,8 @@ func (w *ConditionWriter) Start(ctx context.Context) error {
 	}
 }
 
-// Tick writes the conditions that differ from the judgements. The next Tick retries a write that failed.
+// Tick writes the conditions that differ from the judgements. The next Tick retries a write that failed. A write may have to wait for many others: each
+// follows from what the cache has by then.
 func (w *ConditionWriter) Tick(ctx context.Context) error {
 	var all apiv1.AzDriverNodeList
 	if err := w.Client.List(ctx, &all, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -65,21 +67,23 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 	}
 	var first error
 	for i := range all.Items {
-		if err := w.write(ctx, &all.Items[i]); err != nil && first == nil {
+		if changed, _ := w.change(&all.Items[i]); changed == nil {
+			continue
+		}
+		if err := w.write(ctx, all.Items[i].Name); err != nil && first == nil {
 			first = fmt.Errorf("node %s: %w", all.Items[i].Name, err)
 		}
 	}
 	return first
 }
 
-// write must not change d, which is the cache's.
-func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) error {
+// change returns the node with the conditions as they are to be, nil if they are so already, and the conditions that need an event. It does not change
+// d, which is the cache's.
+func (w *ConditionWriter) change(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
 	judgement, heard := w.Monitor.heard(d.Name)
 	if !heard || d.DeletionTimestamp != nil {
-		return nil
+		return nil, nil
 	}
-	var changed *apiv1.AzDriverNode
-	var told []metav1.Condition
 	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, w.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
 		// The message remains that of the moment of the change, because a newer message is not worth a write.
@@ -95,11 +99,20 @@ func (w *ConditionWriter) write(ctx context.Context, d *apiv1.AzDriverNode) erro
 			told = append(told, wanted)
 		}
 	}
+	return changed, told
+}
+
+func (w *ConditionWriter) write(ctx context.Context, name string) error {
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, w.Client, client.ObjectKey{Namespace: w.Namespace, Name: name})
+	if err != nil || d == nil {
+		return err
+	}
+	changed, told := w.change(d)
 	if changed == nil {
 		return nil
 	}
 	// The node writes to the same list, so that the second writer has to read it again.
-	err := w.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
+	err = w.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the cache will have the change in the next round
 	}

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -20,7 +19,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -78,20 +76,18 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
 			return nil
 		}
-		var all apiv1.AzVolumeList
-		if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		var lacking apiv1.AzVolumeList
+		missing := client.MatchingFields{index.VolumeReplicas: index.VolumeReplicasMissing}
+		if err := r.Client.List(ctx, &lacking, client.InNamespace(namespace), missing, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "node", o.GetName())
 			return nil
 		}
-		requests := make([]reconcile.Request, 0, len(here))
+		requests := make([]reconcile.Request, 0, len(here)+len(lacking.Items))
 		for i := range here {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
 		}
-		for i := range all.Items {
-			c := meta.FindStatusCondition(all.Items[i].Status.Conditions, placement.ConditionReplicasAttached)
-			if c != nil && c.Reason == placement.ReasonReplicasMissing {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
-			}
+		for i := range lacking.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&lacking.Items[i])})
 		}
 		return requests
 	})

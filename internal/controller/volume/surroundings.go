@@ -13,7 +13,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -93,15 +92,14 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 
 // tellCrowded adds where primaries wait for a slot.
 func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []placement.NodeView) error {
-	var all apiv1.AzVolumeAttachmentList
-	if err := r.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list attachments: %w", err)
+	var waiting apiv1.AzVolumeAttachmentList
+	awaited := client.MatchingFields{index.AttachmentSlot: index.AttachmentSlotAwaited}
+	if err := r.Client.List(ctx, &waiting, client.InNamespace(namespace), awaited, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list attachments that wait for a slot: %w", err)
 	}
 	crowded := map[string]bool{}
-	for i := range all.Items {
-		if attachment.WaitsForSlot(&all.Items[i]) {
-			crowded[all.Items[i].Spec.NodeName] = true
-		}
+	for i := range waiting.Items {
+		crowded[waiting.Items[i].Spec.NodeName] = true
 	}
 	for i := range nodes {
 		nodes[i].Crowded = crowded[nodes[i].Node.Name]
