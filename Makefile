@@ -89,6 +89,13 @@ e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall,
 bench: programs ## Measure bursts of volumes, attach batching and the extender
 	@go test -run '^$$' -bench . -benchtime 1x ./test/bench/... ./internal/scheduler/...
 
+NODES ?= 500 2000 5000
+
+.PHONY: bench-scale
+bench-scale: programs ## Measure the programs in clusters of 500, 2,000 and 5,000 nodes (NODES="200" for another size)
+	@rm -rf out/bench-scale
+	@for n in $(NODES); do go test -run '^$$' -bench Scale -benchtime 1x -timeout 60m ./test/scale -nodes $$n || exit 1; done
+
 .PHONY: generate
 generate: ## Generate code, manifests and reference documentation
 	@hack/generate.sh

@@ -40,8 +40,11 @@ import (
 // startTimeout is for a machine on which a whole cluster runs as well.
 const startTimeout = 2 * time.Minute
 
-// config of the server that Run started.
-var config *rest.Config
+// config of the server that Run started, and the address of its etcd.
+var (
+	config  *rest.Config
+	etcdURL string
+)
 
 // Run starts the server, runs the tests, stops the server, and returns the exit code.
 func Run(m *testing.M) int {
@@ -71,6 +74,7 @@ func Run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "apiserver: start:", err)
 		return 1
 	}
+	etcdURL = environment.ControlPlane.Etcd.URL.String()
 	return m.Run()
 }
 
@@ -121,6 +125,15 @@ func Config(t testing.TB) *rest.Config {
 	own := rest.CopyConfig(config)
 	kubeapi.Pace(own, 100, 200)
 	return own
+}
+
+// Etcd returns the address of the server's etcd, for tests that look at what is stored.
+func Etcd(t testing.TB) string {
+	t.Helper()
+	if etcdURL == "" {
+		t.Fatal("the server was not started: TestMain must call apiserver.Run")
+	}
+	return etcdURL
 }
 
 // Kubeconfig writes a kubeconfig for the server, and returns its path.
