@@ -43,7 +43,7 @@ func TestSlots(t *testing.T) {
 		"a replica finds no share": {attachment.SlotInput{Attachment: replica, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{
 			of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
 		}}, attachment.SlotDecision{Full: true, NoShare: true}},
-		"a primary finds no share": {attachment.SlotInput{Attachment: me, MaxShares: 1, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)}}, attachment.SlotDecision{Full: true, NoShare: true}},
+		"a primary finds no share":                {attachment.SlotInput{Attachment: me, MaxShares: 1, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)}}, attachment.SlotDecision{Full: true, NoShare: true}},
 		"what is pending or failed takes no room": {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
