@@ -254,7 +254,7 @@ func (c *Cloud) DeleteSnapshot(id ID) (*operations.Operation, error) {
 	})
 }
 
-func (c *Cloud) completeSnapshot(tx *store.Tx, op *operations.Operation, id ID) error {
+func (c *Cloud) completeSnapshot(tx *store.Tx, _ *operations.Operation, id ID) error {
 	s, err := snapshotTable.Get(tx, id.Key())
 	if err != nil || s == nil {
 		return err

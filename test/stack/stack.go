@@ -111,7 +111,7 @@ func (s *Stack) RestorePower(t testing.TB, node *Node) {
 	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-restore")
 }
 
-func call(t testing.TB, method, url string) string {
+func call(t testing.TB, method, url string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -126,7 +126,6 @@ func call(t testing.TB, method, url string) string {
 	if err != nil || response.StatusCode >= 300 {
 		t.Fatalf("%s %s: %s: %s (%v)", method, url, response.Status, body, err)
 	}
-	return string(body)
 }
 
 // Start starts a stack that ends with the test.

@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	r.told.keep(request.Name, o.Pods)
 	after := r.explain(o) // first, because a call may take some time
 	if r.Publisher != nil {
-		err = errors.Join(r.reject(ctx, o), r.act(ctx, o, attachdetach.Next(o.Input)))
+		err = r.act(ctx, o, attachdetach.Next(o.Input))
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
@@ -256,6 +256,9 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		r.tell(o, node, corev1.EventTypeNormal, ReasonWaiting, fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
 	} else if err != nil {
 		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		err = errors.Join(err, r.reject(ctx, o, node, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err))))
 	}
 	if err != nil {
 		return fmt.Errorf("publish volume to node %s: %w", node, err)

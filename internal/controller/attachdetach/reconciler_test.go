@@ -25,7 +25,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -467,28 +466,22 @@ func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
 }
 
 func TestAPodOnAFullNodeFails(t *testing.T) {
-	handle, volume := disk("rg", "d"), named("d")
 	p := pod("default", "db-0", "full", claimVolume("data"))
 	p.Status.Phase = corev1.PodPending
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "s", Controller: ptr.To(true)}}
-	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(volume, "full")},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "full", Role: apiv1.RolePrimary, Epoch: 1},
-		Status: apiv1.AzVolumeAttachmentStatus{
-			State: apiv1.AttachmentFailed, Error: &apiv1.Error{Kind: "InsufficientCapacity", Message: "node full has all of its 0 data disks"},
-			Conditions: []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionFalse, Reason: attachment.ReasonNoSlot}},
-		},
-	}
 	csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "full"}}
 	csiNode.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, NodeID: "full", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To[int32](0)}}}
-	r, _ := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"), persistentVolume("pv", handle, "default", "data", "c"),
-		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: volume}, Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "d"}}}, a, csiNode)
-	reconcileOf(t, r, "d")
+	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"), persistentVolume("pv", disk("rg", "d"), "default", "data", "c"), csiNode,
+		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: named("d")}, Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "d"}}})
+	publisher.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, "no slot is free") }
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("d")}}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got error %v, want the publish's", err)
+	}
 	got := &corev1.Pod{}
 	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(p), got); err != nil {
 		t.Fatal(err)
 	}
-	want := "volume " + volume + " cannot be attached to node full: node full has all of its 0 data disks"
+	want := "volume pv cannot be attached to node full: no slot is free"
 	if got.Status.Phase != corev1.PodFailed || got.Status.Reason != "VolumeAttachmentLimitExceeded" || got.Status.Message != want {
 		t.Errorf("got phase %s, reason %q, message %q; want Failed, the kubelet's reason, and %q", got.Status.Phase, got.Status.Reason, got.Status.Message, want)
 	}

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
@@ -17,23 +18,24 @@ import (
 )
 
 // reject fails the pods that were placed on a node without a free slot, as the kubelet does where there are VolumeAttachments.
-func (r *Reconciler) reject(ctx context.Context, o observed) error {
-	for _, node := range o.FullNodes() {
-		slots, err := r.slots(ctx, o.Volume.Namespace, node)
-		if err != nil {
+func (r *Reconciler) reject(ctx context.Context, o observed, node, message string) error {
+	if o.Volume == nil {
+		return nil
+	}
+	slots, err := r.slots(ctx, o, node)
+	if err != nil {
+		return err
+	}
+	for _, p := range o.Rejected(node, slots) {
+		if err := r.fail(ctx, p, node, message); err != nil {
 			return err
-		}
-		for _, p := range o.Rejected(node, slots) {
-			if err := r.fail(ctx, p, node, o.RejectedMessage(o.name, node)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-// slots reads how many disks the scheduler places on a node, and how many are there.
-func (r *Reconciler) slots(ctx context.Context, namespace, node string) (attachdetach.Slots, error) {
+// slots reads how many disks the scheduler places on a node, and how many others are there.
+func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attachdetach.Slots, error) {
 	slots := attachdetach.Slots{}
 	n, err := kubeapi.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
 	if err != nil {
@@ -46,8 +48,8 @@ func (r *Reconciler) slots(ctx context.Context, namespace, node string) (attachd
 			}
 		}
 	}
-	here, err := index.Attachments(ctx, r.Client, namespace, index.AttachmentNode, node)
-	slots.Occupied = attachment.Occupied(here)
+	here, err := index.Attachments(ctx, r.Client, o.Volume.Namespace, index.AttachmentNode, node)
+	slots.Occupied = attachment.Occupied(here, apiv1.AttachmentName(o.name, node))
 	return slots, err
 }
 

@@ -1,8 +1,6 @@
 package attachdetach
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,31 +12,22 @@ import (
 type Slots struct {
 	// Allocatable is the count in the node's CSINode, below which the scheduler places pods there; nil if there is none.
 	Allocatable *int32
-	// Occupied is how many disks of the driver take a slot of the VM.
+	// Occupied is how many other disks of the driver take a slot of the VM.
 	Occupied int
 }
 
-// FullNodes returns the nodes with pods that want the volume whose VM has no slot for its disk.
-func (in Input) FullNodes() []string {
-	var full []string
-	for _, node := range wantedBy(in.Pods) {
-		if a := in.attachment(node); a != nil && a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil && attachment.LacksSlot(a) {
-			full = append(full, node)
-		}
-	}
-	return full
-}
-
-// Rejected returns the pods on a full node that are to fail, so that their controllers make others: with VolumeAttachments the
-// kubelet does so (KEP-4876). A pod without a controller would not be made again, so it waits. All wait until the CSINode says that the
-// node is full; before that the scheduler could place the next pod there again.
+// Rejected returns the pods that are to fail after a publish to their node found no capacity, so that their controllers make others:
+// with VolumeAttachments the kubelet does so (KEP-4876). A pod without a controller would not be made again, so it waits. All wait
+// until the CSINode says that the node is full; before that the scheduler could place the next pod there again. If it is the disk that
+// has no free share, another node does not help.
 func (in Input) Rejected(node string, slots Slots) []*corev1.Pod {
-	if slots.Allocatable == nil || int(*slots.Allocatable) > slots.Occupied {
+	if slots.Allocatable == nil || int(*slots.Allocatable) > slots.Occupied || in.Volume == nil ||
+		attachment.Occupied(in.Attachments, apiv1.AttachmentName(in.Volume.Name, node)) >= int(max(1, in.Volume.Spec.Disk.MaxShares)) {
 		return nil
 	}
 	var rejected []*corev1.Pod
 	for _, p := range wanting(in.Pods) {
-		if p.Spec.NodeName == node && MayReject(p, node) {
+		if MayReject(p, node) {
 			rejected = append(rejected, p)
 		}
 	}
@@ -53,12 +42,3 @@ func MayReject(p *corev1.Pod, node string) bool {
 
 // RejectedReason is the reason of a pod that was rejected; the kubelet gives the same one.
 const RejectedReason = "VolumeAttachmentLimitExceeded"
-
-// RejectedMessage says why the pods that Rejected returns are rejected.
-func (in Input) RejectedMessage(volume, node string) string {
-	message := fmt.Sprintf("volume %s cannot be attached to node %s", volume, node)
-	if a := in.attachment(node); a != nil && a.Status.Error != nil {
-		message += ": " + a.Status.Error.Message
-	}
-	return message
-}

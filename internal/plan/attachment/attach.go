@@ -174,8 +174,6 @@ func (s *Step) begin(in Input) {
 		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
 	case in.Room.Wait:
 		s.pending(in, ReasonWaitingForSlot, in.Room.Message)
-	case in.Room.NoShare:
-		s.failed(in, apiv1.AttachmentFailed, ReasonNoShare, provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
 	case in.Room.Full:
 		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot, provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
 	default:

@@ -51,8 +51,6 @@ func TestAttachment(t *testing.T) {
 			want{state: apiv1.AttachmentPending, giveWay: "r", reason: attachment.ReasonWaitingForSlot}},
 		"no room is a failure": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true, Room: attachment.SlotDecision{Full: true, Message: "full"}},
 			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonNoSlot}},
-		"no share is another failure: another node has none either": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true, Room: attachment.SlotDecision{Full: true, NoShare: true, Message: "full"}},
-			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonNoShare}},
 		"an accepted operation is recorded": {attachment.Input{Attachment: primary(apiv1.AttachmentAttaching), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true,
 			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"t"}, Accepted: objects.Now}},
 			want{state: apiv1.AttachmentAttaching, resume: "t"}},

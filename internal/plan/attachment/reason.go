@@ -12,7 +12,6 @@ const (
 	ReasonVMUnrecorded     = "VMUnrecorded"
 	ReasonWaitingForSlot   = "WaitingForSlot"
 	ReasonNoSlot           = "NoSlot"
-	ReasonNoShare          = "NoShare"
 	ReasonPrimaryHeld      = "PrimaryHeld"
 	ReasonWaitingForProof  = "WaitingForProof"
 	ReasonFencing          = "Fencing"

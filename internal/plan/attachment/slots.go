@@ -34,9 +34,9 @@ type SlotDecision struct {
 	GiveWay string
 	// Wait says that a slot is being freed.
 	Wait bool
-	// Full says that no slot can be freed; NoShare, that it is a share of the disk that is missing, on whichever node.
-	Full, NoShare bool
-	Message       string
+	// Full says that no slot can be freed.
+	Full    bool
+	Message string
 }
 
 // Slots decides whether there is a slot on the node and a share of the disk for an attachment. If it must, a primary
@@ -50,7 +50,7 @@ func Slots(in SlotInput) SlotDecision {
 		shares, slots = append(shares, due(in.OfVolume)...), append(slots, due(in.OnNode)...)
 		switch {
 		case len(shares) >= int(in.MaxShares):
-			return SlotDecision{Full: true, NoShare: true, Message: fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume)}
+			return SlotDecision{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume)}
 		case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks-in.ReservedSlots):
 			return SlotDecision{Full: true, Message: fmt.Sprintf("node %s has %d of %d data disks, and %d are reserved for primaries", node, len(slots), in.MaxDataDisks, in.ReservedSlots)}
 		}
@@ -58,9 +58,7 @@ func Slots(in SlotInput) SlotDecision {
 	}
 	switch {
 	case len(shares) >= int(in.MaxShares):
-		decision := in.take(shares, in.OfVolume, fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume))
-		decision.NoShare = decision.Full
-		return decision
+		return in.take(shares, in.OfVolume, fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume))
 	case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks):
 		return in.take(slots, in.OnNode, fmt.Sprintf("node %s has all of its %d data disks", node, in.MaxDataDisks))
 	case in.AzureFull:
@@ -107,18 +105,12 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 		return false
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
-	return (c != nil && (c.Reason == ReasonWaitingForSlot || c.Reason == ReasonNoSlot || c.Reason == ReasonNoShare)) ||
+	return (c != nil && (c.Reason == ReasonWaitingForSlot || c.Reason == ReasonNoSlot)) ||
 		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
 }
 
-// LacksSlot says that the VM of the attachment's node has no slot for the disk, and that no replica can be removed for it.
-func LacksSlot(a *apiv1.AzVolumeAttachment) bool {
-	c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
-	return a.Status.State == apiv1.AttachmentFailed && c != nil && c.Reason == ReasonNoSlot && c.ObservedGeneration == a.Generation
-}
-
-// Occupied counts the attachments that use, or may use, a slot of their node's VM.
-func Occupied(onNode []*apiv1.AzVolumeAttachment) int { return len(occupants(onNode, "")) }
+// Occupied counts the attachments that use, or may use, a slot and a share at Azure, but for those of one name.
+func Occupied(all []*apiv1.AzVolumeAttachment, except string) int { return len(occupants(all, except)) }
 
 // take picks the replica that gives up its slot: the one that is missed least. A volume without a primary misses a
 // replica less than one with a primary; a replica that is still being attached is picked last, because its attach

@@ -42,8 +42,8 @@ func TestSlots(t *testing.T) {
 		"law 8: a replica leaves room for a primary that waits for it":        {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))}, attachment.SlotDecision{Full: true}},
 		"a replica finds no share": {attachment.SlotInput{Attachment: replica, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{
 			of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
-		}}, attachment.SlotDecision{Full: true, NoShare: true}},
-		"a primary finds no share":                {attachment.SlotInput{Attachment: me, MaxShares: 1, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)}}, attachment.SlotDecision{Full: true, NoShare: true}},
+		}}, attachment.SlotDecision{Full: true}},
+		"a primary finds no share":                {attachment.SlotInput{Attachment: me, MaxShares: 1, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)}}, attachment.SlotDecision{Full: true}},
 		"what is pending or failed takes no room": {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
