@@ -78,7 +78,8 @@ type Options struct {
 // Reconciler reconciles the nodes to which a volume is published with the pods that use it.
 type Reconciler struct {
 	Options
-	told told
+	told    told
+	refused refused
 }
 
 // New makes a Reconciler.
@@ -103,10 +104,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	r.told.keep(request.Name, o.Pods)
 	after := r.explain(o) // first, because a call may take some time
-	if r.Publisher != nil {
-		err = r.act(ctx, o, attachdetach.Next(o.Input))
+	if r.Publisher == nil {
+		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	return reconcile.Result{RequeueAfter: after}, err
+	step := attachdetach.Next(o.Input)
+	hasPod := func(node string) bool { return attachdetach.PublishedFor(o.Pods, node) != nil }
+	publish, pause := r.refused.due(o.name, step.Publish, hasPod, r.Clock.Now())
+	step.Publish = publish
+	if after == 0 || pause > 0 && pause < after {
+		after = pause
+	}
+	return reconcile.Result{RequeueAfter: after}, r.act(ctx, o, step)
 }
 
 // act makes the calls of a step.
@@ -258,6 +266,7 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
 	}
 	if status.Code(err) == codes.ResourceExhausted {
+		r.refused.note(o.name, node, r.Clock.Now())
 		err = errors.Join(err, r.reject(ctx, o, node, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err))))
 	}
 	if err != nil {

@@ -429,16 +429,16 @@ func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T)
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
 	for _, failure := range []string{
-		"no free slot (request 1f7c0e2a-0001, 12:00:01)", "no free slot (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
+		"the VM is failing (request 1f7c0e2a-0001, 12:00:01)", "the VM is failing (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
 	} {
-		calls.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, failure) }
+		calls.before = func(context.Context, string) error { return status.Error(codes.Internal, failure) }
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
 			t.Fatalf("got no error of a publish that fails with %q", failure)
 		}
 	}
 	got := recorded(t, r)
-	if len(got) != 2 || !strings.Contains(got[0], "no free slot") || !strings.Contains(got[1], "disabled") || strings.Contains(got[0], "rpc error") {
-		t.Errorf("got events %q, want one about the slot and one about the subscription, without what only gRPC says", got)
+	if len(got) != 2 || !strings.Contains(got[0], "VM is failing") || !strings.Contains(got[1], "disabled") || strings.Contains(got[0], "rpc error") {
+		t.Errorf("got events %q, want one about the VM and one about the subscription, without what only gRPC says", got)
 	}
 }
 
@@ -484,5 +484,35 @@ func TestAPodOnAFullNodeFails(t *testing.T) {
 	want := "volume pv cannot be attached to node full: no slot is free"
 	if got.Status.Phase != corev1.PodFailed || got.Status.Reason != "VolumeAttachmentLimitExceeded" || got.Status.Message != want {
 		t.Errorf("got phase %s, reason %q, message %q; want Failed, the kubelet's reason, and %q", got.Status.Phase, got.Status.Reason, got.Status.Message, want)
+	}
+}
+
+// What a refused publish leaves behind and removes are events of the volume.
+func TestAPublishThatFoundNoCapacityIsNotRepeatedAtOnce(t *testing.T) {
+	p := pod("default", "db-0", "full", claimVolume("data"))
+	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"), persistentVolume("pv", disk("rg", "d"), "default", "data", "c"))
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	r.Clock = clock
+	publisher.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, "no slot is free") }
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("d")}}
+	for _, step := range []struct {
+		after time.Duration
+		calls int
+		wait  time.Duration
+	}{{0, 1, 0}, {time.Second, 1, refusedPause - time.Second}, {refusedPause - time.Second, 2, 0}} {
+		clock.SetTime(clock.Now().Add(step.after))
+		result, err := r.Reconcile(t.Context(), request)
+		if (step.wait == 0) != (status.Code(err) == codes.ResourceExhausted) || len(publisher.calls) != step.calls || result.RequeueAfter != step.wait {
+			t.Errorf("got %d calls, error %v, the next look in %s; want %d calls, the next look in %s", len(publisher.calls), err, result.RequeueAfter, step.calls, step.wait)
+		}
+	}
+	if err := r.Client.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(t.Context(), request); err != nil {
+		t.Error(err)
+	}
+	if len(r.refused.volumes) != 0 {
+		t.Errorf("got %v after the pod was deleted, want nothing", r.refused.volumes)
 	}
 }
