@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 // explain writes events to the pods that wait for the volume, which say why. It returns when to look again, because a
@@ -26,9 +27,7 @@ func (r *Reconciler) explain(o observed) time.Duration {
 			continue
 		}
 		if in := attachdetach.FirstEventIn(p, r.Clock.Now()); in > 0 {
-			if after == 0 || in < after {
-				after = in
-			}
+			after = operation.Sooner(after, in)
 			continue
 		}
 		if !r.told.first(o.name, p.UID, wait.Key) {

@@ -35,6 +35,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -111,10 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	hasPod := func(node string) bool { return attachdetach.PublishedFor(o.Pods, node) != nil }
 	publish, pause := r.refused.due(o.name, step.Publish, hasPod, r.Clock.Now())
 	step.Publish = publish
-	if after == 0 || pause > 0 && pause < after {
-		after = pause
-	}
-	return reconcile.Result{RequeueAfter: after}, r.act(ctx, o, step)
+	return reconcile.Result{RequeueAfter: operation.Sooner(after, pause)}, r.act(ctx, o, step)
 }
 
 // act makes the calls of a step.

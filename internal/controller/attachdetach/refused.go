@@ -39,8 +39,8 @@ func (r *refused) due(volume string, wanted []string, hasPod func(node string) b
 		left := operation.Remaining(refusedPause, at, now)
 		if !hasPod(node) || left == 0 {
 			delete(r.volumes[volume], node)
-		} else if next == 0 || left < next {
-			next = left
+		} else {
+			next = operation.Sooner(next, left)
 		}
 	}
 	for _, node := range wanted {

@@ -154,7 +154,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if !written && o.job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
 		// What was asked for while the job ran has not been looked at, and no event will say so again.
-		step.RequeueAfter = sooner(step.RequeueAfter, index.ConflictRetry)
+		step.RequeueAfter = operation.Sooner(step.RequeueAfter, index.ConflictRetry)
 	}
 	if step.Spec != nil {
 		return step.RequeueAfter, r.writeSpec(ctx, o.volume, *step.Spec)
@@ -176,7 +176,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 		return step.RequeueAfter, r.detachAll(ctx, o, step.DetachAll)
 	}
 	after, err := r.actOnReplicas(ctx, o, replicas)
-	return sooner(step.RequeueAfter, after), err
+	return operation.Sooner(step.RequeueAfter, after), err
 }
 
 // record records the filesystem that the primary's node reports.
@@ -319,12 +319,4 @@ func (r *Reconciler) unchanged(ctx context.Context, v *apiv1.AzVolume) error {
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("it changed"))
 	}
 	return nil
-}
-
-// sooner returns the shorter of two waits; 0 is no wait.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }

@@ -16,6 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
@@ -89,9 +90,9 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 			return 0, err
 		}
 	}
-	after := sooner(p.repair.In, p.ChangesIn)
+	after := operation.Sooner(p.repair.In, p.ChangesIn)
 	if p.Short {
-		after = sooner(after, placeRetry(o))
+		after = operation.Sooner(after, placeRetry(o))
 	}
 	return after, nil
 }

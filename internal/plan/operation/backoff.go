@@ -29,3 +29,11 @@ func Remaining(wait time.Duration, recorded, now time.Time) time.Duration {
 	}
 	return max(wait-max(passed, 0), MinWait)
 }
+
+// Sooner returns the shorter of two waits; a wait that is not above 0 does not count.
+func Sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b <= 0 {
+		return max(a, b, 0)
+	}
+	return min(a, b)
+}

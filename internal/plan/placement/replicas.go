@@ -11,6 +11,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -65,7 +66,7 @@ func MissesReplicas(in Input) bool {
 // the ownership, or an attachment that is being deleted.
 func Next(in Input) Step {
 	s := stand(in)
-	step := Step{Decisions: s.useless, ChangesIn: sooner(s.target.ChangesIn, s.in)}
+	step := Step{Decisions: s.useless, ChangesIn: operation.Sooner(s.target.ChangesIn, s.in)}
 	step.Decisions = append(step.Decisions, s.cut(in)...)
 	if s.target.Ceiling == 0 {
 		step.Decisions = append(step.Decisions, s.leaving...)
@@ -73,7 +74,7 @@ func Next(in Input) Step {
 		return step
 	}
 	if wait := settled(in); wait != 0 {
-		step.ChangesIn = sooner(step.ChangesIn, wait)
+		step.ChangesIn = operation.Sooner(step.ChangesIn, wait)
 		return step
 	}
 	if attached(s.useful) >= s.target.Floor {
@@ -86,7 +87,7 @@ func Next(in Input) Step {
 		return step
 	}
 	if wait := detour(in, s); wait > 0 {
-		step.Short, step.ChangesIn = true, sooner(step.ChangesIn, wait)
+		step.Short, step.ChangesIn = true, operation.Sooner(step.ChangesIn, wait)
 		step.Why = s.failures().String()
 		return step
 	}
@@ -157,15 +158,15 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 		s.failed = append(s.failed, a)
 	case node.Health == nodehealth.Suspect && a.Status.State == apiv1.AttachmentPending:
 		// Azure is not asked to attach the disk while it is not known which VM the node is. But the disk may be attached since an earlier try, and take a share.
-		s.in = sooner(s.in, recheckAfter)
+		s.in = operation.Sooner(s.in, recheckAfter)
 		s.leaving = append(s.leaving, because(ReasonReplicaFailed))
 	default:
 		if node.Health == nodehealth.Suspect {
 			// It may be back in a minute, after a reboot or a partition, and then nothing has to be done.
-			s.in = sooner(s.in, recheckAfter)
+			s.in = operation.Sooner(s.in, recheckAfter)
 		}
 		drained, wait := drained(in, node)
-		s.in = sooner(s.in, wait)
+		s.in = operation.Sooner(s.in, wait)
 		if drained {
 			s.leaving = append(s.leaving, because(ReasonReplicaDrained))
 		} else {
@@ -188,7 +189,7 @@ func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
 			case t.TimeAdded != nil && in.Now.Sub(t.TimeAdded.Time) >= in.DrainGrace, autoscaled(&t):
 				return true, 0
 			case t.TimeAdded != nil:
-				wait = sooner(wait, in.DrainGrace-in.Now.Sub(t.TimeAdded.Time))
+				wait = operation.Sooner(wait, in.DrainGrace-in.Now.Sub(t.TimeAdded.Time))
 			}
 		}
 	}
@@ -354,12 +355,4 @@ func (s *standing) failures() exclusions {
 
 func (s *standing) occupies(in Input, node string) bool {
 	return ownership.OwnedBy(in.Volume, node) || slices.ContainsFunc(s.useful, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
-}
-
-// sooner returns the shorter of two waits; a wait that is not above 0 does not count.
-func sooner(a, b time.Duration) time.Duration {
-	if a <= 0 || b <= 0 {
-		return max(a, b, 0)
-	}
-	return min(a, b)
 }
