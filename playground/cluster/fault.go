@@ -37,7 +37,7 @@ func (c *Cluster) vmAction(ctx context.Context, name, action string) error {
 	if err != nil {
 		return err
 	}
-	client, err := c.arm(ctx)
+	client, err := c.AzureClient(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (re
 	if err != nil {
 		return nothing, err
 	}
-	client, err := c.arm(ctx)
+	client, err := c.AzureClient(ctx)
 	if err != nil {
 		return nothing, err
 	}
@@ -139,7 +139,8 @@ func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (re
 	return remove, nil
 }
 
-func (c *Cluster) arm(ctx context.Context) (*azure.Client, error) {
+// AzureClient is a client of Azure Resource Manager with the credentials of the playground.
+func (c *Cluster) AzureClient(ctx context.Context) (*azure.Client, error) {
 	endpoint, err := c.Azure(ctx)
 	if err != nil {
 		return nil, err

@@ -84,12 +84,8 @@ func newWorld(ctx context.Context, o Options) (*world, error) {
 	if w.kubectl, err = o.Cluster.Program("kubectl"); err != nil {
 		return nil, err
 	}
-	endpoint, err := o.Cluster.Azure(ctx)
-	if err != nil {
+	if w.arm, err = o.Cluster.AzureClient(ctx); err != nil {
 		return nil, err
-	}
-	if w.arm, err = azure.NewClient(ctx, endpoint, o.Cluster.Options.Credentials); err != nil {
-		return nil, fmt.Errorf("log in to azuresim: %w", err)
 	}
 	return w, o.Cluster.LoadImage(ctx, o.Image.Tar)
 }

@@ -139,12 +139,8 @@ func prepare(ctx context.Context, o Options) (*journey, error) {
 	}
 	j.env = append(os.Environ(), "KUBECONFIG="+o.Cluster.Dir.Kubeconfig(), "PATH="+filepath.Join(j.dir, "bin")+":"+os.Getenv("PATH"),
 		"HELM_CACHE_HOME="+j.dir, "HELM_CONFIG_HOME="+j.dir, "HELM_DATA_HOME="+j.dir)
-	endpoint, err := o.Cluster.Azure(ctx)
-	if err != nil {
+	if j.arm, err = o.Cluster.AzureClient(ctx); err != nil {
 		return nil, err
-	}
-	if j.arm, err = azure.NewClient(ctx, endpoint, o.Cluster.Options.Credentials); err != nil {
-		return nil, fmt.Errorf("log in to azuresim: %w", err)
 	}
 	return j, o.Cluster.LoadImage(ctx, o.Image.Tar)
 }

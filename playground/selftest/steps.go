@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
-	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
@@ -104,7 +103,7 @@ func diskID(vm topology.Node, name string) string {
 
 // attachDisk makes a disk and attaches it to the first node.
 func (t *test) attachDisk(ctx context.Context) error {
-	client, err := t.armClient(ctx)
+	client, err := t.AzureClient(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (t *test) disk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := t.armClient(ctx)
+	client, err := t.AzureClient(ctx)
 	if err != nil {
 		return err
 	}
@@ -187,14 +186,6 @@ func (t *test) kill(ctx context.Context) error {
 		}
 	}
 	return errors.New("it, or a node, is still alive")
-}
-
-func (t *test) armClient(ctx context.Context) (*azure.Client, error) {
-	endpoint, err := t.Azure(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return azure.NewClient(ctx, endpoint, t.Options.Credentials)
 }
 
 // podWithDevices is a privileged pod that has the node's /dev.
@@ -279,7 +270,7 @@ func (t *test) network(ctx context.Context) error {
 
 func (t *test) deallocate(ctx context.Context) error {
 	const name = "node-4"
-	client, err := t.armClient(ctx)
+	client, err := t.AzureClient(ctx)
 	if err != nil {
 		return err
 	}
