@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 )
@@ -87,6 +89,21 @@ func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
 			a.Status.State = apiv1.AttachmentPending
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
 		})
+		m.bootID = "boot-2"
+		m.start().ClearFormats(t.Context())
+		m.assertClean()
+	})
+}
+
+// A person detached the disk and deleted its attachment. The controller attaches it no more, and waits for the node's report.
+func TestTheRemainsOfAFormatAreLeftBehindWithADeletedAttachment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, host := interrupted(t)
+		host.detach()
+		host.content.garbage = false
+		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
+		attachment := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)}}
+		m.must(m.direct.Delete(t.Context(), attachment))
 		m.bootID = "boot-2"
 		m.start().ClearFormats(t.Context())
 		m.assertClean()

@@ -83,7 +83,7 @@ func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant owne
 				return provisioner.Device{}, grant, err
 			}
 		}
-		device, found, err := f.findFor(ctx, volume, grant.LUN)
+		device, found, err := f.FindSoon(ctx, volume, grant.LUN)
 		if err != nil {
 			return provisioner.Device{}, grant, err
 		}
@@ -114,8 +114,8 @@ func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant owne
 	}
 }
 
-// findFor looks for the device during one RereadInterval. found is false if it did not appear.
-func (f *Finder) findFor(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, found bool, err error) {
+// FindSoon looks for the device during one RereadInterval. found is false if it did not appear.
+func (f *Finder) FindSoon(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, found bool, err error) {
 	round, cancel := context.WithTimeout(ctx, grant.RereadInterval)
 	defer cancel()
 	device, err = f.Find(round, volume, lun)

@@ -43,7 +43,15 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 		log.Info("not clearing an interrupted format: this node does not hold the ownership, the disk is not attached, or a filesystem is recorded")
 		return nil
 	}
-	device, err := s.Find(ctx, volume, *attachment.Status.LUN)
+	device, found, err := s.FindSoon(ctx, volume, *attachment.Status.LUN)
+	if err == nil && !found {
+		if attachment.DeletionTimestamp != nil {
+			// Somebody detached the disk as well. The attachment is not repaired any more, and its deletion waits for this node.
+			log.Info("not clearing an interrupted format: the attachment is being deleted, and its disk is not on this node")
+			return nil
+		}
+		return provisioner.Errorf(provisioner.Unavailable, "cannot clear the rest of an interrupted format on volume %s yet: waiting for a device at LUN %d", name, *attachment.Status.LUN)
+	}
 	if err == nil {
 		device, err = s.Part(ctx, device, record.Partition)
 	}
