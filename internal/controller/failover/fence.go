@@ -20,7 +20,7 @@ import (
 // proof.
 func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) error {
 	written, err := false, error(nil)
-	crashpoint.At("failover-before-claim")
+	crashpoint.At("failover-before-release")
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		written, err = r.fenceMultiNode(ctx, v.Attachment)
 	} else {
@@ -29,7 +29,7 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 	if err != nil || !written {
 		return err
 	}
-	crashpoint.At("failover-after-claim")
+	crashpoint.At("failover-after-release-started")
 	r.journal.decided(ctx, o, v)
 	return nil
 }

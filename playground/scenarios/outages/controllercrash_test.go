@@ -4,7 +4,7 @@ import "testing"
 
 func TestPointsAreInTheOrderOfTheFailover(t *testing.T) {
 	t.Parallel()
-	order := []string{"failover-before-claim", "fence-after-end", "unpublish-before-released", "publish-after-claim"}
+	order := []string{"failover-before-release", "fence-after-end", "unpublish-before-released", "publish-after-acquire"}
 	for i := 1; i < len(order); i++ {
 		if stage(order[i-1]) >= stage(order[i]) {
 			t.Errorf("%s is not before %s", order[i-1], order[i])

@@ -72,7 +72,7 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		}
 		epoch = o.Epoch
 	}
-	crashpoint.At("publish-after-claim")
+	crashpoint.At("publish-after-acquire")
 	a, changed, err := s.promote(ctx, v, node, apiv1.AzVolumeAttachmentSpec{
 		VolumeName: v.Name, NodeName: node.Name, Role: apiv1.RolePrimary, Epoch: epoch, ReadOnly: request.GetReadonly(),
 	})
