@@ -55,6 +55,8 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "If no pod uses the volume, delete that AzVolumeAttachment"},
 	{when: (*world).primaryOfAnothersEpoch, do: (*cluster).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "name, delete that AzVolumeAttachment. The driver does not make it a replica without a proof of its epoch."},
+	{when: (*world).readOnlyEdited, do: (*cluster).makeWritable,
+		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Set the field back"},
 	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
 	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
@@ -151,6 +153,20 @@ func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
 	a := c.w.attachment(v.name, m.name)
 	c.w.note("a person deletes %s", a.Name)
 	c.w.must(c.w.store.Delete(a, client.DeleteOptions{}))
+}
+
+// readOnlyEdited: a person edited how a volume was published to the machine that wants it, and the publish refuses the difference. All pods here write.
+func (w *world) readOnlyEdited(v *volumeModel, m *machine) bool {
+	a := w.attachment(v.name, m.name)
+	return w.edits && (v.want == m.name || slices.Contains(v.wants, m.name)) && !m.mounted(v.name) &&
+		a != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.ReadOnly && a.DeletionTimestamp == nil
+}
+
+func (c *cluster) makeWritable(v *volumeModel, m *machine) {
+	a := c.w.attachment(v.name, m.name).DeepCopy()
+	a.Spec.ReadOnly = false
+	c.w.note("a person makes the attachment %s writable", a.Name)
+	c.w.must(c.w.store.Update(a, false))
 }
 
 // diskAttachedUnrecorded: a person removed the AzVolume, or its status, and the attachment, and Azure has the disk attached to a machine that does not use it. The V1

@@ -297,7 +297,7 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Ste
 	case operation.WorkAdoptDisk:
 		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.adopt(v))
 	case operation.WorkUpdateDisk:
-		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.update(v, step.Resume))
+		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.update(v, step.Resume, step.Uncertain))
 	case operation.WorkReadDisk:
 		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.look(v))
 	case operation.WorkDeleteDisk:

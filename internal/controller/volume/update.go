@@ -18,8 +18,7 @@ import (
 // update makes the job that brings the disk to the spec. It reads the spec from the API server right before it calls
 // Azure, so that every change that was written until then is sent in one call. If Azure refuses a call permanently,
 // the job sends its two parts one by one, so that a part that is impossible does not prevent the other.
-func (d diskWork) update(v *apiv1.AzVolume, token string) work.Func {
-	uncertain := disk.UpdateUncertain(&v.Status)
+func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		truth := operation.Truth{Update: &operation.Updated{Generation: v.Generation}}
 		if token != "" {

@@ -38,6 +38,8 @@ type Step struct {
 	DetachAll string
 	Start     operation.Work
 	Resume    string
+	// Uncertain says that a job that changes the disk starts from what the disk is, and not from the record of it.
+	Uncertain bool
 	Status    apiv1.AzVolumeStatus
 	// Spec is to be written after the status, to revert what was refused; nil leaves the spec unchanged.
 	Spec *apiv1.AzVolumeSpec

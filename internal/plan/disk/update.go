@@ -91,6 +91,7 @@ func IsFinal(kind provisioner.Kind) bool {
 func (s *Step) maintain(in Input) {
 	v := in.Volume
 	want := wanted(v)
+	s.Uncertain = UpdateUncertain(&v.Status) || arrivedLate(in)
 	switch {
 	case in.Job.EndedAs(operation.WorkUpdateDisk) && in.Job.IsRecorded(v.Status.Operation):
 		s.updated(in)
@@ -102,7 +103,7 @@ func (s *Step) maintain(in Input) {
 	case s.requestMayArrive(in):
 	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
 		s.Spec = RevertRefused(v)
-	case !want.any() && UpdateUncertain(&v.Status):
+	case !want.any() && s.Uncertain:
 		// A change that is no longer requested may have been made.
 		if v.Status.State != apiv1.VolumeUpdateFailed || !s.mustWait(in) {
 			s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
@@ -143,6 +144,14 @@ func (s *Step) requestMayArrive(in Input) bool {
 	}
 	s.RequeueAfter = max(left, operation.MinWait)
 	return true
+}
+
+// arrivedLate says that a job of this process ended after another process had recorded another result, and found another disk than
+// that. Its request reached Azure later than lateRequest: the process may have been paused while it sent it.
+func arrivedLate(in Input) bool {
+	u, disk := in.Job.Truth.Update, in.Job.Truth.Disk
+	return in.Job.EndedAs(operation.WorkUpdateDisk) && u != nil && u.Applied != nil && disk != nil &&
+		(disk.SizeBytes != in.Volume.Status.SizeBytes || in.Volume.Status.Applied == nil || !equality.Semantic.DeepEqual(u.Applied.DiskSettings, in.Volume.Status.Applied.DiskSettings))
 }
 
 // looked records the progress of a conversion. A read that failed counts as one, so that the next is made at its

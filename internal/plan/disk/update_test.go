@@ -150,6 +150,34 @@ func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing
 	}
 }
 
+// The process was paused while it sent its request. Another leader had recorded its own result by then, and Azure made the late change after that.
+func TestAChangeThatArrivedLateIsFollowedByALookAtTheDisk(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		size int64
+		sku  string
+		want operation.Work
+	}{
+		"the disk is as recorded": {4 << 30, "Premium_LRS", operation.WorkNone},
+		"it has another size":     {8 << 30, "Premium_LRS", operation.WorkUpdateDisk},
+		"it has another SKU":      {4 << 30, "StandardSSD_LRS", operation.WorkUpdateDisk},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) { v.Status.SizeBytes, v.Spec.CapacityBytes = 4<<30, 4<<30 })
+			found := v.Status.Applied.DeepCopy()
+			found.SKUName = test.sku
+			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
+				Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
+				Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: test.size, CompletionPercent: 100}, Update: &operation.Updated{Applied: found}},
+			}})
+			if step.Start != test.want || step.Uncertain != (test.want != operation.WorkNone) {
+				t.Errorf("got work %q, from what the disk is: %t; want %q", step.Start, step.Uncertain, test.want)
+			}
+		})
+	}
+}
+
 func TestOutcomeOfAChange(t *testing.T) {
 	t.Parallel()
 	no := provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
