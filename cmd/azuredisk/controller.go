@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
@@ -93,9 +92,11 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 		return nil, nil, err
 	}
 	lookEvery := leadership.LookEvery(settings.RetryPeriod)
+	metrics := metricsOptions(&settings.Common)
+	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), Controller: index.ControllerOptions(), Logger: ctrl.Log,
-		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress, ExtraHandlers: crashpoint.Handlers()},
+		Metrics:                metrics,
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,
 		// Nothing is left running when the manager has stopped, and the state is in the API: the next leader can start at once.

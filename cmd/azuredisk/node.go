@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
@@ -185,7 +184,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		Scheme: newScheme(), Logger: ctrl.Log,
 		// The parts get their logger from here; they end with the manager.
 		BaseContext:            func() context.Context { return context.WithoutCancel(ctx) },
-		Metrics:                metricsserver.Options{BindAddress: settings.MetricsAddress},
+		Metrics:                metricsOptions(&settings.Common),
 		HealthProbeBindAddress: settings.HealthAddress,
 	})
 	if err != nil {

@@ -8,13 +8,12 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
@@ -49,8 +48,6 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 			return fmt.Errorf("find the host's name: %w", err)
 		}
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := scheduler.Options{
 		Config:            config,
 		Namespace:         settings.Namespace,
@@ -64,7 +61,7 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 		ShutdownDelay:     settings.ShutdownDelay,
 		LeaseNamespace:    settings.LeaderElectionNamespace,
 		Identity:          identity,
-		Registry:          registry,
+		Registry:          ctrlmetrics.Registry,
 		Clock:             clock.RealClock{},
 	}
 	if options.Listener, err = net.Listen("tcp", settings.Address); err != nil {
@@ -73,8 +70,8 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 	if options.HealthListener, err = listenUnlessOff(settings.HealthAddress); err != nil {
 		return fmt.Errorf("listen for health checks: %w", err)
 	}
-	if options.MetricsListener, err = listenUnlessOff(settings.MetricsAddress); err != nil {
-		return fmt.Errorf("listen for metrics: %w", err)
+	if options.MetricsServer, err = newMetricsServer(&settings.Common, config); err != nil {
+		return err
 	}
 	if options.WebhookListener, err = listenUnlessOff(settings.WebhookAddress); err != nil {
 		return fmt.Errorf("listen for admission requests: %w", err)

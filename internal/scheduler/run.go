@@ -12,11 +12,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // Options of Run.
@@ -29,8 +29,10 @@ type Options struct {
 	DriverName string
 	// Listener accepts the scheduler's calls. Run closes it.
 	Listener net.Listener
-	// HealthListener and MetricsListener serve /healthz and /readyz, and /metrics; nil for none. Run closes them.
-	HealthListener, MetricsListener net.Listener
+	// HealthListener serves /healthz and /readyz; nil for none. Run closes it.
+	HealthListener net.Listener
+	// MetricsServer serves the metrics of Registry; nil for none.
+	MetricsServer metricsserver.Server
 	// CertFile and KeyFile turn on HTTPS. They are read again when they change.
 	CertFile, KeyFile string
 	// WebhookListener accepts the API server's admission requests; nil for none. Run closes it.
@@ -51,7 +53,7 @@ type Options struct {
 	// LeaseNamespace and Identity for the election; "" turns it off.
 	LeaseNamespace, Identity string
 	// Registry takes the metrics.
-	Registry *prometheus.Registry
+	Registry prometheus.Registerer
 	Clock    clock.Clock
 }
 
@@ -137,10 +139,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.HealthListener != nil {
 		group.Go(func() error { return serve(serving, o.HealthListener, handler, nil) })
 	}
-	if o.MetricsListener != nil {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
-		group.Go(func() error { return serve(serving, o.MetricsListener, mux, nil) })
+	if o.MetricsServer != nil {
+		group.Go(func() error { return o.MetricsServer.Start(serving) })
 	}
 	if o.LeaseNamespace != "" {
 		group.Go(func() error { return elect(serving, o.Config, o.LeaseNamespace, o.Identity, metrics) })

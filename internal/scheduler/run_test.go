@@ -46,7 +46,7 @@ func startRun(t *testing.T, change func(*Options), config *rest.Config) (o Optio
 	t.Helper()
 	o = Options{
 		Config: config, Namespace: apiv1.DefaultNamespace, DriverName: driver,
-		Listener: listener(t), HealthListener: listener(t), MetricsListener: listener(t),
+		Listener: listener(t), HealthListener: listener(t),
 		MaxRequestBytes: 1 << 20, StaleFactor: 3, HeartbeatInterval: time.Minute,
 		Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
 	}
@@ -92,9 +92,6 @@ func TestRunServesUntilItIsToldToStop(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url, health := "http://"+o.Listener.Addr().String(), "http://"+o.HealthListener.Addr().String()
 	expect.Eventually(t, "the extender is ready", func() bool { return status(client, health+"/readyz") == http.StatusOK })
-	if code := status(client, "http://"+o.MetricsListener.Addr().String()+"/metrics"); code != http.StatusOK {
-		t.Errorf("metrics answer %d", code)
-	}
 
 	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a", "node-b", "node-c")})
 	response, err := client.Post(url+"/filter", "application/json", bytes.NewReader(body))
@@ -132,7 +129,7 @@ func TestRunAnswersWhileItSaysThatItStops(t *testing.T) {
 	if code := status(client, url+"/healthz"); code != http.StatusOK {
 		t.Errorf("answers %d while it stops", code)
 	}
-	o.MetricsListener.Close()
+	o.HealthListener.Close()
 	if err := <-ended; err == nil {
 		t.Error("a server that broke was not reported")
 	}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
+)
+
+// A real API server authenticates and authorizes the clients.
+func TestSecureMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+	kube, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	settings := &config.Common{MetricsAddress: loopback.Address(t), MetricsSecure: true}
+	server, err := newMetricsServer(settings, apiserver.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	token := func(name string) string {
+		t.Helper()
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		request := &authenticationv1.TokenRequest{}
+		if err := kube.Create(t.Context(), account); err != nil {
+			t.Fatal(err)
+		}
+		if err := kube.SubResource("token").Create(t.Context(), account, request); err != nil {
+			t.Fatal(err)
+		}
+		return request.Status.Token
+	}
+	reader, stranger := token("reader"), token("stranger")
+	for _, object := range []client.Object{
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "metrics-reader"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "metrics-reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "metrics-reader"},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "reader"}},
+		},
+	} {
+		if err := kube.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the certificate is self-signed
+	defer transport.CloseIdleConnections()
+	get := func(token string) (status int, protocol string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+settings.MetricsAddress+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return 0, ""
+		}
+		defer response.Body.Close()
+		return response.StatusCode, response.Proto
+	}
+	expect.Eventually(t, "a client that may read metrics gets them", func() bool { status, _ := get(reader); return status == http.StatusOK })
+	for who, c := range map[string]struct {
+		token string
+		want  int
+	}{
+		"a client without a token": {"", http.StatusUnauthorized},
+		// controller-runtime answers a token that the API server rejects with this.
+		"a client with a token of another issuer": {"eyJhbGciOiJub25lIn0.e30.", http.StatusInternalServerError},
+		"a client that may not read metrics":      {stranger, http.StatusForbidden},
+		"a client that may read metrics":          {reader, http.StatusOK},
+	} {
+		if got, protocol := get(c.token); got != c.want || protocol != "HTTP/1.1" {
+			t.Errorf("%s: got %d over %s, want %d over HTTP/1.1", who, got, protocol, c.want)
+		}
+	}
+}
+
+func TestMetricsThatAreOffHaveNoServer(t *testing.T) {
+	t.Parallel()
+	if server, err := newMetricsServer(&config.Common{MetricsAddress: "0"}, apiserver.Config(t)); server != nil || err != nil {
+		t.Errorf("got %v, %v, want no server", server, err)
+	}
+}
