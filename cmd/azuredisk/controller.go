@@ -292,7 +292,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
 		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
 		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
-		PublishedByPods: !settings.AttachRequired,
+		PublishedByPods: !settings.AttachRequired, ExtraTags: settings.Tags(),
 	})
 	if err != nil {
 		return nil, err

@@ -3,11 +3,20 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
+
+// TagClusterID is the tag with the name of the cluster.
+const TagClusterID = "kubernetes.io-cluster-id"
+
+// mostTags is less than Azure allows, because the driver and the classes set tags as well.
+const mostTags = 30
 
 // How nodes are probed.
 const (
@@ -23,6 +32,10 @@ type Controller struct {
 	Endpoint string
 	// AttachRequired is the CSIDriver's: Kubernetes says by VolumeAttachments where a volume is to be published. Without it the pods do.
 	AttachRequired bool
+	// ExtraTags are tags of all disks and snapshots that the driver creates.
+	ExtraTags map[string]string
+	// ClusterID is the value of the tag TagClusterID of the same; "" for none.
+	ClusterID string
 	// LeaderElection lets one of several replicas reconcile.
 	LeaderElection bool
 	// LeaderElectionNamespace holds the lease; "" for the pod's own.
@@ -66,6 +79,8 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	c.Cloud.AddFlags(flags)
 	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
 	flags.BoolVar(&c.AttachRequired, "attach-required", true, "as in the CSIDriver object: Kubernetes calls for volumes to be attached and detached; with false the controller itself follows the pods")
+	flags.StringToStringVar(&c.ExtraTags, "extra-tags", nil, "`tags` of all disks and snapshots that the driver creates, as name=value; those of a class take precedence. A comma separates tags, and belongs to the value within double quotes. Can be repeated")
+	flags.StringVar(&c.ClusterID, "cluster-id", "", "name of the cluster; all disks and snapshots that the driver creates get it as the tag "+TagClusterID)
 	flags.BoolVar(&c.LeaderElection, "leader-election", true, "let one of several replicas reconcile; every replica answers CSI calls")
 	flags.StringVar(&c.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; empty for the pod's own")
 	flags.DurationVar(&c.LeaseDuration, "lease-duration", 15*time.Second, "how long a leader that does not renew keeps others waiting")
@@ -98,6 +113,11 @@ func (c *Controller) Validate() error {
 		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
 		faultIf(c.ReplicaDrainGrace <= 0, "replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace),
 	}
+	for name, value := range c.Tags() {
+		faults = append(faults, faultIf(!paramtable.IsTag(name, value),
+			"extra-tags, cluster-id: %q=%q must have 1 to 512 characters other than <>%%&?\\/ in the name, and up to 256 in the value", name, value))
+	}
+	faults = append(faults, faultIf(len(c.Tags()) > mostTags, "extra-tags: there are %d with cluster-id; allowed: %d, so that classes can have tags too", len(c.Tags()), mostTags))
 	for name, n := range map[string]int{
 		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers, "cloud-operations": c.CloudOperations,
 	} {
@@ -111,4 +131,16 @@ func (c *Controller) Validate() error {
 			c.LeaseDuration, c.RenewDeadline, c.RetryPeriod))
 	}
 	return errors.Join(faults...)
+}
+
+// Tags are those of all disks and snapshots that the driver creates.
+func (c *Controller) Tags() map[string]string {
+	tags := maps.Clone(c.ExtraTags)
+	if c.ClusterID != "" {
+		if tags == nil {
+			tags = map[string]string{}
+		}
+		tags[TagClusterID] = c.ClusterID
+	}
+	return tags
 }

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -59,5 +60,21 @@ func TestControllerValidateListsAllFaults(t *testing.T) {
 	}
 	if err := controllerSettings(t, "--failover-mass-loss-threshold=0").Validate(); err == nil {
 		t.Error("a threshold of 0 was taken")
+	}
+}
+
+func TestExtraTagsAreThoseThatAzureAccepts(t *testing.T) {
+	s := controllerSettings(t, `--extra-tags="costCenter=47,11"`, "--extra-tags=team=a=b", "--cluster-id=blue")
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	want := map[string]string{"costCenter": "47,11", "team": "a=b", config.TagClusterID: "blue"}
+	if got := s.Tags(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, bad := range []string{"--extra-tags=a/b=c", "--extra-tags==c", "--cluster-id=" + strings.Repeat("x", 257)} {
+		if err := controllerSettings(t, bad).Validate(); err == nil || !strings.Contains(err.Error(), "extra-tags, cluster-id") {
+			t.Errorf("%s: got %v, want a fault of extra-tags, cluster-id", bad, err)
+		}
 	}
 }

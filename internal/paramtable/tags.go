@@ -19,7 +19,7 @@ func Tags(tags map[string]string, text, delimiter string, fill func(string) stri
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		name, value = strings.TrimSpace(name), fill(strings.TrimSpace(value))
-		if !ok || !isTagName(name) || len(value) > 256 {
+		if !ok || !IsTag(name, value) {
 			faults = append(faults, Fault("tags", pair, allowedTag))
 			continue
 		}
@@ -43,6 +43,18 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 	slices.Sort(names)
 	return slices.Compact(names), faults
 }
+
+// AddTags adds tags of which there are none yet. Names differ without regard to case, as at Azure.
+func AddTags(tags, more map[string]string) {
+	for _, name := range sorted(more) {
+		if !slices.ContainsFunc(sorted(tags), func(is string) bool { return strings.EqualFold(is, name) }) {
+			tags[name] = more[name]
+		}
+	}
+}
+
+// IsTag checks for what Azure accepts as the name and the value of a tag.
+func IsTag(name, value string) bool { return isTagName(name) && len(value) <= 256 }
 
 func isTagName(name string) bool {
 	return name != "" && len(name) <= 512 && !strings.ContainsAny(name, `<>%&?\/`)

@@ -144,8 +144,8 @@ func (p *Parameters) changeTags(c Change) error {
 	maps.Copy(tags, p.Tags)
 	maps.DeleteFunc(tags, func(name, _ string) bool { return provisioner.HasTag(p.RemovedTags, name) })
 	maps.Copy(tags, set)
-	if p.Tags = tags; len(tags) > maxTags {
-		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d", len(tags), maxTags))
+	if p.Tags = tags; len(tags) > MaxTags {
+		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d", len(tags), MaxTags))
 	}
 	return paramtable.Invalid(faults)
 }

@@ -18,8 +18,8 @@ const (
 	TagWriteAccelerator = "writeacceleratorenabled"
 )
 
-// maxTags is the number of tags that Azure allows on a resource, less the one with which the driver marks its disks.
-const maxTags = 50 - 1
+// MaxTags is the number of tags that Azure allows on a resource, less the one with which the driver marks its disks.
+const MaxTags = 50 - 1
 
 // NameDisk returns the name of the disk for the volume name in the request, corrected if Azure would refuse it.
 func (p *Parameters) NameDisk(volumeName string) string {
@@ -46,8 +46,8 @@ func (p *Parameters) parseTags() []string {
 		p.Tags[TagWriteAccelerator] = "true"
 	}
 	p.WriteAcceleratorEnabled = WriteAccelerator(p.Tags)
-	if len(p.Tags) > maxTags {
-		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d besides the driver's own", len(p.Tags)+1, maxTags-len(p.ownTags())))
+	if len(p.Tags) > MaxTags {
+		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d besides the driver's own", len(p.Tags)+1, MaxTags-len(p.ownTags())))
 	}
 	return faults
 }

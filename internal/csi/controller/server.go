@@ -54,6 +54,8 @@ type Options struct {
 	DriverName string
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
+	// ExtraTags are tags of all disks and snapshots that are created; those of a class take precedence.
+	ExtraTags map[string]string
 	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself publishes volumes as pods need
 	// them. The server then serves the calls without declaring the capability.
 	PublishedByPods bool
@@ -94,11 +96,11 @@ func New(o Options) (*Server, error) {
 		Publisher: publisher,
 		Provisioner: &disks.Provisioner{
 			Adopter: adopter, Calls: calls, Snapshots: o.Snapshots, SKUs: o.SKUs, Clock: o.Clock, Topology: key, PublishedByPods: o.PublishedByPods,
-			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup, Location: o.Location,
+			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup, Location: o.Location, ExtraTags: o.ExtraTags,
 		},
 		Snapshotter: &snapshots.Snapshotter{
 			Records: stored, Calls: calls, Disks: o.Disks, Snapshots: o.Snapshots, Topology: key, DriverName: o.DriverName,
-			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup,
+			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup, ExtraTags: o.ExtraTags,
 		},
 		Lister: inventory.New(inventory.Options{
 			Records: stored, Calls: calls, Disks: o.Disks, Clock: o.Clock, Topology: key, DriverName: o.DriverName,

@@ -24,6 +24,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
@@ -166,6 +167,10 @@ func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, siz
 // ensureVolume creates the AzVolume, or returns the one that exists if it is equal to the wanted one.
 func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
 	v := wanted.DeepCopy()
+	if paramtable.AddTags(v.Spec.Disk.Tags, s.ExtraTags); len(v.Spec.Disk.Tags) > volumeparams.MaxTags {
+		return nil, call.InvalidArgument("parameter tags: the disk would have %d tags with those that the driver is configured to add; allowed: %d",
+			len(v.Spec.Disk.Tags), volumeparams.MaxTags)
+	}
 	err := s.Client.Create(ctx, v)
 	if err == nil {
 		return v, nil
@@ -216,6 +221,8 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 		return "disk name"
 	}
 	want.Disk.Name = have.Disk.Name
+	// The extra tags may have changed since the AzVolume was created, so they make no difference.
+	maps.DeleteFunc(have.Disk.Tags, func(name, _ string) bool { _, wanted := want.Disk.Tags[name]; return !wanted })
 	if !equality.Semantic.DeepEqual(have.Disk, want.Disk) {
 		return "set of parameters"
 	}

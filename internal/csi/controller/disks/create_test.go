@@ -185,3 +185,34 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 		t.Errorf("disks (-want +got):\n%s", diff)
 	}
 }
+
+// The tags that the driver is configured to add are on each disk. They may change while a disk is being created.
+func TestEachDiskHasTheExtraTags(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	request := controlplane.CreateRequest("tagged", map[string]string{"skuName": "Premium_LRS", "tags": "Team=mine"})
+	p.CSI.Provisioner.ExtraTags = map[string]string{"team": "platform", "costCenter": "47,11", "kubernetes.io-cluster-id": "blue"}
+	_, err := p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+	tags := p.Cloud.State().Disks[0].Tags
+	for name, want := range map[string]string{"Team": "mine", "team": "", "costCenter": "47,11", "kubernetes.io-cluster-id": "blue"} {
+		if tags[name] != want {
+			t.Errorf("tag %s: got %q, want %q; all are %v", name, tags[name], want, tags)
+		}
+	}
+	p.CSI.Provisioner.ExtraTags = map[string]string{"costCenter": "12"}
+	_, err = p.CSI.CreateVolume(t.Context(), request)
+	must(t, err)
+
+	many := make([]string, 40)
+	for i := range many {
+		many[i] = fmt.Sprintf("t%d=x", i)
+	}
+	p.CSI.Provisioner.ExtraTags = map[string]string{}
+	for i := range 20 {
+		p.CSI.Provisioner.ExtraTags[fmt.Sprintf("extra%d", i)] = "x"
+	}
+	_, err = p.CSI.CreateVolume(t.Context(), controlplane.CreateRequest("overfull", map[string]string{"tags": strings.Join(many, ",")}))
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the disk would have 61 tags") {
+		t.Errorf("got %v, want a refusal that names the number of tags", err)
+	}
+}

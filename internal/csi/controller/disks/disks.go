@@ -25,4 +25,6 @@ type Provisioner struct {
 	PublishedByPods bool
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
+	// ExtraTags are tags of all disks; those of a StorageClass take precedence.
+	ExtraTags map[string]string
 }

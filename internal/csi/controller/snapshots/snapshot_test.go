@@ -69,6 +69,11 @@ func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
 	if spec, _ := p.Cloud.SnapshotSpec(plain.GetSnapshotId()); !spec.Incremental || plain.GetSnapshotId() != controlplane.SnapshotID("plain") {
 		t.Errorf("without parameters it was made with %+v", spec)
 	}
+	p.CSI.Snapshotter.ExtraTags = map[string]string{"costCenter": "12", "A": "not this one"}
+	extra := mustTake(p, t, "extra", disk, map[string]string{"tags": "a=b"})
+	if spec, _ := p.Cloud.SnapshotSpec(extra.GetSnapshotId()); spec.Tags["costCenter"] != "12" || spec.Tags["a"] != "b" || spec.Tags["A"] != "" {
+		t.Errorf("got tags %v, want the extra ones that the class does not set", spec.Tags)
+	}
 	replaced := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId()
 	if again := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId(); again != replaced || strings.ContainsAny(replaced[strings.LastIndex(replaced, "/")+1:], " /") {
 		t.Errorf("the IDs are %s and %s", replaced, again)
