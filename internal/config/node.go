@@ -50,6 +50,8 @@ type Node struct {
 	DeviceLinks string
 	// RescanInterval is how often the bus is rescanned while a device is awaited.
 	RescanInterval time.Duration
+	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any number.
+	MaxFormatsAndChecks int
 	// BootIDFile holds the kernel's boot ID.
 	BootIDFile string
 }
@@ -76,6 +78,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&n.DrainTimeout, "drain-timeout", 25*time.Second, "how long a plug-in that is told to stop waits for the volumes of a node that is drained or shut down; less than the pod's grace period. 0s for not at all")
 	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
+	flags.IntVar(&n.MaxFormatsAndChecks, "max-formats-and-checks", 2, "filesystems that are made or checked in full at once, because each takes memory, and more for a larger disk; 0 for any number. A check of a clean filesystem does not count")
 	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
 }
 
@@ -97,6 +100,7 @@ func (n *Node) Validate() error {
 		faultIf(n.CapacityWait < 0 || n.CapacityWait > time.Minute, "capacity-wait: %s must be 0s to 1m, within the kubelet's own patience", n.CapacityWait),
 		faultIf(n.DrainTimeout < 0, "drain-timeout: %s must not be negative", n.DrainTimeout),
 		faultIf(n.RescanInterval < 100*time.Millisecond, "device-rescan-interval: %s must be at least 100ms", n.RescanInterval),
+		faultIf(n.MaxFormatsAndChecks < 0, "max-formats-and-checks: %d must not be negative; 0 is no limit", n.MaxFormatsAndChecks),
 		faultIf(n.MaxVolumes < 0, "max-volumes: %d must not be negative", n.MaxVolumes),
 		faultIf(n.ReservedSlots < 0, "reserved-volume-slots: %d must not be negative", n.ReservedSlots),
 		faultIf(n.DefaultMaxVolumes < 1, "default-max-volumes: %d must be at least 1", n.DefaultMaxVolumes),

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/binary"
 	"io"
 	"os"
 	"strconv"
@@ -123,6 +124,25 @@ func (f filesystems) Check(ctx context.Context, device string, fs provisioner.Fi
 		return nil
 	}
 	return f.runE2fsck(ctx, device, fs, "-p")
+}
+
+// extIsClean says whether the superblock calls the filesystem clean, and free of errors. `e2fsck -p` then replays the journal at most.
+func extIsClean(device string) (bool, error) {
+	file, err := openDevice(device, os.O_RDONLY)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	const (
+		stateOffset = 1024 + 58 // s_state of struct ext4_super_block
+		valid       = 1
+		hasErrors   = 2
+	)
+	var state [2]byte
+	if _, err := file.ReadAt(state[:], stateOffset); err != nil {
+		return false, err
+	}
+	return binary.LittleEndian.Uint16(state[:])&(valid|hasErrors) == valid, nil
 }
 
 func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisioner.Filesystem, flags ...string) error {

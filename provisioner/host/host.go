@@ -33,12 +33,17 @@ type Options struct {
 	// RescanInterval is how often the SCSI hosts are rescanned, and the links looked at
 	// again, while a device is awaited and no event comes: 2 s.
 	RescanInterval time.Duration
+	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any number. Each takes memory, which
+	// grows with the disk.
+	MaxFormatsAndChecks int
 }
 
 // Host implements provisioner.Host.
 type Host struct {
 	options Options
 	works   works
+	// slots holds a value for each format and full check that runs; nil for no limit.
+	slots chan struct{}
 }
 
 var _ provisioner.Host = (*Host)(nil)
@@ -67,7 +72,11 @@ func New(options Options) *Host {
 	if options.RescanInterval == 0 {
 		options.RescanInterval = defaultRescanInterval
 	}
-	return &Host{options: options}
+	h := &Host{options: options}
+	if options.MaxFormatsAndChecks > 0 {
+		h.slots = make(chan struct{}, options.MaxFormatsAndChecks)
+	}
+	return h
 }
 
 // Devices implements provisioner.Host.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,9 +22,11 @@ import (
 // work is a command that changes the filesystem on a device.
 type work struct {
 	command string
-	started time.Time
 
 	mu sync.Mutex
+	// started is when the command began to run, or to wait.
+	started time.Time
+	waits   bool
 	// done describes how far the command has come; "" while it has not said so.
 	done string
 	// stop ends the command; nil for one that must not be cut short.
@@ -78,9 +81,37 @@ func (h *Host) Close() {
 	}
 }
 
+// awaitSlot blocks until the format or the full check may run, and returns the function to call when it has ended. Until then it can
+// be given up: the end of ctx, and Stop, end the wait.
+func (h *Host) awaitSlot(ctx context.Context, w *work, stopped <-chan struct{}) (free func(), err error) {
+	if h.slots == nil {
+		return func() {}, nil
+	}
+	w.setWaits(true, h.options.Clock.Now())
+	select {
+	case h.slots <- struct{}{}:
+		w.setWaits(false, h.options.Clock.Now())
+		return func() { <-h.slots }, nil
+	case <-stopped:
+		return nil, provisioner.Errorf(provisioner.Unavailable, "%s was stopped before it began", w.command)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("run %s: %d filesystems are being made or checked on this node, and no more are at once: %w", w.command, cap(h.slots), ctx.Err())
+	}
+}
+
+func (w *work) setWaits(waits bool, since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits, w.started = waits, since
+}
+
 func (h *Host) describe(w *work) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.waits {
+		return fmt.Sprintf("%s has been waiting for %s, because %d filesystems are being made or checked on this node",
+			w.command, h.options.Clock.Since(w.started).Round(time.Second), cap(h.slots))
+	}
 	text := fmt.Sprintf("%s has been running for %s", w.command, h.options.Clock.Since(w.started).Round(time.Second))
 	if w.done != "" {
 		text += ", " + w.done
@@ -116,19 +147,36 @@ func (h *Host) runToEnd(ctx context.Context, device, command string, args ...str
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run %s: %w", command, err)
 	}
-	_, end, err := h.begin(device, command, nil)
+	w, end, err := h.begin(device, command, nil)
 	if err != nil {
 		return err
 	}
 	defer end()
+	if strings.HasPrefix(command, "mkfs.") {
+		free, err := h.awaitSlot(ctx, w, nil)
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
 	return h.runOK(context.WithoutCancel(ctx), command, args...)
+}
+
+// isQuick says whether a check needs neither much time nor much memory. It guards the hand-over of a volume: a check of a few
+// milliseconds must not wait for checks of hours. What cannot be read is not quick.
+func (f filesystems) isQuick(ctx context.Context, device string, flags []string) bool {
+	if f.slots == nil || slices.Contains(flags, "-f") {
+		return false
+	}
+	clean, err := bounded(ctx, func() (bool, error) { return extIsClean(device) })
+	return err == nil && clean
 }
 
 // progressFD is the file descriptor in e2fsck of the first of exec.Cmd.ExtraFiles.
 const progressFD = "3"
 
 // runCheck runs e2fsck to its end, or until Stop. Like runToEnd it ignores the end of ctx. e2fsck ends with this process, and a
-// SIGTERM makes it stop at the next point where the filesystem is consistent.
+// SIGTERM makes it stop at the next point where the filesystem is consistent. A quick check does not wait for the checks in full.
 func (f filesystems) runCheck(ctx context.Context, device string, flags ...string) (result, error) {
 	const command = "e2fsck"
 	if err := ctx.Err(); err != nil {
@@ -141,6 +189,13 @@ func (f filesystems) runCheck(ctx context.Context, device string, flags ...strin
 		return result{}, err
 	}
 	defer end()
+	if !f.isQuick(ctx, device, flags) {
+		free, err := f.awaitSlot(ctx, w, stoppable.Done())
+		if err != nil {
+			return result{}, err
+		}
+		defer free()
+	}
 	progress, forChild, err := os.Pipe()
 	if err != nil {
 		return result{}, provisioner.Errorf(provisioner.Unavailable, "run %s: %w", command, err)

@@ -156,6 +156,92 @@ func TestACheckCanBeEnded(t *testing.T) {
 	}
 }
 
+// A third filesystem waits while two are made or checked in full. A clean one does not wait.
+func TestFormatsAndFullChecksAreLimited(t *testing.T) {
+	ext4 := provisioner.Filesystem{Type: "ext4", UUID: uuid}
+	blank, damaged, other, clean := hosttest.NewDisk(t, hosttest.MiB), ext4Disk(t), ext4Disk(t), ext4Disk(t)
+	for _, d := range []*hosttest.Disk{damaged, other} {
+		d.WriteAt(t, []byte{2, 0}, 1024+58) // s_state: not clean, with errors
+	}
+	mkfs, check := replace(t, "mkfs.ext4", "exit 0"), replace(t, "e2fsck", "exit 1")
+	exceptOf(t, "e2fsck", clean.Device)
+	fss := host.New(host.Options{MaxFormatsAndChecks: 2}).Filesystems()
+	made, checked, third := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { made <- fss.Make(t.Context(), blank.Device, ext4, provisioner.FilesystemOptions{}) }()
+	mkfs.awaitStart()
+	go func() { checked <- fss.Check(t.Context(), damaged.Device, ext4) }()
+	check.awaitStart()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { third <- fss.Check(ctx, other.Device, ext4) }()
+	expect.Eventually(t, "the third waits", func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
+	if err := fss.Check(t.Context(), clean.Device, ext4); err != nil {
+		t.Errorf("a clean filesystem: got %v, want it checked at once", err)
+	}
+	cancel()
+	if err := <-third; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 filesystems are being made or checked") {
+		t.Errorf("the third, when its caller has gone: got %v, want a cancelled wait that says why", err)
+	}
+	go func() { third <- fss.Check(t.Context(), other.Device, ext4) }()
+	expect.Eventually(t, "the third waits again", func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
+	check.release()
+	if err := <-checked; err != nil {
+		t.Error(err)
+	}
+	check.awaitStart()
+	check.release()
+	if err := <-third; err != nil {
+		t.Errorf("the third, after another has ended: got %v", err)
+	}
+	mkfs.release()
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
+}
+
+// exceptOf lets the command of that name succeed at once for a device.
+func exceptOf(t *testing.T, name, device string) {
+	t.Helper()
+	otherwise, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in *%s) exit 0;; esac\nexec %s \"$@\"\n", device, otherwise)
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestAWaitingCheckCanBeEnded(t *testing.T) {
+	blank, damaged := hosttest.NewDisk(t, hosttest.MiB), hosttest.NewDisk(t, hosttest.MiB)
+	mkfs := replace(t, "mkfs.ext4", "exit 0")
+	ext4 := provisioner.Filesystem{Type: "ext4", UUID: uuid}
+	fss := host.New(host.Options{MaxFormatsAndChecks: 1}).Filesystems()
+	made, checked := make(chan error, 1), make(chan error, 1)
+	go func() { made <- fss.Make(t.Context(), blank.Device, ext4, provisioner.FilesystemOptions{}) }()
+	mkfs.awaitStart()
+	go func() { checked <- fss.Check(t.Context(), damaged.Device, ext4) }()
+	expect.Eventually(t, "the check waits", func() bool { return strings.Contains(fss.Progress(damaged.Device), "waiting") })
+	fss.Stop(damaged.Device)
+	if err := <-checked; !errors.Is(err, provisioner.Unavailable) || !strings.Contains(err.Error(), "stopped") {
+		t.Errorf("got %v, want Unavailable because it was stopped", err)
+	}
+	mkfs.release()
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
+}
+
+// ext4Disk has a clean ext4 filesystem.
+func ext4Disk(t *testing.T) *hosttest.Disk {
+	t.Helper()
+	disk := hosttest.NewDisk(t, 4*hosttest.MiB)
+	hosttest.Run(t, "mkfs.ext4", "-q", "-F", "-U", uuid, disk.Device)
+	return disk
+}
+
 // TestMain lets the test binary be the process whose end is tested.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOST_TEST_CHECK") != "" {
