@@ -48,7 +48,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-controller,verbs=get;update
 
 // leaseName is the name of the lease of the controller's leader.
 const leaseName = "azuredisk-controller"

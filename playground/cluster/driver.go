@@ -168,6 +168,8 @@ func (c *Cluster) driverValues(azure string) map[string]any {
 			"aadClientSecret":         c.Options.Credentials.Secret,
 		}},
 		"scheduler": scheduler,
+		// The scenarios read metrics through the API server, which has no token for them.
+		"metrics": object{"listen": "network", "secure": false},
 	}
 }
 

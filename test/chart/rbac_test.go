@@ -22,7 +22,7 @@ var markers = map[string][]string{
 
 func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t))
+	list := objects(t, render(t, "--set", "snapshot.enabled=true"))
 	for component, paths := range markers {
 		wanted := markedRights(t, paths)
 		given := renderedRights(t, list, release+"-"+component)
@@ -96,13 +96,113 @@ func addMarked(rights map[string]bool, marker string) {
 	}
 }
 
-// renderedRights are those of the roles of a component; not those of the sidecars, which share the controller's account.
+// The rights follow the features: what is switched off is not allowed.
+func TestRightsFollowTheFeatures(t *testing.T) {
+	t.Parallel()
+	const (
+		deletePods  = "cluster /pods delete"
+		failPods    = "cluster /pods/status patch"
+		taint       = "cluster /nodes patch"
+		prune       = "cluster /nodes/status patch"
+		snapshots   = "cluster snapshot.storage.k8s.io/volumesnapshotcontents list"
+		withoutFail = "controller.failover.enabled=false"
+	)
+	cases := map[string]struct {
+		set  string
+		want []string // of these rights
+	}{
+		"failover, without VolumeAttachments":                            {"snapshot.enabled=true", []string{deletePods, failPods, taint, prune, snapshots}},
+		"failover, with VolumeAttachments and without snapshots":         {"csiDriver.attachRequired=true", []string{deletePods, taint, prune}},
+		"no failover, without VolumeAttachments":                         {withoutFail, []string{failPods, taint}},
+		"no failover, with VolumeAttachments":                            {withoutFail + ",csiDriver.attachRequired=true", []string{taint, prune}},
+		"no failover and no start-up taint":                              {withoutFail + ",node.removeNotReadyTaint=false", []string{failPods}},
+		"no failover and no start-up taint, with VolumeAttachments":      {withoutFail + ",node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{prune}},
+		"failover without the start-up taint and with VolumeAttachments": {"node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{deletePods, taint, prune}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			given := renderedRights(t, objects(t, render(t, "--set", c.set)), release+"-controller")
+			for _, right := range []string{deletePods, failPods, taint, prune, snapshots} {
+				if want := slices.Contains(c.want, right); given[right] != want {
+					t.Errorf("%s: %q: got %t, want %t", c.set, right, given[right], want)
+				}
+			}
+		})
+	}
+}
+
+// Each sidecar has a token of its own, and with it no more than its own rights.
+func TestEachSidecarHasOnlyItsOwnRights(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t, "--set", "snapshot.enabled=true,csiDriver.attachRequired=true"))
+	writes := map[string][]string{
+		"provisioner": {"cluster /persistentvolumes create", "cluster /persistentvolumes delete", "cluster /persistentvolumeclaims update"},
+		"attacher":    {"cluster storage.k8s.io/volumeattachments patch", "cluster storage.k8s.io/volumeattachments/status patch"},
+		"resizer":     {"cluster /persistentvolumeclaims/status patch"},
+		"snapshotter": {"cluster snapshot.storage.k8s.io/volumesnapshotcontents update", "cluster snapshot.storage.k8s.io/volumesnapshotcontents/status patch"},
+	}
+	pod := find(t, list, "Deployment", release+"-controller")
+	for sidecar := range writes {
+		name := release + "-csi-" + sidecar
+		given := renderedRights(t, list, name)
+		for owner, rights := range writes {
+			for _, right := range rights {
+				if want := owner == sidecar; given[right] != want {
+					t.Errorf("%s: %q: got %t, want %t", sidecar, right, given[right], want)
+				}
+			}
+		}
+		for right := range given {
+			if strings.Contains(right, "/pods delete") || strings.Contains(right, "/nodes") && !strings.HasSuffix(right, "get") && !strings.HasSuffix(right, "list") && !strings.HasSuffix(right, "watch") ||
+				strings.Contains(right, "disk.csi.azure.com/") || strings.Contains(right, "leases update") && !strings.HasSuffix(right, "disk-csi-azure-com") {
+				t.Errorf("%s: got the right %q, which only the controller needs", sidecar, right)
+			}
+		}
+		secret := find(t, list, "Secret", name)
+		if got := secret.GetAnnotations()["kubernetes.io/service-account.name"]; got != name || find(t, list, "ServiceAccount", name) == nil {
+			t.Errorf("%s: got the token of %q, want that of %s", sidecar, got, name)
+		}
+		for _, container := range nested(t, pod, "spec", "template", "spec", "containers") {
+			if container["name"] == "csi-"+sidecar && mounts(container)["token-"+sidecar] != "/var/run/secrets/kubernetes.io/serviceaccount" {
+				t.Errorf("%s: got mounts %v, want its token where the pod's would be", sidecar, mounts(container))
+			}
+		}
+	}
+	for _, container := range nested(t, pod, "spec", "template", "spec", "containers") {
+		for volume := range mounts(container) {
+			if sidecar, is := strings.CutPrefix(volume, "token-"); is && container["name"] != "csi-"+sidecar {
+				t.Errorf("%v: got the token of %s", container["name"], sidecar)
+			}
+		}
+	}
+	shared := objects(t, render(t, "--set", "sidecars.ownServiceAccounts=false"))
+	if got := nested(t, find(t, shared, "ClusterRoleBinding", release+"-csi-resizer"), "subjects")[0]["name"]; got != release+"-controller" {
+		t.Errorf("without accounts of their own: got the rights of csi-resizer for %v, want %s-controller", got, release)
+	}
+}
+
+// nested is a list of maps within an object.
+func nested(t *testing.T, object *unstructured.Unstructured, path ...string) []map[string]any {
+	t.Helper()
+	list, found, err := unstructured.NestedSlice(object.Object, path...)
+	if err != nil || !found {
+		t.Fatalf("%s: no %v: %v", object.GetName(), path, err)
+	}
+	items := make([]map[string]any, len(list))
+	for i := range list {
+		items[i] = list[i].(map[string]any)
+	}
+	return items
+}
+
+// renderedRights are those of the roles of a component.
 func renderedRights(t *testing.T, list []*unstructured.Unstructured, prefix string) map[string]bool {
 	t.Helper()
 	rights := map[string]bool{}
 	for _, object := range list {
 		kind := object.GetKind()
-		if kind != "Role" && kind != "ClusterRole" || !strings.HasPrefix(object.GetName(), prefix) || strings.HasSuffix(object.GetName(), "-sidecars") {
+		if kind != "Role" && kind != "ClusterRole" || !strings.HasPrefix(object.GetName(), prefix) {
 			continue
 		}
 		rules, _, err := unstructured.NestedSlice(object.Object, "rules")

@@ -27,26 +27,48 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* Metadata of an object that belongs to a component. Input: dict root, component, and name where it is not fullname-component. */}}
+{{/* Metadata of an object that belongs to a component. Input: dict root, component, namespace if the object has one, and name where it is not fullname-component. */}}
 {{- define "azuredisk.metadata" -}}
 name: {{ .name | default (printf "%s-%s" (include "azuredisk.fullname" .root) .component) }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
 labels:
   {{- include "azuredisk.labels" .root | nindent 2 }}
   app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* The image of a container. Input: dict image, and tag where the image names none. A digest is more exact than a tag, so the tag is left out. */}}
+{{- define "azuredisk.imageOf" -}}
+{{- if .image.digest -}}
+image: {{ printf "%s@%s" .image.repository .image.digest | quote }}
+{{- else -}}
+image: {{ printf "%s:%s" .image.repository (.image.tag | default .tag) | quote }}
+{{- end }}
+imagePullPolicy: {{ .image.pullPolicy }}
+{{- end -}}
+
 {{- define "azuredisk.image" -}}
-image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- include "azuredisk.imageOf" (dict "image" .Values.image "tag" .Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* Flags that every subcommand has. Input: dict root, values (of the component), metricsAddress. */}}
 {{- define "azuredisk.commonArgs" -}}
 - --namespace={{ .root.Values.objectNamespace }}
 - --driver-name={{ .root.Values.driverName }}
-- --log-level={{ .values.logLevel | default .root.Values.logLevel }}
+- --log-level={{ ternary "debug" (.values.logLevel | default .root.Values.logLevel) .root.Values.debugLogs }}
 - --log-format={{ .root.Values.logFormat }}
-- --metrics-address={{ if .values.metricsPort }}:{{ .values.metricsPort }}{{ else }}0{{ end }}
+{{- if .values.metricsPort }}
+- --metrics-address={{ include "azuredisk.listen" (dict "port" .values.metricsPort "loopback" (eq .root.Values.metrics.listen "loopback")) }}
+{{- if include "azuredisk.secureMetrics" .root }}
+- --metrics-secure
+{{- if and .root.Values.metrics.tlsSecretName (not (hasPrefix "node" .component)) }}
+- --metrics-cert-dir=/etc/azuredisk/metrics
+{{- end }}
+{{- end }}
+{{- else }}
+- --metrics-address=0
+{{- end }}
 {{- end -}}
 
 {{/* Where the pods of a component may run. Input: dict root, component, values. The start-up taint waits for the node plug-in. The other components must not wait for it. */}}
@@ -57,7 +79,7 @@ nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $tolerations := .values.tolerations }}
-{{- if ne .component "node" }}
+{{- if not (hasPrefix "node" .component) }}
 {{- $tolerations = append ($tolerations | default list) (dict "key" (printf "%s/agent-not-ready" .root.Values.driverName) "operator" "Exists") }}
 {{- end }}
 {{- with $tolerations }}
@@ -118,38 +140,32 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Security context of a container that needs no rights at all. */}}
+{{/* Security context of a container that needs no rights at all. Input: values, whose containerSecurityContext is preferred. */}}
 {{- define "azuredisk.unprivileged" -}}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+  {{- mergeOverwrite (dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL"))) (deepCopy (.containerSecurityContext | default dict)) | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* Security context of a pod that is not root. */}}
+{{/* Security context of a pod that is not root. Input: values, whose podSecurityContext is preferred. */}}
 {{- define "azuredisk.nonRoot" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- mergeOverwrite (dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault")) (deepCopy (.podSecurityContext | default dict)) | toYaml -}}
 {{- end -}}
 
-{{/* Probes of one of our programs. Input: port (name), and scheme. */}}
+{{/* Probes of one of our programs. Input: port (name), scheme, and loopback if the program listens there only. */}}
 {{- define "azuredisk.probes" -}}
+{{- $to := printf "port: %s, scheme: %s" .port (.scheme | default "HTTP") -}}
+{{- if .loopback }}{{ $to = printf "host: 127.0.0.1, %s" $to }}{{ end -}}
 startupProbe:
-  httpGet: {path: /healthz, port: {{ .port }}, scheme: {{ .scheme | default "HTTP" }}}
+  httpGet: {path: /healthz, {{ $to }}}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /healthz, port: {{ .port }}, scheme: {{ .scheme | default "HTTP" }}}
+  httpGet: {path: /healthz, {{ $to }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: {{ .port }}, scheme: {{ .scheme | default "HTTP" }}}
+  httpGet: {path: /readyz, {{ $to }}}
   periodSeconds: 2
   timeoutSeconds: 2
 {{- end -}}

@@ -1,20 +1,65 @@
+{{/* The sidecars that the controller has, with the names of their leases, as YAML. They make the names from that of the driver. */}}
+{{- define "azuredisk.sidecarLeases" -}}
+{{- $driver := regexReplaceAll "[^a-zA-Z0-9-]" .Values.driverName "-" -}}
+provisioner: {{ $driver }}
+{{- if eq (include "azuredisk.attachRequired" .) "true" }}
+attacher: external-attacher-leader-{{ $driver }}
+{{- end }}
+{{- if .Values.controller.expand }}
+resizer: external-resizer-{{ $driver }}
+{{- end }}
+{{- if include "azuredisk.snapshots" . }}
+snapshotter: external-snapshotter-leader-{{ $driver }}
+{{- end }}
+{{- end -}}
+
+{{/* Name of the service account of a sidecar. Input: dict root, name. */}}
+{{- define "azuredisk.sidecarAccount" -}}
+{{- if .root.Values.sidecars.ownServiceAccounts -}}
+{{ include "azuredisk.fullname" .root }}-csi-{{ .name }}
+{{- else -}}
+{{ include "azuredisk.account" (dict "root" .root "component" "controller") }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The volumes with the tokens of the sidecars. Each is mounted where Kubernetes would mount the token of the pod's account, so Kubernetes does not mount that.
+The keys are named so that a pod starts only when Kubernetes has written the token.
+*/}}
+{{- define "azuredisk.sidecarTokens" -}}
+{{- if .Values.sidecars.ownServiceAccounts -}}
+{{- range $name, $_ := include "azuredisk.sidecarLeases" . | fromYaml }}
+- name: token-{{ $name }}
+  secret:
+    secretName: {{ include "azuredisk.sidecarAccount" (dict "root" $ "name" $name) }}
+    defaultMode: 0440
+    items:
+      - {key: token, path: token}
+      - {key: ca.crt, path: ca.crt}
+      - {key: namespace, path: namespace}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The part that all sidecars have in common. Input: dict root, name, values, and optionally env. */}}
 {{- define "azuredisk.sidecar" -}}
 - name: csi-{{ .name }}
-  image: {{ printf "%s:%s" .values.image.repository .values.image.tag | quote }}
-  imagePullPolicy: {{ .values.image.pullPolicy }}
-  {{- include "azuredisk.unprivileged" .root | nindent 2 }}
+  {{- include "azuredisk.imageOf" .values | nindent 2 }}
+  {{- include "azuredisk.unprivileged" .root.Values.sidecars | nindent 2 }}
   resources:
     {{- toYaml .values.resources | nindent 4 }}
   volumeMounts:
     - {name: socket, mountPath: /csi}
-  {{- with .env }}
+    {{- if .root.Values.sidecars.ownServiceAccounts }}
+    - {name: token-{{ .name }}, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+    {{- end }}
+  {{- with concat (.env | default list) .values.extraEnv }}
   env:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   args:
     - --csi-address=/csi/csi.sock
-    - --v={{ .root.Values.sidecars.verbosity }}
+    - --v={{ ternary (max 5 (int .root.Values.sidecars.verbosity)) .root.Values.sidecars.verbosity .root.Values.debugLogs }}
     - --timeout={{ .values.timeout }}
     - --kube-api-qps={{ .root.Values.sidecars.kubeAPIQPS }}
     - --kube-api-burst={{ .root.Values.sidecars.kubeAPIBurst }}
