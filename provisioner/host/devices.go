@@ -19,7 +19,7 @@ import (
 type devices struct{ *Host }
 
 // Find looks, in this order, at the links of azure-vm-utils, at those of the
-// Linux agent, and at the SCSI devices themselves.
+// Linux agent, and at the SCSI and NVMe devices themselves.
 func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error) {
 	if device, found := d.lookup(ctx, lun); found {
 		return device, nil
@@ -29,7 +29,7 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	defer events.close()
 	ticker := d.options.Clock.NewTicker(d.options.RescanInterval)
 	defer ticker.Stop()
-	d.rescanHosts()
+	d.rescanControllers()
 	for {
 		events.watchDirectories()
 		if device, found := d.lookup(ctx, lun); found {
@@ -40,7 +40,7 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 			return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d showed up: %w", lun, ctx.Err())
 		case <-events.happened:
 		case <-ticker.C():
-			d.rescanHosts()
+			d.rescanControllers()
 		}
 	}
 }
@@ -67,9 +67,11 @@ func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, boo
 			}
 		}
 	}
-	if path, found := d.scsiDisk(lun); found {
-		if device, err := d.open(ctx, path); err == nil {
-			return device, true
+	for _, disk := range []func(int32) (string, bool){d.scsiDisk, d.nvmeDisk} {
+		if path, found := disk(lun); found {
+			if device, err := d.open(ctx, path); err == nil {
+				return device, true
+			}
 		}
 	}
 	return provisioner.Device{}, false

@@ -115,12 +115,18 @@ func attribute(dir, name string) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// rescanHosts makes every SCSI host look for new devices. A host that cannot be
+// rescanControllers makes every SCSI host, and every NVMe controller of remote disks, look for new devices. One that cannot be
 // rescanned is not worth an error: the disk may come by itself, or not at all.
-func (d devices) rescanHosts() {
+func (d devices) rescanControllers() {
 	files, _ := filepath.Glob(filepath.Join(d.options.SysRoot, "class/scsi_host/host*/scan")) // the pattern is a constant
 	for _, file := range files {
 		_ = writeAttribute(file, "- - -")
+	}
+	controllers, _ := filepath.Glob(filepath.Join(d.options.SysRoot, "class/nvme/nvme*")) // the pattern is a constant
+	for _, dir := range controllers {
+		if strings.EqualFold(attribute(dir, "model"), remoteNVMeModel) {
+			_ = writeAttribute(filepath.Join(dir, "rescan_controller"), "1")
+		}
 	}
 }
 

@@ -54,23 +54,34 @@ func (s *sysfs) disk(address, vendor, model, controllerID, block string) {
 	symlink(s.t, filepath.Join(s.root, dir), filepath.Join(s.root, "bus/scsi/devices", address))
 }
 
-func TestSCSIDiscovery(t *testing.T) {
-	const wanted = "sdc"
+// namespace adds an NVMe namespace as the kernel shows it: its directory has a link to the controller, or with multipath to the
+// subsystem, which has a model as well.
+func (s *sysfs) namespace(controller, model, block, nsid string) {
+	s.t.Helper()
+	s.write("devices/"+controller+"/model", model)
+	s.write("devices/"+controller+"/"+block+"/nsid", nsid)
+	symlink(s.t, filepath.Join(s.root, "devices", controller), filepath.Join(s.root, "devices", controller, block, "device"))
+	symlink(s.t, filepath.Join(s.root, "devices", controller, block), filepath.Join(s.root, "class/block", block))
+}
+
+func TestSCSIAndNVMeDiscovery(t *testing.T) {
+	const remote, local = "MSFT NVMe Accelerator v1.0              ", "Microsoft NVMe Direct Disk v2           "
+	const wanted, wantedNVMe = "sdc", "nvme0n4"
 	tests := map[string]struct {
 		disks func(*sysfs)
 		links map[string]string // under disk/azure
-		found bool
+		block string            // that is found; "" for none
 	}{
 		"a data disk of the data controller": {
 			disks: func(s *sysfs) {
 				s.disk("0:0:0:2", "Msft    ", "Virtual Disk    ", bootController, "sda")
 				s.disk("1:0:0:2", "Msft    ", "Virtual Disk    ", dataController, wanted)
 			},
-			found: true,
+			block: wanted,
 		},
 		"vendor and model in upper case": {
 			disks: func(s *sysfs) { s.disk("5:0:0:2", "MSFT", "VIRTUAL DISK", dataController, wanted) },
-			found: true,
+			block: wanted,
 		},
 		"a disk of another vendor is left alone": {
 			disks: func(s *sysfs) { s.disk("5:0:0:2", "QEMU", "Virtual Disk", dataController, wanted) },
@@ -86,7 +97,7 @@ func TestSCSIDiscovery(t *testing.T) {
 		},
 		"without a controller's identity, hosts above the boot hosts": {
 			disks: func(s *sysfs) { s.disk("5:0:0:2", "Msft", "Virtual Disk", "", wanted) },
-			found: true,
+			block: wanted,
 		},
 		"without a controller's identity, the boot hosts are left alone": {
 			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) },
@@ -94,7 +105,7 @@ func TestSCSIDiscovery(t *testing.T) {
 		"without a controller's identity, links tell what is no data disk": {
 			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) },
 			links: map[string]string{"root": "../../sda", "resource": "../../sdb"},
-			found: true,
+			block: wanted,
 		},
 		"a disk that a link calls the root disk is left alone": {
 			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) },
@@ -110,6 +121,41 @@ func TestSCSIDiscovery(t *testing.T) {
 				s.disk("6:0:0:2", "Msft", "Virtual Disk", dataController, "sdd")
 			},
 		},
+		"an NVMe namespace of a remote disk, whose ID is the LUN and 2": {
+			disks: func(s *sysfs) {
+				s.namespace("nvme0", remote, "nvme0n1", "1") // the disk of the operating system
+				s.namespace("nvme0", remote, "nvme0n2", "2")
+				s.namespace("nvme0", remote, wantedNVMe, "4")
+				s.namespace("nvme1", local, "nvme1n4", "4")
+			},
+			block: wantedNVMe,
+		},
+		"an NVMe namespace of a local disk is left alone": {
+			disks: func(s *sysfs) { s.namespace("nvme1", local, wantedNVMe, "4") },
+		},
+		"another NVMe namespace is left alone": {
+			disks: func(s *sysfs) { s.namespace("nvme0", remote, wantedNVMe, "2") },
+		},
+		"the hidden paths to an NVMe namespace are left alone": {
+			disks: func(s *sysfs) {
+				s.namespace("subsystem0", remote, wantedNVMe, "4")
+				s.namespace("nvme0", remote, "nvme0c0n4", "4")
+				s.write("devices/nvme0/nvme0c0n4/hidden", "1")
+			},
+			block: wantedNVMe,
+		},
+		"a partition of an NVMe namespace is left alone": {
+			disks: func(s *sysfs) {
+				s.namespace("nvme0", remote, wantedNVMe, "4")
+				s.write("devices/nvme0/"+wantedNVMe+"/partition", "1")
+			},
+		},
+		"two NVMe namespaces that could be meant are both left alone": {
+			disks: func(s *sysfs) {
+				s.namespace("nvme0", remote, wantedNVMe, "4")
+				s.namespace("nvme1", remote, "nvme1n4", "4")
+			},
+		},
 	}
 	disk := hosttest.NewDisk(t, hosttest.MiB)
 	for name, test := range tests {
@@ -119,14 +165,16 @@ func TestSCSIDiscovery(t *testing.T) {
 			for link, target := range test.links {
 				symlink(t, target, filepath.Join(dev, "disk/azure", link))
 			}
-			symlink(t, disk.Device, filepath.Join(dev, wanted))
+			for _, block := range []string{wanted, wantedNVMe} {
+				symlink(t, disk.Device, filepath.Join(dev, block))
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			got, err := host.New(host.Options{DevRoot: dev, SysRoot: sys.root}).Devices().Find(ctx, 2)
-			if test.found && (err != nil || got.Path != filepath.Join(dev, wanted)) {
-				t.Errorf("Find = %+v, %v, want %s", got, err, wanted)
+			if test.block != "" && (err != nil || got.Path != filepath.Join(dev, test.block)) {
+				t.Errorf("Find = %+v, %v, want %s", got, err, test.block)
 			}
-			if !test.found && !errors.Is(err, provisioner.NotFound) {
+			if test.block == "" && !errors.Is(err, provisioner.NotFound) {
 				t.Errorf("Find = %+v, %v, want NotFound", got, err)
 			}
 		})
