@@ -32,6 +32,7 @@ func newRootCommand() *cobra.Command {
 		newSchedulerExtenderCommand(),
 		newUninstallGuardCommand(),
 		newAzureRoleCommand(),
+		newVolumeTestCommand(),
 		&cobra.Command{
 			Use:   "version",
 			Short: "Print the version",

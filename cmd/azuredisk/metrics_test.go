@@ -19,7 +19,7 @@ import (
 )
 
 // A real API server authenticates and authorizes the clients.
-func TestSecureMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+func TestSecureMetricsAreForAuthorizedClients(t *testing.T) {
 	kube, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	settings := &config.Common{MetricsAddress: loopback.Address(t), MetricsSecure: true}
 	server, err := newMetricsServer(settings, apiserver.Config(t))

@@ -44,7 +44,7 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 	return slices.Compact(names), faults
 }
 
-// AddTags adds tags of which there are none yet. Names differ without regard to case, as at Azure.
+// AddTags adds the tags whose names are not there yet. Names differ without regard to case, as at Azure.
 func AddTags(tags, more map[string]string) {
 	for _, name := range sorted(more) {
 		if !slices.ContainsFunc(sorted(tags), func(is string) bool { return strings.EqualFold(is, name) }) {

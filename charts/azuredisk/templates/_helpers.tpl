@@ -27,11 +27,15 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* Metadata of an object that belongs to a component. Input: dict root, component, namespace if the object has one, and name where it is not fullname-component. */}}
+{{/* Metadata of an object that belongs to a component. Input: dict root, component, namespace and annotations if the object has any, and name where it is not fullname-component. */}}
 {{- define "azuredisk.metadata" -}}
 name: {{ .name | default (printf "%s-%s" (include "azuredisk.fullname" .root) .component) }}
 {{- with .namespace }}
 namespace: {{ . }}
+{{- end }}
+{{- with .annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 labels:
   {{- include "azuredisk.labels" .root | nindent 2 }}
