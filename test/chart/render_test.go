@@ -99,6 +99,15 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"a kind of snapshots":                                   {"snapshot.enabled=sometimes", "/snapshot/enabled"},
 		"a deletion policy that does not exist":                 {"volumeSnapshotClasses.mine.deletionPolicy=Recycle", "/volumeSnapshotClasses/mine/deletionPolicy"},
 		"a VolumeAttributesClass of nothing":                    {"volumeAttributesClasses.mine.annotations.a=b", "/volumeAttributesClasses/mine"},
+		"a value that an older release had":                     {"cloud.proxy.https=http://proxy:3128", "renamed to cloud.proxy.httpsProxy"},
+		"annotations where an older release had them":           {"node.serviceAccountAnnotations.a=b", "moved to node.serviceAccount.annotations"},
+		"ServiceMonitors for metrics on loopback":               {"metrics.serviceMonitor.enabled=true", "metrics.listen: must be network"},
+		"an existing service account without a name":            {"node.serviceAccount.create=false", "node.serviceAccount.name: must name"},
+		"a pool without a label":                                {"node.pools.large.maxVolumes=3", "missing property 'nodeSelector'"},
+		"a pool with two labels":                                {"node.pools.large.nodeSelector.a=b,node.pools.large.nodeSelector.c=d", "/node/pools/large/nodeSelector"},
+		"a pool with a setting of all nodes":                    {"node.pools.large.nodeSelector.a=b,node.pools.large.kubeletDir=/x", "'kubeletDir' not allowed"},
+		"a digest that is none":                                 {"image.digest=latest", "/image/digest"},
+		"a tag that Azure does not accept":                      {"extraTags.a/b=c", "/extraTags"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

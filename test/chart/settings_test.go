@@ -1,0 +1,195 @@
+package chart_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// kubectl apply of rendered manifests puts an object without a namespace into the current one.
+func TestEachNamespacedObjectNamesItsNamespace(t *testing.T) {
+	t.Parallel()
+	cluster := []string{
+		"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition", "MutatingWebhookConfiguration", "Namespace", "StorageClass",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "VolumeAttributesClass", "VolumeSnapshotClass",
+	}
+	for _, values := range valueFiles(t) {
+		for _, o := range objects(t, render(t, "-f", values)) {
+			if has := o.GetNamespace() != ""; has == slices.Contains(cluster, o.GetKind()) {
+				t.Errorf("%s: %s %s: got namespace %q", values, o.GetKind(), o.GetName(), o.GetNamespace())
+			}
+		}
+	}
+}
+
+func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		set      []string
+		want     map[string]string // container to the flags for listeners
+		services int               // for metrics
+	}{
+		"nothing said": {nil, map[string]string{
+			"controller": "--metrics-address=127.0.0.1:29604 --health-address=:29602",
+			"node":       "--metrics-address=127.0.0.1:29605 --health-address=127.0.0.1:29603",
+			"extender":   "--metrics-address=127.0.0.1:29607 --address=:29606 --webhook-address=:29608",
+		}, 0},
+		"metrics for the network, and the controller in the host's": {[]string{"metrics.listen=network,controller.hostNetwork=true"}, map[string]string{
+			"controller": "--metrics-address=:29604 --metrics-secure --health-address=127.0.0.1:29602",
+			"node":       "--metrics-address=:29605 --metrics-secure --health-address=127.0.0.1:29603",
+			"extender":   "--metrics-address=:29607 --metrics-secure --address=:29606 --webhook-address=:29608",
+		}, 3},
+		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"}, map[string]string{
+			"controller": "--metrics-address=:29604 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29602",
+			"node":       "--metrics-address=0 --health-address=127.0.0.1:29603",
+		}, 1},
+		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=off"}, map[string]string{
+			"controller": "--metrics-address=:29604 --health-address=:29602",
+			"node":       "--metrics-address=:29605 --health-address=127.0.0.1:29603",
+		}, 2},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var args []string
+			for _, s := range c.set {
+				args = append(args, "--set", s)
+			}
+			services, got := 0, map[string]string{}
+			for _, o := range objects(t, render(t, args...)) {
+				switch o.GetKind() {
+				case "Service":
+					if strings.HasSuffix(o.GetName(), "-metrics") {
+						services++
+					}
+				case "Deployment", "DaemonSet":
+					for name, flags := range containers(t, o) {
+						flags = slices.DeleteFunc(flags, func(f string) bool {
+							return strings.HasPrefix(name, "csi-") || !strings.Contains(f, "address=") && !strings.HasPrefix(f, "--metrics-") || strings.HasPrefix(f, "--csi-")
+						})
+						if len(flags) > 0 {
+							got[name] = strings.Join(flags, " ")
+						}
+					}
+				}
+			}
+			for container, want := range c.want {
+				if got[container] != want {
+					t.Errorf("%s: got %s, want %s", container, got[container], want)
+				}
+			}
+			if len(got) != len(c.want) || services != c.services {
+				t.Errorf("got %d containers with listeners and %d Services for metrics, want %d and %d", len(got), services, len(c.want), c.services)
+			}
+		})
+	}
+}
+
+// A node runs one node plug-in, that of its pool. A node without disks runs none.
+func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t, "--set-json", `node.pools={"large":{"nodeSelector":{"pool":"large"}},"arm":{"nodeSelector":{"kubernetes.io/arch":"arm64"}},"none":null}`,
+		"--set-json", `node.affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+			{"matchExpressions":[{"key":"disks","operator":"NotIn","values":["no"]}]},{"matchExpressions":[{"key":"always","operator":"Exists"}]}]}}}`))
+	linux := map[string]string{"kubernetes.io/os": "linux"}
+	cases := map[string]struct {
+		labels map[string]string
+		want   string
+	}{
+		"a node of no pool":             {nil, "azuredisk-node"},
+		"a node of another pool":        {map[string]string{"pool": "small"}, "azuredisk-node"},
+		"a node of a pool":              {map[string]string{"pool": "large"}, "azuredisk-node-large"},
+		"a node of two pools":           {map[string]string{"pool": "large", "kubernetes.io/arch": "arm64"}, "azuredisk-node-arm"},
+		"a virtual node":                {map[string]string{"type": "virtual-kubelet", "always": ""}, ""},
+		"a virtual node of a pool":      {map[string]string{"type": "virtual-kubelet", "pool": "large"}, ""},
+		"a Windows node":                {map[string]string{"kubernetes.io/os": "windows"}, ""},
+		"a node that is left out":       {map[string]string{"disks": "no"}, ""},
+		"a node of the second term":     {map[string]string{"disks": "no", "always": ""}, "azuredisk-node"},
+		"a node of both, within a pool": {map[string]string{"disks": "no", "always": "", "pool": "large"}, "azuredisk-node-large"},
+	}
+	for name, c := range cases {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{}}}
+		for _, labels := range []map[string]string{linux, c.labels} {
+			for key, value := range labels {
+				node.Labels[key] = value
+			}
+		}
+		var got []string
+		for _, o := range list {
+			if o.GetKind() != "DaemonSet" {
+				continue
+			}
+			set := &appsv1.DaemonSet{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
+				t.Fatal(err)
+			}
+			matches, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: set.Spec.Template.Spec}).Match(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if matches {
+				got = append(got, set.Name)
+			}
+		}
+		if strings.Join(got, ",") != c.want {
+			t.Errorf("%s: got the node plug-in of %v, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAPoolHasItsOwnSettings(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t, "-f", filepath.Join("values", "everything.yaml")))
+	large, manual, others := find(t, list, "DaemonSet", "disks-node-large"), find(t, list, "DaemonSet", "disks-node-manual"), find(t, list, "DaemonSet", "disks-node")
+	for o, want := range map[*unstructured.Unstructured][]string{
+		large:  {"--max-formats-and-checks=8", "--reserved-volume-slots=2"},
+		manual: {"--max-formats-and-checks=1", "--reserved-volume-slots=0"},
+		others: {"--max-formats-and-checks=1", "--reserved-volume-slots=0"},
+	} {
+		for _, flag := range want {
+			if got := containers(t, o)["node"]; !slices.Contains(got, flag) {
+				t.Errorf("%s: got %v, want %s", o.GetName(), got, flag)
+			}
+		}
+	}
+	for o, want := range map[*unstructured.Unstructured]string{large: "RollingUpdate", manual: "OnDelete", others: "RollingUpdate"} {
+		if got, _, _ := unstructured.NestedString(o.Object, "spec", "updateStrategy", "type"); got != want {
+			t.Errorf("%s: got updates by %s, want %s", o.GetName(), got, want)
+		}
+	}
+	container := nested(t, large, "spec", "template", "spec", "containers")[0]
+	if got, _, _ := unstructured.NestedString(container, "resources", "limits", "memory"); got != "4Gi" {
+		t.Errorf("got a limit of %s, want 4Gi", got)
+	}
+	selected := map[string]string{}
+	for _, o := range []*unstructured.Unstructured{large, manual, others} {
+		labels, _, err := unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other := selected[labels["app.kubernetes.io/component"]]; other != "" {
+			t.Errorf("%s selects the pods of %s as well", o.GetName(), other)
+		}
+		selected[labels["app.kubernetes.io/component"]] = o.GetName()
+	}
+}
+
+func TestADigestIsMoreExactThanATag(t *testing.T) {
+	t.Parallel()
+	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	manifest := render(t, "--set", "scheduler.mode=second,snapshot.enabled=true,csiDriver.attachRequired=true,image.digest="+digest+",scheduler.second.image.digest="+digest+
+		",sidecars.provisioner.image.digest="+digest+",sidecars.attacher.image.digest="+digest+",sidecars.resizer.image.digest="+digest+",sidecars.snapshotter.image.digest="+digest)
+	for line := range strings.Lines(manifest) {
+		if image, is := strings.CutPrefix(strings.TrimSpace(line), "image: "); is && !strings.HasSuffix(strings.Trim(image, `"`), "@"+digest) {
+			t.Errorf("got image %s, want it by its digest", image)
+		}
+	}
+}
