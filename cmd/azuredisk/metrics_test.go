@@ -60,7 +60,7 @@ func TestSecureMetricsAreForAuthorizedClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the certificate is self-signed
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	get := func(token string) (status int, protocol string) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+settings.MetricsAddress+"/metrics", nil)
