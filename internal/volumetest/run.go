@@ -79,30 +79,54 @@ func (o Options) move(ctx context.Context) error {
 	if err := o.Client.Delete(ctx, writer); err != nil {
 		return fmt.Errorf("delete the pod that writes: %w", err)
 	}
-	if err := o.Client.Create(ctx, reader); err != nil {
-		return fmt.Errorf("create the pod that reads: %w", err)
-	}
-	if err := o.await(ctx, reader, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded }); err != nil {
+	if err := o.read(ctx, reader); err != nil {
 		return err
 	}
 	o.Say("node %s: what was written is read %s after the pod was deleted", reader.Spec.NodeName, o.since(start))
-	if reader.Spec.NodeName == writer.Spec.NodeName {
-		o.Say("no other node was free for the pod, so the volume did not move")
-	}
 	return nil
+}
+
+// read creates the pod that reads. If it fits on no other node, because there is none that reaches the disk, it is created for any node.
+func (o Options) read(ctx context.Context, reader *corev1.Pod) error {
+	again := reader.DeepCopy()
+	again.Spec.Affinity = nil
+	again.Name += "-anywhere"
+	if err := o.Client.Create(ctx, reader); err != nil {
+		return fmt.Errorf("create the pod that reads: %w", err)
+	}
+	fitsNowhere := false
+	err := o.await(ctx, reader, func(p *corev1.Pod) bool {
+		fitsNowhere = condition(p, corev1.PodScheduled).Reason == corev1.PodReasonUnschedulable
+		return fitsNowhere || p.Status.Phase == corev1.PodSucceeded
+	})
+	if err != nil || !fitsNowhere {
+		return err
+	}
+	o.Say("the volume stays on its node, because the pod fits on no other: %s", condition(reader, corev1.PodScheduled).Message)
+	if err := o.Client.Delete(ctx, reader); err != nil {
+		return fmt.Errorf("delete the pod that fits on no other node: %w", err)
+	}
+	*reader = *again
+	if err := o.Client.Create(ctx, reader); err != nil {
+		return fmt.Errorf("create the pod that reads: %w", err)
+	}
+	return o.await(ctx, reader, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 }
 
 func (o Options) since(start time.Time) time.Duration {
 	return o.Clock.Since(start).Round(time.Millisecond)
 }
 
-func isReady(p *corev1.Pod) bool {
+func isReady(p *corev1.Pod) bool { return condition(p, corev1.PodReady).Status == corev1.ConditionTrue }
+
+// condition is empty if the pod does not have it.
+func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
 	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+		if c.Type == kind {
+			return c
 		}
 	}
-	return false
+	return corev1.PodCondition{}
 }
 
 // await reads the pod until it is as wanted. A pod that has failed never will be.
@@ -130,7 +154,7 @@ func (o Options) cleanUp(ctx context.Context) error {
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(claim), claim); err != nil {
 		return client.IgnoreNotFound(err) // it was not created, and neither were the pods
 	}
-	for _, object := range []client.Object{o.pod("writer"), o.pod("reader"), claim} {
+	for _, object := range []client.Object{o.pod("writer"), o.pod("reader"), o.pod("reader-anywhere"), claim} {
 		if err := o.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete %s: %w", object.GetName(), err)
 		}
@@ -199,10 +223,10 @@ func (o Options) container(name string, args ...string) corev1.Container {
 	}
 }
 
-// avoid keeps the pod off a node if there is another one.
+// avoid keeps the pod off a node. A preference would not do: the driver itself prefers the node where the disk is attached.
 func avoid(pod *corev1.Pod, node string) {
 	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: corev1.NodeSelectorTerm{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}},
 		}}},
 	}}

@@ -47,8 +47,13 @@ func newCluster() *cluster {
 			case *corev1.Pod:
 				o.Spec.NodeName = c.nodes[o.Name]
 				o.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-				if strings.HasSuffix(o.Name, "reader") {
+				if strings.Contains(o.Name, "reader") {
 					o.Status = corev1.PodStatus{Phase: c.phase}
+				}
+				if o.Spec.NodeName == "" {
+					o.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+						{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available"},
+					}}
 				}
 			}
 			return under.Create(ctx, object, options...)
@@ -99,13 +104,13 @@ func TestAVolumeIsMovedAndDeleted(t *testing.T) {
 	}
 }
 
-func TestAClusterWithOneNodeIsToldThatNothingMoved(t *testing.T) {
+func TestInAClusterWithOneNodeTheVolumeStays(t *testing.T) {
 	t.Parallel()
 	c := newCluster()
-	c.nodes["test-reader"] = "node-a"
+	c.nodes["test-reader"], c.nodes["test-reader-anywhere"] = "", "node-a"
 	said, err := c.run(t, time.Minute)
-	if err != nil || !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "did not move") }) {
-		t.Errorf("got %q, %v, want a line that nothing moved", said, err)
+	if err != nil || !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "stays on its node, because the pod fits on no other: 0/1 nodes are available") }) {
+		t.Errorf("got %q, %v, want a line that the volume stays", said, err)
 	}
 }
 
