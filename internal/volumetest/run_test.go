@@ -109,7 +109,9 @@ func TestInAClusterWithOneNodeTheVolumeStays(t *testing.T) {
 	c := newCluster()
 	c.nodes["test-reader"], c.nodes["test-reader-anywhere"] = "", "node-a"
 	said, err := c.run(t, time.Minute)
-	if err != nil || !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "stays on its node, because the pod fits on no other: 0/1 nodes are available") }) {
+	if err != nil || !slices.ContainsFunc(said, func(line string) bool {
+		return strings.Contains(line, "stays on its node, because the pod fits on no other: 0/1 nodes are available")
+	}) {
 		t.Errorf("got %q, %v, want a line that the volume stays", said, err)
 	}
 }

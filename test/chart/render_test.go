@@ -103,6 +103,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"annotations where an older release had them":           {"node.serviceAccountAnnotations.a=b", "moved to node.serviceAccount.annotations"},
 		"ServiceMonitors for metrics on loopback":               {"metrics.serviceMonitor.enabled=true", "metrics.listen: must be network"},
 		"an existing service account without a name":            {"node.serviceAccount.create=false", "node.serviceAccount.name: must name"},
+		"a service account of a node and of the controller":     {"node.serviceAccount.name=one,controller.serviceAccount.name=one", "node.serviceAccount.name: must not be that of the controller"},
 		"a pool without a label":                                {"node.pools.large.maxVolumes=3", "missing property 'nodeSelector'"},
 		"a pool with two labels":                                {"node.pools.large.nodeSelector.a=b,node.pools.large.nodeSelector.c=d", "/node/pools/large/nodeSelector"},
 		"a pool with a setting of all nodes":                    {"node.pools.large.nodeSelector.a=b,node.pools.large.kubeletDir=/x", "'kubeletDir' not allowed"},
