@@ -81,6 +81,9 @@ func (h *Host) Close() {
 	}
 }
 
+// answerTime is how long before the deadline of a call the wait for a slot ends, so that the caller learns the reason.
+const answerTime = 5 * time.Second
+
 // awaitSlot blocks until the format or the full check may run, and returns the function to call when it has ended. Until then it can
 // be given up: the end of ctx, and Stop, end the wait.
 func (h *Host) awaitSlot(ctx context.Context, w *work, stopped <-chan struct{}) (free func(), err error) {
@@ -88,14 +91,24 @@ func (h *Host) awaitSlot(ctx context.Context, w *work, stopped <-chan struct{}) 
 		return func() {}, nil
 	}
 	w.setWaits(true, h.options.Clock.Now())
+	waiting := ctx
+	if deadline, has := ctx.Deadline(); has {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithDeadline(ctx, deadline.Add(-answerTime))
+		defer cancel()
+	}
 	select {
 	case h.slots <- struct{}{}:
 		w.setWaits(false, h.options.Clock.Now())
 		return func() { <-h.slots }, nil
 	case <-stopped:
 		return nil, provisioner.Errorf(provisioner.Unavailable, "%s was stopped before it began", w.command)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("run %s: %d filesystems are being made or checked on this node, and no more are at once: %w", w.command, cap(h.slots), ctx.Err())
+	case <-waiting.Done():
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("run %s: %w", w.command, err)
+		}
+		return nil, provisioner.Errorf(provisioner.Unavailable, "run %s: %d filesystems are being made or checked on this node, and no more are at once; it will be tried again",
+			w.command, cap(h.slots))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -172,15 +173,20 @@ func TestFormatsAndFullChecksAreLimited(t *testing.T) {
 	go func() { checked <- fss.Check(t.Context(), damaged.Device, ext4) }()
 	check.awaitStart()
 
-	ctx, cancel := context.WithCancel(t.Context())
+	patience, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Millisecond)
+	defer cancel()
+	if err := fss.Check(patience, other.Device, ext4); !errors.Is(err, provisioner.Unavailable) || !strings.Contains(err.Error(), "2 filesystems are being made or checked") {
+		t.Errorf("the third, 5 s before the deadline of the call: got %v, want Unavailable that says why", err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
 	go func() { third <- fss.Check(ctx, other.Device, ext4) }()
 	expect.Eventually(t, "the third waits", func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
 	if err := fss.Check(t.Context(), clean.Device, ext4); err != nil {
 		t.Errorf("a clean filesystem: got %v, want it checked at once", err)
 	}
-	cancel()
-	if err := <-third; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 filesystems are being made or checked") {
-		t.Errorf("the third, when its caller has gone: got %v, want a cancelled wait that says why", err)
+	leave()
+	if err := <-third; !errors.Is(err, context.Canceled) {
+		t.Errorf("the third, when its caller has gone: got %v, want %v", err, context.Canceled)
 	}
 	go func() { third <- fss.Check(t.Context(), other.Device, ext4) }()
 	expect.Eventually(t, "the third waits again", func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
