@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -45,6 +46,8 @@ type Environment struct {
 	Events *timeline.Log
 	Azure  *evidence.AzureLog
 
+	// driver is the name of the CSI driver.
+	driver        string
 	logs          *evidence.LogBook
 	collectorURL  string
 	stopCollector func() error
@@ -95,14 +98,27 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	if err != nil {
 		return nil, errors.Join(err, env.close(ctx))
 	}
-	driver, err := kube.StorageV1().CSIDrivers().Get(ctx, provisioner, metav1.GetOptions{})
+	driver, err := installedDriver(ctx, kube)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("look at the CSIDriver: %w", err), env.close(ctx))
+		return nil, errors.Join(err, env.close(ctx))
 	}
+	env.driver = driver.Name
 	env.Metric("attach_required", ptr.Deref(driver.Spec.AttachRequired, true))
 	env.logs = evidence.NewLogBook(kube, o.Clock)
 	env.logs.Follow(viewCtx)
 	return env, nil
+}
+
+// installedDriver returns the CSIDriver that the driver's chart has made. Another driver may be there beside it.
+func installedDriver(ctx context.Context, kube kubernetes.Interface) (*storagev1.CSIDriver, error) {
+	list, err := kube.StorageV1().CSIDrivers().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=azuredisk"})
+	if err != nil {
+		return nil, fmt.Errorf("list the CSIDrivers: %w", err)
+	}
+	if len(list.Items) != 1 {
+		return nil, fmt.Errorf("found %d CSIDrivers of the driver's chart, want 1: install the driver (`playground driver install`)", len(list.Items))
+	}
+	return &list.Items[0], nil
 }
 
 // serveCollector listens on a loopback port of the host, which the playground makes

@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	provisioner = "disk.csi.azure.com"
 	// diskSize is the smallest that mkfs makes quickly and that Azure lets be shared.
 	diskSize = "8Gi"
 	// StartTimeout covers a disk's creation and a slow attach.
@@ -47,13 +46,13 @@ func (w Workload) Pod() string { return w.Name + "-0" }
 func (w Workload) Claim() string { return "data-" + w.Pod() }
 
 // storageClass is made once and shared by all runs: its name says all that is in it.
-func (w Workload) storageClass(scenario string) *storagev1.StorageClass {
+func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass {
 	return &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   fmt.Sprintf("scenario-shares-%d-replicas-%d", w.MaxShares, w.Replicas),
+			Name:   fmt.Sprintf("scenario-shares-%d-replicas-%d-%s", w.MaxShares, w.Replicas, driver),
 			Labels: map[string]string{scenarioLabel: scenario},
 		},
-		Provisioner: provisioner,
+		Provisioner: driver,
 		Parameters: map[string]string{
 			"skuName": "Premium_LRS", "cachingMode": "None",
 			"maxShares": fmt.Sprint(w.MaxShares), "maxMountReplicaCount": fmt.Sprint(w.Replicas),
@@ -115,7 +114,7 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 
 // create makes the workload and does not wait.
 func (e *Environment) create(ctx context.Context, w Workload) error {
-	class := w.storageClass(e.Report.Scenario)
+	class := w.storageClass(e.Report.Scenario, e.driver)
 	if _, err := e.Kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make storage class %s: %w", class.Name, err)
 	}
