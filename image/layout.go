@@ -29,6 +29,11 @@ type Variant struct {
 // WriteLayout writes an OCI layout: an index of the variants, tagged with the version, and the bill of materials of each variant as
 // an artifact that refers to it. It replaces the folder.
 func WriteLayout(dir string, variants []Variant, version Version) error {
+	return replace(dir, func(dir string) error { return writeLayout(dir, variants, version) })
+}
+
+// replace writes a layout to a folder beside dir, and puts it in the place of dir when it is complete.
+func replace(dir string, write func(dir string) error) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -40,7 +45,7 @@ func WriteLayout(dir string, variants []Variant, version Version) error {
 	if err := os.Chmod(partial, 0o755); err != nil {
 		return err
 	}
-	if err := writeLayout(partial, variants, version); err != nil {
+	if err := write(partial); err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -1,4 +1,4 @@
-// Command image makes the driver's container image, pushes it and signs it.
+// Command image makes the driver's container image and the artifact of its chart, pushes them and signs them.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	root := &cobra.Command{Use: "image", Short: "Make, push and sign the driver's container image", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newBuild(), newPush(), newSign())
+	root := &cobra.Command{Use: "image", Short: "Make, push and sign the driver's container image and its chart", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(newBuild(), newChart(), newPush(), newSign())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
@@ -116,6 +116,24 @@ func report(cmd *cobra.Command, variant image.Variant, bills string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(bills, "azuredisk-linux-"+variant.Architecture+".spdx.json"), variant.SBOM, 0o644)
+}
+
+func newChart() *cobra.Command {
+	var archive, out string
+	cmd := &cobra.Command{
+		Use: "chart", Short: "Make an OCI layout from a packaged Helm chart", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			packaged, err := os.ReadFile(archive)
+			if err != nil {
+				return err
+			}
+			return image.WriteChartLayout(out, packaged)
+		},
+	}
+	cmd.Flags().StringVar(&archive, "archive", "", "file of the packaged chart")
+	cmd.Flags().StringVar(&out, "out", "", "folder of the OCI layout, which is replaced")
+	_, _ = cmd.MarkFlagRequired("archive"), cmd.MarkFlagRequired("out")
+	return cmd
 }
 
 func newPush() *cobra.Command {
