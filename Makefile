@@ -12,7 +12,7 @@ GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Start a real Kubernetes, move a pod, print and draw the timeline (KEEP=1 leaves it running)
@@ -59,6 +59,27 @@ push: ## Push out/image to REGISTRY/azuredisk, with the credentials of `docker l
 .PHONY: sign
 sign: ## Sign what is pushed to REGISTRY/azuredisk with KEY, in cosign's format (password in COSIGN_PASSWORD)
 	@$(IMAGE) sign --layout out/image --repository $(REPOSITORY) --key $(KEY)
+
+# The version, if one is given.
+RELEASE = VERSION=$(if $(filter file,$(origin VERSION)),,$(VERSION)) REGISTRY=$(REGISTRY) hack/release.sh
+
+.PHONY: prepare-release
+prepare-release: ## Write VERSION into the chart and CHANGELOG.md, as the commit that is released has it
+	@$(RELEASE) prepare
+
+.PHONY: release
+release: ## Make everything that a release has, in out/release (VERSION=1.2.3, REGISTRY of the image)
+	@$(RELEASE) check
+	@$(MAKE) --no-print-directory image
+	@$(RELEASE) make
+
+.PHONY: push-chart
+push-chart: ## Push the chart that `make release` made to REGISTRY/charts/azuredisk
+	@$(IMAGE) push --layout out/chart --repository $(dir $(REPOSITORY))charts/azuredisk
+
+.PHONY: publish
+publish: ## Push the release to REGISTRY, sign it without a key (cosign), and create it at GitHub (gh)
+	@$(RELEASE) publish
 
 .PHONY: packages
 packages: ## Install the system packages that building and testing need (root, Debian or Ubuntu)

@@ -32,7 +32,7 @@ compile()               { GOGC=off GOMEMLIMIT=1500MiB "$@"; }
 stage_build()           { compile make --no-print-directory build; }
 stage_programs()        { compile bin/playground programs ensure; }
 stage_race()            { CGO_ENABLED=1 compile go build -race ./...; }
-stage_verify()          { hack/verify.sh && hack/stages-test.sh; }
+stage_verify()          { hack/verify.sh && hack/stages-test.sh && hack/release-test.sh; }
 # The linters vet everything, so the tests need not.
 stage_lint()            { make --no-print-directory lint; }
 # Tests of files that were built separately (our programs, the chart) run every time, in a random order. The other tests depend only on the code and the

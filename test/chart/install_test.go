@@ -71,6 +71,20 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			run(t, "upgrade", release, chartDir(), "--reset-values", "--set", "scheduler.webhook.timeoutSeconds=2")
 		})
 	})
+	t.Run("a rollback keeps the certificate of the webhook and the records", func(t *testing.T) {
+		record := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "recorded"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+		if err := kube.Create(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+		run(t, "upgrade", release, chartDir(), "--reset-values")
+		keepsCertificate(t, kube, func() { run(t, "rollback", release) })
+		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(record), record); err != nil || record.Spec.VMID != "/vm" {
+			t.Errorf("after the rollback: got %+v, %v, want the record as it was", record.Spec, err)
+		}
+		if err := kube.Delete(t.Context(), record); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
 		run(t, "upgrade", release, chartDir(), "--set", "scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,volumeAttributesClasses.gold.parameters.skuName=Premium_LRS")
 		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Tests hack/release.sh in a repository of its own: what it refuses, and what it makes. Usage: hack/release-test.sh
+set -uo pipefail
+cd "$(dirname "$0")/.."
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+(cd image && go build -o "$dir/image" ./cmd/image) || exit
+repo=$dir/repo
+mkdir -p "$repo/hack" "$repo/bin" "$repo/deploy/base"
+cp hack/release.sh "$repo/hack/"
+cp -r --parents charts/azuredisk "$repo/"
+cp "$dir/image" "$repo/bin/image"
+printf 'image: azuredisk-csi/azuredisk:1.2.3\n' >"$repo/deploy/base/azuredisk.yaml"
+printf '/bin/\n/out/\n' >"$repo/.gitignore"
+printf '# Changelog\n\n## [Unreleased]\n\n### Added\n\n* A thing.\n\n## [1.0.0] - 2026-01-01\n\n* An old thing.\n' >"$repo/CHANGELOG.md"
+# In each test, an image that nothing reads.
+mkdir -p "$repo/out/image" "$repo/out/sbom"
+echo '{}' >"$repo/out/image/index.json"
+echo '{}' >"$repo/out/sbom/azuredisk-linux-amd64.spdx.json"
+git() { command git -C "$repo" -c user.name=test -c user.email=test@example.com -c commit.gpgsign=false "$@"; }
+git init -q && git add -A && git commit -qm first
+
+failed=0
+# expect STATUS TEXT STEP [VERSION [REGISTRY]]: the status of a step, and a text that it prints.
+expect() {
+  local status=0 said
+  said=$(VERSION=${4-} REGISTRY=${5-} "$repo/hack/release.sh" "$3" 2>&1) || status=$?
+  if [ "$status" = "$1" ] && [[ $said == *"$2"* ]]; then
+    echo "ok   release.sh $3 VERSION=${4-} REGISTRY=${5-}"
+    return
+  fi
+  echo "FAIL release.sh $3 VERSION=${4-} REGISTRY=${5-}: got status $status and: $said"
+  echo "     want status $1 and: $2"
+  failed=1
+}
+# same WHAT GOT WANT
+same() {
+  [ "$2" = "$3" ] && { echo "ok   $1"; return; }
+  echo "FAIL $1: got \"$2\", want \"$3\""
+  failed=1
+}
+
+expect 1 "VERSION is not set" check
+expect 1 "VERSION is not set" prepare
+expect 1 "VERSION is not set" publish
+expect 1 'VERSION is "v1.2.3"; want' check v1.2.3
+expect 1 'VERSION is "1.2"; want' check 1.2
+expect 1 'VERSION is "1.02.3"; want' check 1.02.3
+expect 1 'VERSION is "1.2.3-"; want' check 1.2.3-
+expect 1 'VERSION is "1.2.3; rm x"; want' prepare '1.2.3; rm x'
+expect 1 "Chart.yaml: version is 0.1.0, want 1.2.3" check 1.2.3
+expect 1 'no text under "## [1.2.3]"' check 1.2.3
+expect 1 "has a section [1.0.0] already" prepare 1.0.0
+expect 0 "have version 1.2.3" prepare 1.2.3
+expect 1 "section [Unreleased] of CHANGELOG.md is empty" prepare 1.2.4
+expect 1 "working tree is not clean" check 1.2.3
+git commit -qam second
+expect 0 "" check 1.2.3
+git tag v1.2.3
+expect 0 "" check 1.2.3
+expect 1 "the tag v1.2.3 exists already" prepare 1.2.3
+git commit -q --allow-empty -m third
+expect 1 "the tag v1.2.3 exists and names commit" check 1.2.3
+expect 1 "REGISTRY is not set" publish 1.2.3
+expect 1 "has no version 1.2.3" publish 1.2.3 registry.example.com
+expect 0 "REGISTRY is not set. The chart" make 1.2.3
+expect 0 "azuredisk-image-1.2.3.oci.tar" make 1.2.3 registry.example.com/team
+expect 1 "made for another registry" publish 1.2.3 other.example.com
+made=$repo/out/release
+before=$(cat "$made/checksums.txt")
+expect 0 "checksums.txt" make 1.2.3 registry.example.com/team
+same "a commit has one release" "$(cat "$made/checksums.txt")" "$before"
+same "the checksums fit" "$(cd "$made" && sha256sum --quiet --check checksums.txt && find . -type f ! -name checksums.txt | wc -l)" "$(wc -l <"$made/checksums.txt")"
+same "the notes are the section of the version" "$(cat "$made/release-notes.md")" $'### Added\n\n* A thing.'
+same "the chart names the image in the registry" "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azuredisk/values.yaml | grep -c '^  repository: registry.example.com/team/azuredisk$')" 1
+same "the chart has the version" "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azuredisk/Chart.yaml | grep -c '[vV]ersion: 1.2.3$')" 2
+same "the manifests name the image in the registry" \
+  "$(tar -xzOf "$made/azuredisk-manifests-1.2.3.tar.gz" azuredisk-manifests-1.2.3/base/azuredisk.yaml)" "image: registry.example.com/team/azuredisk:1.2.3"
+same "the artifact of the chart has its version as the tag" "$(grep -c '"org.opencontainers.image.ref.name": *"1.2.3"' "$repo/out/chart/index.json")" 1
+rm -rf "$repo/.git"
+expect 1 "no git repository" check 1.2.3
+exit $failed

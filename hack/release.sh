@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Makes what a release has. Usage: hack/release.sh STEP, with VERSION and REGISTRY in the environment. The Makefile calls it.
+#   prepare  write VERSION into the chart and into CHANGELOG.md
+#   check    fail if the commit cannot be released as VERSION, with every reason
+#   make     fill out/release, from out/image and out/sbom, which `make image VERSION=…` makes
+#   publish  push out/image and out/chart to REGISTRY, sign them without a key, and create the release at GitHub
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+VERSION=${VERSION-} REGISTRY=${REGISTRY-}
+tag=v$VERSION
+chart=charts/azuredisk
+# The name that the chart of the repository gives the image.
+unreleased=azuredisk-csi/azuredisk
+out=out/release
+
+fail() { echo "release: $*" >&2; exit 1; }
+
+check_version() {
+  [ -n "$VERSION" ] || fail "VERSION is not set; want a version, as in: make $1 VERSION=1.2.3"
+  local number='(0|[1-9][0-9]*)'
+  [[ $VERSION =~ ^$number\.$number\.$number(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$ ]] ||
+    fail "VERSION is \"$VERSION\"; want MAJOR.MINOR.PATCH, with -rc.1 or the like behind it for a candidate, and without a v in front"
+}
+
+# notes prints the section of CHANGELOG.md with this heading, without the heading.
+notes() {
+  awk -v heading="## [$1]" '/^## / { inside = index($0, heading) == 1; next } /^\[[^]]*\]: / { next } inside' CHANGELOG.md |
+    sed -e '/./,$!d' | sed -e ':again' -e '/^\n*$/{$d;N;bagain' -e '}'
+}
+
+chart_field() { sed -n "s/^$1: *//p" $chart/Chart.yaml; }
+
+prepare() {
+  check_version prepare-release
+  ! git rev-parse -q --verify "refs/tags/$tag" >/dev/null || fail "the tag $tag exists already; choose a later version"
+  grep -q "^## \[Unreleased\]" CHANGELOG.md || fail "CHANGELOG.md has no section [Unreleased]"
+  ! grep -q "^## \[$VERSION\]" CHANGELOG.md || fail "CHANGELOG.md has a section [$VERSION] already"
+  [ -n "$(notes Unreleased)" ] || fail "the section [Unreleased] of CHANGELOG.md is empty; write there what users get"
+  sed -i -e "s/^version: .*/version: $VERSION/" -e "s/^appVersion: .*/appVersion: $VERSION/" $chart/Chart.yaml
+  sed -i "s/^## \[Unreleased\].*/&\n\n## [$VERSION] - $(date -u +%F)/" CHANGELOG.md
+  echo "release: $chart/Chart.yaml and CHANGELOG.md have version $VERSION. Run \`make update\`, read the difference, and commit it."
+}
+
+check() {
+  check_version release
+  local faults=() changed at
+  if ! git rev-parse -q --verify HEAD >/dev/null 2>&1; then
+    fail "this is no git repository with a commit; a release is made from a commit"
+  fi
+  changed=$(git status --porcelain)
+  [ -z "$changed" ] || faults+=("the working tree is not clean; commit or remove:"$'\n'"$(head -n 10 <<<"$changed" | sed 's/^/      /')")
+  if at=$(git rev-parse -q --verify "refs/tags/$tag^{commit}") && [ "$at" != "$(git rev-parse HEAD)" ]; then
+    faults+=("the tag $tag exists and names commit ${at:0:12}, and this is $(git rev-parse --short=12 HEAD); a release does not change: choose a later version, or check out $tag")
+  fi
+  local field
+  for field in version appVersion; do
+    [ "$(chart_field $field)" = "$VERSION" ] ||
+      faults+=("$chart/Chart.yaml: $field is $(chart_field $field), want $VERSION: run \`make prepare-release VERSION=$VERSION\` and \`make update\`, and commit")
+  done
+  [ -n "$(notes "$VERSION")" ] || faults+=("CHANGELOG.md has no text under \"## [$VERSION]\": \`make prepare-release VERSION=$VERSION\` makes it of the section [Unreleased]")
+  [ ${#faults[@]} -gt 0 ] || return 0
+  echo "release: version $VERSION cannot be made of this commit:" >&2
+  printf '  - %s\n' "${faults[@]}" >&2
+  return 1
+}
+
+# name_image gives the image its name in REGISTRY, in files of a copy of the chart or of the manifests.
+name_image() {
+  [ -n "$REGISTRY" ] || return 0
+  sed -i -E "s#^( *(- )?(repository|image): \"?)$unreleased#\1$REGISTRY/azuredisk#" "$@"
+  grep -q "$REGISTRY/azuredisk" "$@" || fail "no file names the image $unreleased, which should become $REGISTRY/azuredisk: $*"
+}
+
+# pack FOLDER IN FILE: a tar with the time of the commit, so that a commit has one. A name that ends with gz is compressed.
+pack() {
+  local zip=cat
+  [[ $3 != *gz ]] || zip="gzip -n -9"
+  tar --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C "$2" -cf - "$1" | $zip >"$3"
+}
+
+make_release() {
+  check_version release
+  [ -d out/image ] && [ -d out/sbom ] && [ -x bin/image ] || fail "out/image is missing; \`make release\` makes it"
+  created=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+  rm -rf $out out/chart
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  mkdir -p $out
+  cp -r $chart "$work/azuredisk"
+  name_image "$work/azuredisk/values.yaml"
+  pack azuredisk "$work" "$out/azuredisk-$VERSION.tgz"
+  bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart
+  cp -r deploy "$work/azuredisk-manifests-$VERSION"
+  name_image $(grep -rl --include='*.yaml' "image: \"\\?$unreleased:" "$work/azuredisk-manifests-$VERSION")
+  pack "azuredisk-manifests-$VERSION" "$work" "$out/azuredisk-manifests-$VERSION.tar.gz"
+  pack . out/image "$out/azuredisk-image-$VERSION.oci.tar"
+  pack . out/chart "$out/azuredisk-chart-$VERSION.oci.tar"
+  local file
+  for file in $chart/values-*.yaml; do
+    [ ! -e "$file" ] || cp "$file" "$out/azuredisk-$VERSION-$(basename "$file")"
+  done
+  for file in out/sbom/*.spdx.json; do
+    cp "$file" "$out/$(basename "$file" .spdx.json)-$VERSION.spdx.json"
+  done
+  notes "$VERSION" >$out/release-notes.md
+  (cd $out && sha256sum -- * >checksums.txt)
+  ls -l $out | awk 'NR > 1 { printf "%12d  %s\n", $5, $9 }'
+  [ -n "$REGISTRY" ] || echo "release: REGISTRY is not set. The chart and the manifests name the image $unreleased, which no registry has."
+}
+
+publish() {
+  check_version publish
+  [ -n "$REGISTRY" ] || fail "REGISTRY is not set; want the registry that the release was made for, as in: make publish VERSION=1.2.3 REGISTRY=registry.example.com"
+  [ -e "$out/azuredisk-$VERSION.tgz" ] || fail "$out has no version $VERSION; \`make release VERSION=$VERSION REGISTRY=$REGISTRY\` makes it"
+  tar -xzOf "$out/azuredisk-$VERSION.tgz" azuredisk/values.yaml | grep -q "repository: $REGISTRY/azuredisk" ||
+    fail "the release in $out was made for another registry; make it with REGISTRY=$REGISTRY"
+  local program
+  for program in cosign gh; do
+    command -v $program >/dev/null || fail "$program is not installed; nothing was pushed"
+  done
+  local pushed
+  pushed=$(bin/image push --layout out/image --repository "$REGISTRY/azuredisk"; bin/image push --layout out/chart --repository "$REGISTRY/charts/azuredisk")
+  echo "$pushed"
+  sed -n 's/^pushed //p' <<<"$pushed" | xargs -n 1 cosign sign --yes
+  (cd $out && cosign sign-blob --yes --bundle checksums.txt.sigstore.json checksums.txt)
+  local flags=()
+  [[ $VERSION != *-* ]] || flags+=(--prerelease)
+  gh release create "$tag" --verify-tag --title "$tag" --notes-file $out/release-notes.md "${flags[@]}" $out/*
+}
+
+case "${1-}" in
+  prepare|check|publish) "$1" ;;
+  make) make_release ;;
+  *) fail "usage: hack/release.sh prepare|check|make|publish" ;;
+esac
