@@ -1,0 +1,157 @@
+package chart_test
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
+)
+
+// manifests is the folder of the manifests for kustomize, which hack/manifests makes.
+func manifests(folder ...string) string {
+	return filepath.Join(append([]string{tree.Root(), "deploy"}, folder...)...)
+}
+
+func kubectl(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(program(t, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), errors.New(stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// overlays are the names of the overlays, which are those of the profiles.
+func overlays(t testing.TB) []string {
+	t.Helper()
+	entries, err := os.ReadDir(manifests("overlays"))
+	if err != nil || len(entries) < 2 {
+		t.Fatalf("overlays: got %v, %v, want at least 2", entries, err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// comparable are objects by kind and name, without what only Helm or only kubectl needs.
+func comparable(list []*unstructured.Unstructured) map[string]any {
+	found := map[string]any{}
+	for _, object := range list {
+		object.SetNamespace(strings.TrimPrefix(object.GetNamespace(), namespace))
+		for _, labels := range [][]string{{"metadata", "labels"}, {"spec", "template", "metadata", "labels"}} {
+			for _, label := range []string{"helm.sh/chart", "app.kubernetes.io/managed-by"} {
+				unstructured.RemoveNestedField(object.Object, append(slices.Clone(labels), label)...)
+			}
+		}
+		unstructured.RemoveNestedField(object.Object, "metadata", "annotations", "helm.sh/resource-policy")
+		for _, field := range []string{"annotations", "namespace"} {
+			if value, _, _ := unstructured.NestedFieldNoCopy(object.Object, "metadata", field); value == nil || cmp.Equal(value, map[string]any{}) {
+				unstructured.RemoveNestedField(object.Object, "metadata", field)
+			}
+		}
+		found[object.GetKind()+" "+object.GetNamespace()+" "+object.GetName()] = object.Object
+	}
+	return found
+}
+
+func TestTheManifestsAreWhatTheChartRenders(t *testing.T) {
+	t.Parallel()
+	for _, overlay := range overlays(t) {
+		t.Run(overlay, func(t *testing.T) {
+			t.Parallel()
+			var built []*unstructured.Unstructured
+			for _, folder := range []string{manifests("crds"), manifests("overlays", overlay)} {
+				output, err := kubectl(t, "kustomize", folder)
+				if err != nil {
+					t.Fatal(err)
+				}
+				built = append(built, objects(t, output)...)
+			}
+			got := comparable(built)
+			want := comparable(objects(t, render(t, "--no-hooks", "--values", filepath.Join(chartDir(), "values-"+overlay+".yaml"))))
+			// `helm install --create-namespace` makes it.
+			delete(got, "Namespace  "+namespace)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("deploy/overlays/%s differs from the chart; `make generate` writes it again (-chart +manifests):\n%s", overlay, diff)
+			}
+		})
+	}
+}
+
+// It follows the TestARealAPIServerTakesTheChart, which leaves the namespace and the CRDs.
+func TestARealAPIServerTakesTheManifests(t *testing.T) {
+	kube, config := apiserver.Client(t), apiserver.Kubeconfig(t)
+	run := func(t *testing.T, args ...string) {
+		t.Helper()
+		if output, err := kubectl(t, append(args, "--kubeconfig", config)...); err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, output)
+		}
+	}
+	for _, overlay := range overlays(t) {
+		t.Run(overlay, func(t *testing.T) {
+			run(t, "apply", "-k", manifests("crds"))
+			run(t, "apply", "-k", manifests("overlays", overlay))
+			kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept-" + overlay}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+			if err := kube.Create(t.Context(), kept); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = kube.Delete(t.Context(), kept) })
+			again := func() { run(t, "apply", "-k", manifests("overlays", overlay)) }
+			webhook := &corev1.Secret{}
+			switch err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-scheduler-webhook"}, webhook); {
+			case err == nil:
+				keepsWebhookData(t, kube, webhook, again)
+			case apierrors.IsNotFound(err):
+				again()
+			default:
+				t.Fatal(err)
+			}
+			run(t, "delete", "-k", manifests("overlays", overlay))
+			if err := kube.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
+				t.Errorf("after the deletion of the overlay: got %v, want the records of the disks to stay", err)
+			}
+			var roles corev1.ServiceAccountList
+			if err := kube.List(t.Context(), &roles, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil || len(roles.Items) != 0 {
+				t.Errorf("after the deletion of the overlay: got %d service accounts, %v, want none", len(roles.Items), err)
+			}
+		})
+	}
+}
+
+// keepsWebhookData checks that `kubectl apply` leaves the certificate alone that the pods of the webhook write.
+func keepsWebhookData(t *testing.T, kube client.Client, secret *corev1.Secret, apply func()) {
+	t.Helper()
+	want := map[string][]byte{"ca.crt": []byte("authority")}
+	secret.Data = maps.Clone(want)
+	if err := kube.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	apply()
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, secret.Data); diff != "" {
+		t.Errorf("the certificate of the webhook after another apply (-want +got):\n%s", diff)
+	}
+}
