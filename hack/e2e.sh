@@ -6,7 +6,7 @@
 #   volumes    the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
 #              moved, and the chart removed
 #   v1         the commands of the guide from the V1 driver and back, and the chart removed; installed with defaults, and a node lost under a pod
-#              that writes; removed again
+#              that writes; removed again; then the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters
 set -euo pipefail
 cd "$(dirname "$0")/.."
 self=hack/e2e.sh
@@ -46,6 +46,10 @@ v1() {
   echo "--- node loss"
   bin/playground driver install
   bin/playground run node-power-cut --out out/e2e
+  uninstall
+  echo "--- the guides to AKS, to an upgrade and to uninstalling"
+  local guide
+  for guide in install-on-aks upgrade uninstall install-self-managed; do bin/playground guide $guide --out out/e2e; done
   uninstall
 }
 

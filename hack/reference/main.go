@@ -42,7 +42,7 @@ func programs() []program {
 			name:        "playground",
 			module:      "playground",
 			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it.",
-			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "latency", "node", "enter", "load", "kubectl", "driver", "images", "programs", "selftest"},
+			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "guide", "latency", "node", "enter", "load", "kubectl", "driver", "images", "programs", "selftest"},
 		},
 	}
 }

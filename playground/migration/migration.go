@@ -6,6 +6,8 @@
 // DaemonSet of its names (whose pods do nothing), its Secret, a StorageClass with its parameters,
 // PersistentVolumes and disks with its attributes and tags, and a VolumeAttachment. What is on the disks is checked
 // at every station.
+//
+// In the same way it follows the guides to an installation, an upgrade and an uninstallation.
 package migration
 
 import (
@@ -33,7 +35,7 @@ const (
 // Options of Run.
 type Options struct {
 	Cluster *cluster.Cluster
-	// Image is the image of cmd/probe.
+	// Image is the image of cmd/probe, which only Run needs.
 	Image images.Image
 	// Print receives a line for each step that has ended.
 	Print func(format string, args ...any)
@@ -69,7 +71,7 @@ func Run(ctx context.Context, o Options) (report *lifecycle.Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, o.Cluster.SetLatency(context.WithoutCancel(ctx), latency)) }()
-	j, err := prepare(ctx, o)
+	j, err := prepare(ctx, o, "migrate-from-v1.md")
 	if err != nil {
 		return nil, fmt.Errorf("prepare the migration: %w", err)
 	}
@@ -111,13 +113,13 @@ func (j *journey) steps() []step {
 }
 
 // prepare makes the folder in which the guide's commands find kubectl, helm and the chart.
-func prepare(ctx context.Context, o Options) (*journey, error) {
+func prepare(ctx context.Context, o Options, guide string) (*journey, error) {
 	root, err := source.Root()
 	if err != nil {
 		return nil, err
 	}
 	j := &journey{Options: o, before: map[string]diskFacts{}, pods: map[string]string{}}
-	if j.guide, err = readGuide(filepath.Join(root, "docs", "guides", "migrate-from-v1.md")); err != nil {
+	if j.guide, err = readGuide(filepath.Join(root, "docs", "guides", guide)); err != nil {
 		return nil, err
 	}
 	if j.dir, err = os.MkdirTemp("", "migration-"); err != nil {
@@ -141,6 +143,9 @@ func prepare(ctx context.Context, o Options) (*journey, error) {
 		"HELM_CACHE_HOME="+j.dir, "HELM_CONFIG_HOME="+j.dir, "HELM_DATA_HOME="+j.dir)
 	if j.arm, err = o.Cluster.AzureClient(ctx); err != nil {
 		return nil, err
+	}
+	if o.Image.Tar == "" {
+		return j, nil
 	}
 	return j, o.Cluster.LoadImage(ctx, o.Image.Tar)
 }

@@ -52,7 +52,7 @@ func newRootCommand() *cobra.Command {
 		*dir, err = filepath.Abs(*dir)
 		return err
 	}
-	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir), newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newEnterCommand(dir), newImagesCommand(), newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newMigrationCommand(dir), newLatencyCommand(dir), newProgramsCommand())
+	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir), newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newEnterCommand(dir), newImagesCommand(), newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newMigrationCommand(dir), newGuideCommand(dir), newLatencyCommand(dir), newProgramsCommand())
 	root.AddCommand(newInternalCommands(dir)...)
 	return root
 }

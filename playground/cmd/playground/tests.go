@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -113,5 +114,27 @@ func newMigrationCommand(dir *string) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&out, "out", "out", "`folder` for migration.json")
+	return cmd
+}
+
+func newGuideCommand(dir *string) *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "guide NAME",
+		Short: "Run the commands of a guide on the playground that is up: " + strings.Join(migration.Guides(), ", "),
+		Long: "Run the commands of a guide on the playground that is up: " + strings.Join(migration.Guides(), ", ") + ".\n\n" +
+			"The guides to an installation need a playground without the driver's release. The exit code is not 0 if a section fails.",
+		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: migration.Guides(),
+		RunE: attached(dir, func(cmd *cobra.Command, args []string, c *cluster.Cluster) error {
+			report, err := migration.Follow(cmd.Context(), migration.Options{
+				Cluster: c, Print: func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...) },
+			}, args[0])
+			if err != nil {
+				return err
+			}
+			return conclude(cmd.OutOrStdout(), report, out, args[0]+".json")
+		}),
+	}
+	cmd.Flags().StringVar(&out, "out", "out", "`folder` for NAME.json")
 	return cmd
 }

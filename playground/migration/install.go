@@ -1,0 +1,216 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
+	"github.com/azuredisk-csi/azuredisk/playground/source"
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
+)
+
+// guides are the guides to an installation, with their sections that have commands, in order.
+var guides = map[string][]string{
+	"install-on-aks":       {"Create a cluster", "Build the image", "Give the controller an identity", "Install the driver", movePod},
+	"install-self-managed": {"Build the image", "Install the driver", movePod},
+	"upgrade":              {"Before", "Upgrade", "Roll back"},
+	"uninstall":            {"Uninstall the driver"},
+}
+
+const (
+	movePod = "Move a pod"
+	// pauseImage is the image of the guides' pod.
+	pauseImage = "registry.k8s.io/pause:3.10"
+	// variables is the file that takes the shell variables from one block to the next.
+	variables = ".variables"
+)
+
+// Guides are the names of the guides that Follow knows.
+func Guides() []string { return slices.Sorted(maps.Keys(guides)) }
+
+// Follow runs the commands of a guide one block after the other, in the way of Run. Where Azure's command line, a registry or a cloud
+// provider acts, programs of the same name stand in: az answers with what this playground has, make gives the image to the nodes under the
+// name that it would have in the registry, and helm gets the images of the sidecars and, for AKS, another credential.
+func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, error) {
+	j, err := prepare(ctx, o, name+".md")
+	if err != nil {
+		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
+	}
+	defer os.RemoveAll(j.dir)
+	if err := j.standIn(ctx, name); err != nil {
+		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
+	}
+	report := &lifecycle.Report{Started: time.Now()}
+	for _, section := range guides[name] {
+		start := time.Now()
+		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := j.followBlocks(bounded, section)
+		cancel()
+		report.Add(name, section, start, err, o.Print)
+		if err != nil {
+			break
+		}
+	}
+	report.Seconds = time.Since(report.Started).Seconds()
+	return report, ctx.Err()
+}
+
+func (j *journey) followBlocks(ctx context.Context, section string) error {
+	blocks, err := j.guide.section(section)
+	if err != nil {
+		return err
+	}
+	for _, block := range blocks {
+		var replica string
+		moves := strings.Contains(block, "kubectl cordon")
+		if moves {
+			if replica, err = j.kubectl(ctx, "get", "--namespace", "azure-disk-csi", "azvolumeattachments", "--output", `jsonpath={.items[?(@.spec.role=="Replica")].spec.nodeName}`); err != nil {
+				return err
+			}
+		}
+		if err := j.shell(ctx, "if [ -e "+variables+" ]; then . ./"+variables+"; fi\nset -o allexport\n"+block+"\nexport -p >"+variables); err != nil {
+			return fmt.Errorf("run\n%s%w", block, err)
+		}
+		if !moves {
+			continue
+		}
+		node, err := j.kubectl(ctx, "get", "pod", "demo-0", "--output", "jsonpath={.spec.nodeName}")
+		if err != nil {
+			return err
+		}
+		mode, err := j.mode(ctx)
+		if err != nil {
+			return err
+		}
+		// The kube-scheduler of a playground does not call an extender in the host's network of a node.
+		if replica == "" || mode == "webhook" && node != replica {
+			return fmt.Errorf("after the move: got the pod on %s, want it on %q, which had the replica", node, replica)
+		}
+	}
+	return nil
+}
+
+// mode is the scheduler mode of the release.
+func (j *journey) mode(ctx context.Context) (string, error) {
+	text, err := j.output(ctx, "", filepath.Join(j.dir, "bin", "helm"), "get", "values", "azuredisk", "--namespace", "azure-disk-csi", "--all", "--output", "json")
+	var values struct{ Scheduler struct{ Mode string } }
+	if err != nil {
+		return "", err
+	}
+	return values.Scheduler.Mode, json.Unmarshal([]byte(text), &values)
+}
+
+// standIn puts programs into the guide's folder that do here what they do elsewhere at Azure or in a registry, and the files of the project.
+func (j *journey) standIn(ctx context.Context, name string) error {
+	root, err := source.Root()
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == "bin" || entry.Name() == "charts" || strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(root, entry.Name()), filepath.Join(j.dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	values, azureJSON, err := j.Cluster.DriverValues(ctx)
+	if err != nil {
+		return err
+	}
+	// The guide has its own.
+	delete(values, "image")
+	delete(values, "scheduler")
+	set := ""
+	if name == "install-on-aks" {
+		values["cloud"] = map[string]any{"inline": azureJSON}
+		set = "--set cloud.environmentOnly=false --set cloud.workloadIdentity.clientID="
+	}
+	text, err := yaml.Marshal(values)
+	if err != nil {
+		return err
+	}
+	if name == "install-self-managed" {
+		if err := j.makeControlPlane(ctx, azureJSON); err != nil {
+			return err
+		}
+	}
+	helm, err := j.Cluster.Program("helm")
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(j.dir, "bin", "helm")); err != nil {
+		return err
+	}
+	playground, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var nodes []string
+	for _, node := range j.Cluster.Plan.Nodes {
+		nodes = append(nodes, node.Name)
+		if _, err := j.onNode(ctx, node.Name, "ctr --namespace k8s.io images tag --force "+j.Cluster.Options.Pause.Ref+" "+pauseImage); err != nil {
+			return err
+		}
+	}
+	files := map[string]string{
+		"playground-values.yaml": string(text),
+		"bin/helm": fmt.Sprintf("case $1 in install|upgrade) set -- \"$@\" --values %s/playground-values.yaml %s ;; esac\nexec %s \"$@\"\n",
+			j.dir, set, helm),
+		"bin/make": fmt.Sprintf("[ \"$1 $2\" = 'image push' ] || { echo \"no target $*\" >&2; exit 1; }\nshift 2\nexport \"$@\"\n"+
+			"for node in %s; do %s --state %s enter \"$node\" ctr --namespace k8s.io images tag --force %s \"$REGISTRY/azuredisk:$VERSION\"; done\n",
+			strings.Join(nodes, " "), playground, j.Cluster.Dir, j.Cluster.Options.Driver.Ref),
+		"bin/az": fmt.Sprintf(azureCLI, topology.SubscriptionID, topology.ResourceGroup),
+	}
+	var failed []error
+	for file, content := range files {
+		if strings.HasPrefix(file, "bin/") {
+			content = "#!/usr/bin/env bash\nset -euo pipefail\n" + content
+		}
+		failed = append(failed, os.WriteFile(filepath.Join(j.dir, file), []byte(content), 0o700))
+	}
+	return errors.Join(failed...)
+}
+
+// azureCLI answers for Azure's command line. A test of the documentation checks the arguments.
+const azureCLI = `case "$*" in
+  "account show --query id "*) echo %s ;;
+  "aks show "*"--query nodeResourceGroup "*) echo %s ;;
+  "aks show "*"--query oidcIssuerProfile.issuerUrl "*) echo https://issuer.example.com/ ;;
+  "identity show "*"--query "*) echo 00000000-0000-0000-0000-0000000000c1 ;;
+  "role definition create --role-definition @"*) [ -s "${*##*@}" ] ;;
+  "group create "*|"acr "*|"aks create "*|"aks get-credentials "*|"identity create "*|"identity federated-credential create "*|"role assignment create "*) ;;
+  *) echo "this az does not know: $*" >&2; exit 1 ;;
+esac
+`
+
+// makeControlPlane gives two nodes what a control plane's have: the label, and the file with the credential.
+func (j *journey) makeControlPlane(ctx context.Context, azureJSON map[string]any) error {
+	credential, err := json.Marshal(azureJSON)
+	if err != nil {
+		return err
+	}
+	for _, node := range j.Cluster.Plan.Nodes[:2] {
+		if _, err := j.onNode(ctx, node.Name, fmt.Sprintf("mkdir -p /etc/kubernetes\ncat >/etc/kubernetes/azure.json <<'JSON'\n%s\nJSON\nchmod 600 /etc/kubernetes/azure.json", credential)); err != nil {
+			return err
+		}
+		if _, err := j.kubectl(ctx, "label", "node", node.Name, "node-role.kubernetes.io/control-plane=", "--overwrite"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
