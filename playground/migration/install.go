@@ -163,7 +163,7 @@ func (j *journey) standIn(ctx context.Context, name string) error {
 	var nodes []string
 	for _, node := range j.Cluster.Plan.Nodes {
 		nodes = append(nodes, node.Name)
-		if _, err := j.onNode(ctx, node.Name, "ctr --namespace k8s.io images tag --force "+j.Cluster.Options.Pause.Ref+" "+pauseImage); err != nil {
+		if err := j.onNode(ctx, node.Name, "ctr --namespace k8s.io images tag --force "+j.Cluster.Options.Pause.Ref+" "+pauseImage); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (j *journey) makeControlPlane(ctx context.Context, azureJSON map[string]any
 		return err
 	}
 	for _, node := range j.Cluster.Plan.Nodes[:2] {
-		if _, err := j.onNode(ctx, node.Name, fmt.Sprintf("mkdir -p /etc/kubernetes\ncat >/etc/kubernetes/azure.json <<'JSON'\n%s\nJSON\nchmod 600 /etc/kubernetes/azure.json", credential)); err != nil {
+		if err := j.onNode(ctx, node.Name, fmt.Sprintf("mkdir -p /etc/kubernetes\ncat >/etc/kubernetes/azure.json <<'JSON'\n%s\nJSON\nchmod 600 /etc/kubernetes/azure.json", credential)); err != nil {
 			return err
 		}
 		if _, err := j.kubectl(ctx, "label", "node", node.Name, "node-role.kubernetes.io/control-plane=", "--overwrite"); err != nil {

@@ -255,7 +255,7 @@ func (j *journey) layOutVolume(ctx context.Context, v volume, lun int) error {
 	if err != nil {
 		return fmt.Errorf("attach the disk: %w", err)
 	}
-	_, err = j.onNode(ctx, node.Name, fmt.Sprintf(`disk=/dev/disk/azure/data/by-lun/%d
+	err = j.onNode(ctx, node.Name, fmt.Sprintf(`disk=/dev/disk/azure/data/by-lun/%d
 mkfs.ext4 -q -F -m0 "$disk"
 folder=$(mktemp -d)
 mount "$disk" "$folder"

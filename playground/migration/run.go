@@ -83,12 +83,13 @@ func (j *journey) output(ctx context.Context, input, name string, args ...string
 }
 
 // onNode runs a script on a node.
-func (j *journey) onNode(ctx context.Context, node, script string) (string, error) {
+func (j *journey) onNode(ctx context.Context, node, script string) error {
 	enter, err := j.Cluster.Enter(ctx, node)
 	if err != nil {
-		return "", err
+		return err
 	}
-	return j.output(ctx, "", enter[0], append(enter[1:], "bash", "-euo", "pipefail", "-c", script)...)
+	_, err = j.output(ctx, "", enter[0], append(enter[1:], "bash", "-euo", "pipefail", "-c", script)...)
+	return err
 }
 
 // probe runs the probe in a pod.
