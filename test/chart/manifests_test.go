@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +138,40 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 				t.Errorf("after the deletion of the overlay: got %d service accounts, %v, want none", len(roles.Items), err)
 			}
 		})
+	}
+}
+
+var withoutHelm = regexp.MustCompile("(?s)\n## Without Helm\n.*?\n```\n(.*?)```\n")
+
+// TestARealAPIServerTakesTheOverlayOfTheGuide runs the commands of docs/guides/install-self-managed.md for those without Helm.
+func TestARealAPIServerTakesTheOverlayOfTheGuide(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(tree.Root(), "docs", "guides", "install-self-managed.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := withoutHelm.FindStringSubmatch(string(text))
+	if commands == nil {
+		t.Fatal("install-self-managed.md: got no commands under the heading Without Helm")
+	}
+	kube, config, dir := apiserver.Client(t), apiserver.Kubeconfig(t), t.TempDir()
+	if err := os.Symlink(manifests(), filepath.Join(dir, "deploy")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands[1])
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+config, "PATH="+filepath.Dir(program(t, "kubectl"))+":"+os.Getenv("PATH"))
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("run\n%s%v\n%s", commands[1], err, output)
+	}
+	var node appsv1.DaemonSet
+	if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-node"}, &node); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := node.Spec.Template.Spec.Containers[0].Image, "registry.example.com/azuredisk:0.1.0"; got != want {
+		t.Errorf("image of the node plug-in: got %s, want %s as in the overlay", got, want)
+	}
+	if output, err := kubectl(t, "delete", "-k", filepath.Join(dir, "my-azuredisk"), "--kubeconfig", config); err != nil {
+		t.Errorf("delete the overlay: %v\n%s", err, output)
 	}
 }
 
