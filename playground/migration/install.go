@@ -51,12 +51,12 @@ func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, err
 		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
 	}
 	report := &lifecycle.Report{Started: time.Now()}
-	for _, section := range guides[name] {
+	for _, s := range j.installationSteps(name) {
 		start := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
-		err := j.followBlocks(bounded, section)
+		err := s.run(bounded)
 		cancel()
-		report.Add(name, section, start, err, o.Print)
+		report.Add(name, s.name, start, err, o.Print)
 		if err != nil {
 			break
 		}
@@ -64,6 +64,57 @@ func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, err
 	report.Seconds = time.Since(report.Started).Seconds()
 	return report, ctx.Err()
 }
+
+// installationSteps are the sections of the guide. While the driver is upgraded, a pod uses a volume.
+func (j *journey) installationSteps(name string) []step {
+	var steps []step
+	for _, section := range guides[name] {
+		steps = append(steps, step{section, func(ctx context.Context) error { return j.followBlocks(ctx, section) }})
+	}
+	if name != "upgrade" {
+		return steps
+	}
+	var before string
+	first := step{"a pod uses a volume", func(ctx context.Context) (err error) {
+		if err := j.apply(ctx, userManifest); err != nil {
+			return err
+		}
+		if _, err := j.kubectl(ctx, "wait", "pod/user", "--for=condition=Ready", "--timeout=3m"); err != nil {
+			return err
+		}
+		before, err = j.kubectl(ctx, userState...)
+		return err
+	}}
+	last := step{"the pod has run throughout", func(ctx context.Context) error {
+		after, err := j.kubectl(ctx, userState...)
+		if err != nil || after != before {
+			return errors.Join(fmt.Errorf("the pod's UID, restarts and condition: got %q, want %q as before", after, before), err)
+		}
+		_, err = j.kubectl(ctx, "delete", "pod/user", "persistentvolumeclaim/user", "--timeout=2m")
+		return err
+	}}
+	return slices.Concat([]step{first}, steps, []step{last})
+}
+
+var userState = []string{"get", "pod", "user", "--output", `jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")]}`}
+
+// userManifest is a pod that uses a volume with a replica.
+const userManifest = `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: user}
+spec:
+  storageClassName: azuredisk-premium-zrs-replicas
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 4Gi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: user}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: user, image: ` + pauseImage + `, volumeMounts: [{name: data, mountPath: /data}]}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: user}}]
+`
 
 func (j *journey) followBlocks(ctx context.Context, section string) error {
 	blocks, err := j.guide.section(section)
@@ -192,7 +243,7 @@ const azureCLI = `case "$*" in
   "aks show "*"--query nodeResourceGroup "*) echo %s ;;
   "aks show "*"--query oidcIssuerProfile.issuerUrl "*) echo https://issuer.example.com/ ;;
   "identity show "*"--query "*) echo 00000000-0000-0000-0000-0000000000c1 ;;
-  "role definition create --role-definition @"*) [ -s "${*##*@}" ] ;;
+  "role definition create --role-definition @"*) file=${!#}; [ -s "${file#@}" ] ;;
   "group create "*|"acr "*|"aks create "*|"aks get-credentials "*|"identity create "*|"identity federated-credential create "*|"role assignment create "*) ;;
   *) echo "this az does not know: $*" >&2; exit 1 ;;
 esac
