@@ -14,7 +14,7 @@ const skipToken = "$skiptoken"
 func (c *call) after() (string, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(c.URL.Query().Get(skipToken))
 	if err != nil {
-		return "", armerror.BadRequest("InvalidSkipToken", "The skip token is invalid.")
+		return "", armerror.InvalidParameter(skipToken, "The request URL is not valid.")
 	}
 	return string(raw), nil
 }

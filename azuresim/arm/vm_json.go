@@ -33,6 +33,14 @@ func renderVM(vm *compute.VM, instanceView bool) any {
 	return object(vm.TopLevel, body)
 }
 
+// renderStatus is an entry of a list with statusOnly: neither tags nor profiles, so it says nothing about disks.
+func renderStatus(vm *compute.VM) any {
+	return map[string]any{
+		"id": vm.ID.String(), "name": vm.Name, "location": vm.Location, "type": "Microsoft.Compute/virtualMachines",
+		"properties": map[string]any{"vmId": vm.VMID, "provisioningState": vm.Provisioning, "instanceView": renderInstanceView(vm)},
+	}
+}
+
 // renderStorage is the storage profile, the result of attachDetachDataDisks.
 func renderStorage(vm *compute.VM) any {
 	disks := make([]any, 0, len(vm.Disks))

@@ -190,16 +190,29 @@ func (s *Server) listVMs(c *call) (reply, error) {
 		return reply{}, err
 	}
 	q := c.URL.Query()
-	if filter := q.Get("$filter"); filter != "" {
-		return s.listMembers(c, filter, after)
+	filter, render := q.Get("$filter"), s.renderListed(c)
+	if filter != "" {
+		return s.listMembers(c, filter, after, render)
+	}
+	if q.Get("$expand") != "" {
+		return reply{}, armerror.InvalidParameter("$expand", "The expand option '%s' needs a filter.", q.Get("$expand"))
 	}
 	p, err := s.Cloud.VMs(c.params["subscription"], c.params["group"], after, s.PageSize)
-	status := strings.EqualFold(q.Get("statusOnly"), "true")
-	return listReply(c, p, func(vm *compute.VM) any { return renderVM(vm, status) }), err
+	return listReply(c, p, render), err
+}
+
+// renderListed renders the entries of a list of VMs: whole, with their status, or with their status only. Lists of a resource group have no statusOnly.
+func (s *Server) renderListed(c *call) func(*compute.VM) any {
+	q := c.URL.Query()
+	if only := q.Get("statusOnly"); only != "" && !strings.EqualFold(only, "false") && c.params["group"] == "" {
+		return renderStatus
+	}
+	expand := strings.EqualFold(q.Get("$expand"), "instanceView")
+	return func(vm *compute.VM) any { return renderVM(vm, expand) }
 }
 
 // listMembers answers the one filter that Azure has here: the VMs of a flexible scale set.
-func (s *Server) listMembers(c *call, filter, after string) (reply, error) {
+func (s *Server) listMembers(c *call, filter, after string, render func(*compute.VM) any) (reply, error) {
 	field, value, ok := strings.Cut(filter, " eq ")
 	if !ok || !strings.EqualFold(strings.Trim(strings.TrimSpace(field), "'"), "virtualMachineScaleSet/id") {
 		return reply{}, armerror.BadRequest("InvalidParameter", "The filter '%s' is not supported; 'virtualMachineScaleSet/id' eq '<id>' is.", filter)
@@ -209,8 +222,7 @@ func (s *Server) listMembers(c *call, filter, after string) (reply, error) {
 		return reply{}, err
 	}
 	p, err := s.Cloud.Instances(id, after, s.PageSize)
-	expand := strings.EqualFold(c.URL.Query().Get("$expand"), "instanceView")
-	return listReply(c, p, func(vm *compute.VM) any { return renderVM(vm, expand) }), err
+	return listReply(c, p, render), err
 }
 
 type attachDetachBody struct {

@@ -104,7 +104,7 @@ func TestRequestsAreCheckedBeforeResources(t *testing.T) {
 		"an odd api-version":     {"GET", diskID("a") + "?api-version=latest", "", 400, "InvalidApiVersionParameter"},
 		"a body that is no JSON": {"PUT", diskID("a") + "?api-version=2025-01-02", "{", 400, "InvalidRequestContent"},
 		"an unknown action":      {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
-		"an odd skip token":      {"GET", "/subscriptions/" + subscription + "/providers/Microsoft.Compute/disks?api-version=2025-01-02&$skiptoken=%21", "", 400, "InvalidSkipToken"},
+		"an odd skip token":      {"GET", "/subscriptions/" + subscription + "/providers/Microsoft.Compute/disks?api-version=2025-01-02&$skiptoken=%21", "", 400, "InvalidParameter"},
 		"case does not matter":   {"GET", strings.ToUpper(diskID("a")) + "?api-version=2025-01-02", "", 404, "ResourceNotFound"},
 	} {
 		t.Run(name, func(t *testing.T) {
