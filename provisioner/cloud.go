@@ -94,6 +94,12 @@ type Attachments interface {
 	// List reads the data disks of a VM from the platform, not from a cache.
 	// Errors: NotFound for a VM that does not exist.
 	List(ctx context.Context, vmID string) ([]Attachment, error)
+	// ListMany reads the data disks of many VMs with few requests, if the platform has
+	// lists of VMs; such a read is Deferrable. The result is by lower-case VM ID. It leaves out VMs
+	// that the lists do not have, and those for which a list would cost more than List, and may
+	// have others. A list may lag behind List, and a VM that is left out may exist: the answer proves
+	// nothing, and whoever acts on it asks List first. If a list fails, the error is returned with the answers of the others.
+	ListMany(ctx context.Context, vmIDs []string) (map[string][]Attachment, error)
 	// Resume returns the operation for a token from an earlier Attach, Detach or
 	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.
 	Resume(ctx context.Context, token string) (Operation, error)

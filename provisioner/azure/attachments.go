@@ -15,6 +15,7 @@ import (
 // attachments implements provisioner.Attachments.
 type attachments struct {
 	*batch.Engine
+	*vmLists
 	cloud *Cloud
 }
 

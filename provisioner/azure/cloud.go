@@ -18,6 +18,7 @@ type Options = client.Options
 type Cloud struct {
 	api    *client.Client
 	engine *batch.Engine
+	lists  *vmLists
 	skus   *sku.Catalog
 }
 
@@ -30,6 +31,7 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 		return nil, err
 	}
 	c := &Cloud{api: api, skus: sku.New(ctx, api)}
+	c.lists = &vmLists{cloud: c, pages: map[string]int{}}
 	c.engine = batch.New(ctx, batch.Options{
 		Platform: platform{Client: api, cloud: c}, Sizes: c.skus, Clock: api.Clock, Metrics: options.Metrics, Logger: api.Logger,
 	})
@@ -43,7 +45,7 @@ func (c *Cloud) Disks() provisioner.Disks { return disks{c} }
 func (c *Cloud) Snapshots() provisioner.Snapshots { return snapshots{c} }
 
 // Attachments returns the data disks of VMs and scale-set instances.
-func (c *Cloud) Attachments() provisioner.Attachments { return attachments{c.engine, c} }
+func (c *Cloud) Attachments() provisioner.Attachments { return attachments{c.engine, c.lists, c} }
 
 // Instances returns VMs and instances of uniform scale sets.
 func (c *Cloud) Instances() provisioner.Instances { return instances{c} }

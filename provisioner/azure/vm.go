@@ -82,6 +82,10 @@ func (v vmClient) getVM(ctx context.Context, withPower bool) (model, error) {
 		options.Expand = &expand
 	}
 	got, err := v.VMs.Get(ctx, v.ResourceGroupName, v.Name, &options)
+	return modelOfVM(&got.VirtualMachine), err
+}
+
+func modelOfVM(got *armcompute.VirtualMachine) model {
 	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
 	if p := got.Properties; p != nil {
 		m.state, m.storage = p.ProvisioningState, p.StorageProfile
@@ -92,7 +96,7 @@ func (v vmClient) getVM(ctx context.Context, withPower bool) (model, error) {
 			m.statuses = p.InstanceView.Statuses
 		}
 	}
-	return m, err
+	return m
 }
 
 func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (model, error) {
@@ -102,6 +106,10 @@ func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (model, err
 		options.Expand = &expand
 	}
 	got, err := v.ScaleSets.Get(ctx, v.ResourceGroupName, v.Parent.Name, v.Name, &options)
+	return modelOfScaleSetVM(&got.VirtualMachineScaleSetVM), err
+}
+
+func modelOfScaleSetVM(got *armcompute.VirtualMachineScaleSetVM) model {
 	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
 	if got.SKU != nil {
 		m.size = client.Value(got.SKU.Name)
@@ -115,7 +123,7 @@ func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (model, err
 			m.statuses = p.InstanceView.Statuses
 		}
 	}
-	return m, err
+	return m
 }
 
 func dataDisksOf(s *armcompute.StorageProfile) []provisioner.Attachment {

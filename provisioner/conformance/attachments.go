@@ -3,12 +3,43 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 func attachmentTests() []test {
 	return []test{
+		{"the disks of many VMs are listed together", func(r *run) {
+			var vms []string
+			for range 2 {
+				vms = append(vms, r.NewVM(r.T, r.SmallSize, ""), r.NewScaleSetVM(r.T, r.SmallSize, ""), r.NewFlexibleVM(r.T, r.SmallSize, ""))
+			}
+			id, other := r.disk(nil), r.disk(nil)
+			for vm, disk := range map[string]string{vms[0]: id, vms[1]: other} {
+				op, err := r.attach(vm, disk, false)
+				r.done(op, err)
+			}
+			missing := r.id("virtualMachines")
+			found, err := r.Cloud.Attachments().ListMany(r.ctx, append([]string{missing}, vms...))
+			if err != nil {
+				r.Fatal(err)
+			}
+			if disks, ok := found[strings.ToLower(missing)]; ok {
+				r.Errorf("got the disks %v for a VM that does not exist, want no answer", disks)
+			}
+			for n, vm := range vms {
+				want, err := r.Cloud.Attachments().List(r.ctx, vm)
+				if err != nil {
+					r.Fatal(err)
+				}
+				// Each new instance is of a scale set of its own, for which a list is not worth it.
+				if got, ok := found[strings.ToLower(vm)]; (n%3 != 1 || ok) && !slices.Equal(got, want) {
+					r.Errorf("VM %s: got %v in the list (%t), want %v", vm, got, ok, want)
+				}
+			}
+		}},
 		{"a disk is attached to a VM and detached, each again a success", attachAndDetach(func(r *run) string { return r.NewVM(r.T, r.SmallSize, "1") })},
 		{"a disk is attached to a scale-set instance and detached", attachAndDetach(func(r *run) string { return r.NewScaleSetVM(r.T, r.SmallSize, "1") })},
 		{"missing VMs and disks", func(r *run) {

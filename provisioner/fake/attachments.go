@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -269,6 +270,19 @@ func (p *platform) detach(vmID, diskID string, plan effect, force bool) (*operat
 func (a attachments) List(ctx context.Context, vmID string) ([]provisioner.Attachment, error) {
 	v, err := a.p.getVM(ctx, AttachmentsList, vmID)
 	return v.DataDisks, err
+}
+
+// ListMany implements provisioner.Attachments. It has an answer for each VM that exists, also for a single one.
+func (a attachments) ListMany(ctx context.Context, vmIDs []string) (map[string][]provisioner.Attachment, error) {
+	return read(ctx, a.p, AttachmentsListMany, "", func() (map[string][]provisioner.Attachment, error) {
+		found := map[string][]provisioner.Attachment{}
+		for _, id := range vmIDs {
+			if v, ok := a.p.vms[key(id)]; ok {
+				found[strings.ToLower(id)] = v.seen().DataDisks
+			}
+		}
+		return found, nil
+	})
 }
 
 // Resume implements provisioner.Attachments.

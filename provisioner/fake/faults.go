@@ -26,6 +26,7 @@ const (
 	AttachmentsDetach      Method = "Attachments.Detach"
 	AttachmentsForceDetach Method = "Attachments.ForceDetach"
 	AttachmentsList        Method = "Attachments.List"
+	AttachmentsListMany    Method = "Attachments.ListMany"
 	AttachmentsResume      Method = "Attachments.Resume"
 	InstancesGet           Method = "Instances.Get"
 	SKUsVM                 Method = "SKUs.VM"

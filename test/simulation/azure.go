@@ -35,6 +35,8 @@ type platform struct {
 	// changed says that state must be read again.
 	changed bool
 	last    fake.State
+	// listed is the last answer of a list of VMs.
+	listed map[string][]provisioner.Attachment
 }
 
 // began is an operation that the platform accepted.
@@ -238,6 +240,22 @@ func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (pro
 func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.Attachment, error) {
 	disks, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsList, vm: vm}, func() ([]provisioner.Attachment, error) { return a.Cloud.Attachments().List(ctx, vm) })
 	return a.hide(vm, disks), err
+}
+
+// ListMany answers every other time with what was there at the call before: lists may lag behind.
+func (a azureAttachments) ListMany(ctx context.Context, vms []string) (map[string][]provisioner.Attachment, error) {
+	found, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsListMany}, func() (map[string][]provisioner.Attachment, error) { return a.Cloud.Attachments().ListMany(ctx, vms) })
+	for _, vm := range vms {
+		if disks, ok := found[strings.ToLower(vm)]; ok {
+			found[strings.ToLower(vm)] = a.hide(vm, disks)
+		}
+	}
+	lagging := a.w.azure.listed
+	a.w.azure.listed = found
+	if err == nil && a.w.steps%2 == 0 && lagging != nil {
+		return lagging, nil
+	}
+	return found, err
 }
 
 func (a azureAttachments) Resume(ctx context.Context, token string) (provisioner.Operation, error) {

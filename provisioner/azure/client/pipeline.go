@@ -77,12 +77,7 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	}
 	for _, scope := range []pacing.Scope{l.own, l.share, l.manager} {
 		// One after the other: a request that waits for one quota does not hold a place in the next.
-		wait := c.pacer.Take(c.Clock.Now(), scope)
-		if wait == 0 {
-			continue
-		}
-		c.metrics.paced(scope.Policy, wait)
-		if err := c.Clock.Pause(ctx, wait); err != nil {
+		if err := p.await(ctx, scope); err != nil {
 			return nil, err
 		}
 	}
@@ -97,6 +92,27 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	}
 	p.learn(resp, l)
 	return resp, nil
+}
+
+// await takes a token of a quota, and waits until it is there. A read that can wait leaves Resource Manager's reserve to the others.
+func (p quotaPolicy) await(ctx context.Context, scope pacing.Scope) error {
+	c := p.client
+	for scope.Policy == pacing.Reads && provisioner.IsDeferrable(ctx) {
+		wait := c.pacer.TakeAbove(c.Clock.Now(), scope, pacing.Reserve)
+		if wait == 0 {
+			return nil
+		}
+		c.metrics.paced("reserve", wait)
+		if err := c.Clock.Pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+	wait := c.pacer.Take(c.Clock.Now(), scope)
+	if wait == 0 {
+		return nil
+	}
+	c.metrics.paced(scope.Policy, wait)
+	return c.Clock.Pause(ctx, wait)
 }
 
 func (p quotaPolicy) learn(resp *http.Response, l limits) {
@@ -180,6 +196,10 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 		return l
 	}
 	switch {
+	case strings.HasSuffix(path, "/virtualmachines") && strings.Contains(path, "/virtualmachinescalesets/"):
+		l.own = pacing.Scope{Policy: pacing.GetVM, Resource: path} // a scale set has as many reads as a VM
+	case strings.HasSuffix(path, "/virtualmachines"):
+		l.own = pacing.Scope{Policy: pacing.ListVMs, Resource: subscription}
 	case !strings.Contains(path, "/virtualmachines/"):
 	case r.Method == http.MethodPost:
 		l.own = pacing.Scope{Policy: pacing.UpdateVM, Resource: strings.TrimSuffix(path, "/attachdetachdatadisks")}

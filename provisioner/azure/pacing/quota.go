@@ -15,6 +15,7 @@ const (
 	UpdateVM     Policy = "UpdateVM"
 	GetVM        Policy = "GetVM"
 	GetOperation Policy = "GetOperation"
+	ListVMs      Policy = "ListVMs"
 	NoPolicy     Policy = ""
 )
 
@@ -42,6 +43,8 @@ func budgetOf(p Policy) (budget, bool) {
 		return budget{perMinute: 12, burst: 36}, true
 	case GetOperation:
 		return budget{perMinute: 15, burst: 45}, true
+	case ListVMs:
+		return budget{perMinute: 300, burst: 900}, true
 	case Reads:
 		return budget{perMinute: 25 * 60, burst: 250 - margin}, true
 	case Polls:
@@ -55,6 +58,10 @@ func budgetOf(p Policy) (budget, bool) {
 
 // margin is how many of Resource Manager's tokens are not used: requests overtake one another on their way, and clocks differ.
 const margin = 10
+
+// Reserve is how many of Resource Manager's reads are left for what cannot wait: fences, attaches and detaches. Reads that can wait use the rest. It is
+// enough to fence 50 nodes at once: a fence reads the VM before and after the forced detach, and polls it a few times.
+const Reserve = 150
 
 // bucket estimates what is left of a budget. The number of tokens is negative while requests wait for theirs.
 type bucket struct {
@@ -136,12 +143,35 @@ func (p *Pacer) Block(until time.Time, s Scope) {
 
 // Take takes a token for a request and returns how long to wait for it.
 func (p *Pacer) Take(now time.Time, s Scope) time.Duration {
-	b, ok := budgetOf(s.Policy)
-	if !ok {
-		return 0
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if b := p.bucket(now, s); b != nil {
+		return b.take(now)
+	}
+	return 0
+}
+
+// TakeAbove takes a token if that leaves reserve tokens, and returns 0. Otherwise it takes none, and returns how long it takes until so many are there:
+// the caller then tries again, because others may have taken them.
+func (p *Pacer) TakeAbove(now time.Time, s Scope, reserve float64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.bucket(now, s)
+	if b == nil {
+		return 0
+	}
+	if wait := b.delay(now, reserve+1); wait > 0 {
+		return wait
+	}
+	return b.take(now)
+}
+
+// bucket returns the bucket of a scope, nil if its policy has no budget. The caller holds the lock.
+func (p *Pacer) bucket(now time.Time, s Scope) *bucket {
+	b, ok := budgetOf(s.Policy)
+	if !ok {
+		return nil
+	}
 	if len(p.buckets) > 4096 {
 		p.forgetFull(now)
 	}
@@ -150,7 +180,7 @@ func (p *Pacer) Take(now time.Time, s Scope) time.Duration {
 		found = newBucket(b, now)
 		p.buckets[s] = found
 	}
-	return found.take(now)
+	return found
 }
 
 func (p *Pacer) forgetFull(now time.Time) {

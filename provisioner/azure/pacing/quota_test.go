@@ -10,7 +10,7 @@ import (
 func TestTheEstimateOfAQuotaNeverAllowsMoreThanThePlatform(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := time.Unix(0, 0)
-		p := rapid.SampledFrom([]Policy{UpdateVM, GetVM, GetOperation, Reads, Polls, Writes, Deletes}).Draw(rt, "policy")
+		p := rapid.SampledFrom([]Policy{UpdateVM, GetVM, GetOperation, ListVMs, Reads, Polls, Writes, Deletes}).Draw(rt, "policy")
 		b, _ := budgetOf(p)
 		pace, s := NewPacer(), Scope{Policy: p, Resource: "vm"}
 		platform := newBucket(b, now) // what Azure counts
@@ -46,6 +46,29 @@ func TestAnswersCorrectTheEstimate(t *testing.T) {
 	}
 	if w := p.Take(now, Scope{Policy: UpdateVM, Resource: "other"}); w != 0 {
 		t.Fatalf("a request for another VM waits %v, want 0", w)
+	}
+}
+
+func TestReadsThatCanWaitLeaveTheReserve(t *testing.T) {
+	now, s := time.Unix(0, 0), Scope{Policy: Reads, Resource: "subscription"}
+	p, sent := NewPacer(), 0
+	for p.TakeAbove(now, s, Reserve) == 0 {
+		sent++
+	}
+	if want := 250 - margin - Reserve; sent != want {
+		t.Fatalf("got %d reads that can wait at once, want %d", sent, want)
+	}
+	for n := range Reserve {
+		if w := p.Take(now, s); w != 0 {
+			t.Fatalf("read %d of the reserve waits %v, want 0", n+1, w)
+		}
+	}
+	// The reserve is filled first: 150 tokens and one more, at 25 a second.
+	if w, want := p.TakeAbove(now, s, Reserve), 6040*time.Millisecond; w != want {
+		t.Errorf("with nothing left a read that can wait waits %v, want %v", w, want)
+	}
+	if w := p.Take(now.Add(40*time.Millisecond), s); w != 0 {
+		t.Errorf("the read that cannot wait waits %v, want 0: the other one has taken no token", w)
 	}
 }
 
