@@ -114,7 +114,9 @@ func (v vmClient) list() string {
 func (v vmClient) pager() page {
 	if v.Is(client.TypeScaleSetVM) {
 		return pagesFrom(v.ScaleSets.NewListPager(v.ResourceGroupName, v.Parent.Name, nil),
-			func(p armcompute.VirtualMachineScaleSetVMsClientListResponse) []*armcompute.VirtualMachineScaleSetVM { return p.Value },
+			func(p armcompute.VirtualMachineScaleSetVMsClientListResponse) []*armcompute.VirtualMachineScaleSetVM {
+				return p.Value
+			},
 			modelOfScaleSetVM)
 	}
 	return pagesFrom(v.VMs.NewListPager(v.ResourceGroupName, nil),

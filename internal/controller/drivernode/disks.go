@@ -34,55 +34,122 @@ const (
 // look compares the disks that are attached to the VM with the objects, if that is due. It re-creates attachments of
 // the driver whose objects were lost, attaches disks again that were detached outside the driver, and returns the
 // number of disks from outside the driver; nil if it is not due. next is when to look again.
+//
+// If the nodes are many, the disks come from lists first. What a list says is enough if it agrees with the objects. If
+// not, the VM is read alone: only an answer that was asked for now may change an attachment.
 func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *int32, next time.Duration, err error) {
 	here, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil {
 		return nil, 0, err
 	}
-	if wait := r.wait(d, pressed); wait > 0 {
+	wait := r.wait(d, pressed)
+	// A pod that found no slot does not wait for a survey.
+	answer, pending, err := r.listing(ctx, d, wait <= 0 && pressed.IsZero(), pressed)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case pending:
+		return nil, surveyLost, nil
+	case answer != nil:
+		c, err := r.compare(ctx, d.Namespace, here, answer.disks)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(c.lost) == 0 && len(contradicted(d, here, c.seen, answer.at)) == 0 {
+			r.saw(d, answer.at)
+			return &c.foreign, lookEvery - r.Clock.Since(answer.at), nil
+		}
+	case wait > 0:
 		return nil, wait, nil
 	}
-	now := r.Clock.Now()
-	disks, err := r.Cloud.Attachments().List(ctx, d.Spec.VMID)
+	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
+	defer cancel()
+	return r.lookAlone(ctx, d, here, pressed)
+}
+
+// lookAlone reads the disks of the VM, and acts on what it finds.
+func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, pressed time.Time) (foreign *int32, next time.Duration, err error) {
+	now, asking := r.Clock.Now(), ctx
+	if pressed.IsZero() { // no pod waits for the answer
+		asking = provisioner.Deferrable(ctx)
+	}
+	disks, err := r.Cloud.Attachments().List(asking, d.Spec.VMID)
 	gone := errors.Is(err, provisioner.NotFound)
 	if err != nil && !gone {
 		return nil, 0, fmt.Errorf("read disks of VM: %w", err)
 	}
-	foreign = new(int32)
+	c, err := r.compare(ctx, d.Namespace, here, disks)
+	if err != nil {
+		return nil, 0, err
+	}
 	down := r.down(ctx, d.Spec.VMID)
-	seen := map[string]*provisioner.Attachment{}
-	for _, disk := range disks {
-		handle, err := volumehandle.Parse(disk.DiskID)
-		if err != nil { // a disk whose ID is not a disk's is not the driver's
-			*foreign++
-			continue
-		}
-		v, ours, err := r.owner(ctx, d.Namespace, handle)
-		switch {
-		case err != nil:
+	for _, v := range c.lost {
+		if err := r.rebuild(ctx, d, v, down); err != nil {
 			return nil, 0, err
-		case !ours:
-			*foreign++
-		case v == nil:
-		case here[v.Name] != nil:
-			seen[v.Name] = &disk
-		default:
-			if err := r.rebuild(ctx, d, v, down); err != nil {
-				return nil, 0, err
-			}
 		}
 	}
 	if !gone { // without a VM there is nothing to attach to
-		if err := r.correct(ctx, d, here, seen, now); apierrors.IsConflict(err) {
-			return foreign, index.ConflictRetry, nil // what Azure said is too old for what is there now
+		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
+			return &c.foreign, index.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
 	}
+	r.saw(d, now)
+	return &c.foreign, lookEvery, nil
+}
+
+// saw records a look at a node's VM.
+func (r *Reconciler) saw(d *apiv1.AzDriverNode, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.looked[d.Name] = looked{vmID: d.Spec.VMID, at: now}
-	return foreign, lookEvery, nil
+	r.looked[client.ObjectKeyFromObject(d)] = looked{vmID: d.Spec.VMID, at: at}
+}
+
+// comparison is what the disks of a VM say about the objects.
+type comparison struct {
+	// foreign is the number of disks from outside the driver.
+	foreign int32
+	// lost are the volumes that are attached without an attachment.
+	lost []*apiv1.AzVolume
+	// seen are the disks of the attachments, by volume.
+	seen map[string]*provisioner.Attachment
+}
+
+// compare compares the disks of a VM with the attachments to its node.
+func (r *Reconciler) compare(ctx context.Context, namespace string, here map[string]*apiv1.AzVolumeAttachment, disks []provisioner.Attachment) (comparison, error) {
+	c := comparison{seen: map[string]*provisioner.Attachment{}}
+	for _, disk := range disks {
+		handle, err := volumehandle.Parse(disk.DiskID)
+		if err != nil { // a disk whose ID is not a disk's is not the driver's
+			c.foreign++
+			continue
+		}
+		v, ours, err := r.owner(ctx, namespace, handle)
+		switch {
+		case err != nil:
+			return c, err
+		case !ours:
+			c.foreign++
+		case v == nil:
+		case here[v.Name] != nil:
+			c.seen[v.Name] = &disk
+		default:
+			c.lost = append(c.lost, v)
+		}
+	}
+	return c, nil
+}
+
+// contradicted returns the attachments that the disks of the VM contradict, by name of the volume. The disks were asked for at a time.
+func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, at time.Time) []*apiv1.AzVolumeAttachment {
+	var all []*apiv1.AzVolumeAttachment
+	for _, volume := range slices.Sorted(maps.Keys(here)) {
+		if attachment.ContradictedByAzure(here[volume], d.Spec.VMID, seen[volume], at) {
+			all = append(all, here[volume])
+		}
+	}
+	return all
 }
 
 // wait is how long it is until the next look at a node's VM. pressed is when an attachment there last found no slot.
@@ -90,7 +157,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 // driver's quota at Azure.
 func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duration {
 	r.mu.Lock()
-	last, seen := r.looked[d.Name]
+	last, seen := r.looked[client.ObjectKeyFromObject(d)]
 	r.mu.Unlock()
 	if !seen {
 		return 0
@@ -219,11 +286,8 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 // has staged. Each write succeeds only if nothing has changed since before Azure was asked, which was at now; the
 // attachment's own reconciler, which writes the status otherwise, continues from there.
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, now time.Time) error {
-	for _, volume := range slices.Sorted(maps.Keys(here)) {
-		a := here[volume]
-		if !attachment.ContradictedByAzure(a, d.Spec.VMID, seen[volume], now) {
-			continue
-		}
+	for _, a := range contradicted(d, here, seen, now) {
+		volume := a.Spec.VolumeName
 		report, err := r.report(ctx, d)
 		if err != nil {
 			return err

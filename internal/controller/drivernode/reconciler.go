@@ -14,7 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -24,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
@@ -63,7 +66,8 @@ type Reconciler struct {
 	Options
 	// looked is when this process last asked Azure for the disks of a node's VM, and which one that was, by node. It only saves repetition.
 	mu     sync.Mutex
-	looked map[string]looked
+	looked map[types.NamespacedName]looked
+	survey survey
 }
 
 type looked struct {
@@ -76,7 +80,7 @@ func New(options Options) *Reconciler {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Reconciler{Options: options, looked: map[string]looked{}}
+	return &Reconciler{Options: options, looked: map[types.NamespacedName]looked{}}
 }
 
 // Reconcile takes the next step of one node.
@@ -107,22 +111,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if identity.VMID == "" {
 		return reconcile.Result{RequeueAfter: lookAgain}, nil // what Azure says about that VM does not concern this node
 	}
-	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
-	defer cancel()
 	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to register.
 	foreign, next, err := r.look(ctx, d)
+	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
+	defer cancel()
 	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, foreign)); err != nil {
-		r.forget(d.Name) // a count that was not written does not count
+		r.forget(client.ObjectKeyFromObject(d)) // a count that was not written does not count
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// forget makes the next reconciliation read the disks of a node's VM, however recent the last read is.
-func (r *Reconciler) forget(node string) {
+// forget makes the next reconciliation read the disks of a node's VM alone, however recent the last read is.
+func (r *Reconciler) forget(node types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.looked, node)
+	delete(r.survey.answers, node)
+	if r.survey.running {
+		r.survey.stale[node] = true
+	}
 }
 
 // nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache may not know a new
@@ -146,7 +154,7 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}
-	r.forget(d.Name)
+	r.forget(client.ObjectKeyFromObject(d))
 	ctrl.LoggerFrom(ctx).Info("node does not exist any more", "node", d.Name, "reason", identity.ReasonNodeGone)
 	return nil
 }
@@ -216,6 +224,12 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return nil
 		}), builder.WithPredicates(r.goneOrWithoutRoom())).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.survey.queue = queue
+			return nil
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
 	if err != nil {
@@ -231,7 +245,7 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 		DeleteFunc: func(e event.DeleteEvent) bool {
 			a, ok := e.Object.(*apiv1.AzVolumeAttachment)
 			if ok && a.Status.VMID != "" && a.Status.State != apiv1.AttachmentDetaching {
-				r.forget(a.Spec.NodeName)
+				r.forget(client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName})
 			}
 			return ok
 		},
