@@ -86,6 +86,9 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	defer cancel()
 	m.mu.Lock()
 	vmID, down := n.vmID, n.health.State == nodehealth.Down
+	if n.health.State.LostOrDown() { // what is decided already does not wait for the answer, and its fences need the quota
+		ctx = provisioner.Deferrable(ctx)
+	}
 	m.mu.Unlock()
 	var instance provisioner.Instance
 	primary, err := m.holdsPrimary(ctx, n.name)
