@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
@@ -41,6 +42,12 @@ type asyncStatus struct {
 	Status    string     `json:"status"`
 	Name      string     `json:"name"`
 	Error     any        `json:"error,omitempty"`
+	// Properties has the result of an operation of the disk provider.
+	Properties *asyncResult `json:"properties,omitempty"`
+}
+
+type asyncResult struct {
+	Output any `json:"output"`
 }
 
 func (s *Server) getOperation(c *call) (reply, error) {
@@ -69,9 +76,27 @@ func (s *Server) getOperation(c *call) (reply, error) {
 		st.Status, st.EndTime = string(op.State), &ended
 		if op.Error != nil {
 			st.Error = op.Error.Body()
+		} else if st.Properties, err = s.diskResult(op); err != nil {
+			return reply{}, err
 		}
 	}
 	return reply{status: http.StatusOK, body: st, header: header}, nil
+}
+
+// diskResult is what the disk provider says that a finished operation made, nil if nothing is there.
+func (s *Server) diskResult(op *operations.Operation) (*asyncResult, error) {
+	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") {
+		return nil, nil
+	}
+	id, err := compute.ParseID(op.Target, "target")
+	if err != nil {
+		return nil, err
+	}
+	body, err := s.resultOf(op, id)
+	if err != nil || body == nil {
+		return nil, nil // the resource has gone since
+	}
+	return &asyncResult{Output: body}, nil
 }
 
 // monitor is what the Location URL answers: 202 while the operation is in flight, then its result.

@@ -59,6 +59,7 @@ var All = []Rule{
 	{"list-status", "A list of the VMs of a subscription with statusOnly has their power state, and neither tags nor profiles.", github + "Azure/azure-sdk-for-go/issues/18565", code("arm.renderStatus")},
 	{"list-status-members", "The same list takes the filter by flexible scale set.", github + "Azure/azure-sdk-for-go/issues/19707", code("arm.Server.renderListed")},
 	{"operation", "A write is answered 200, 201 or 202 with Azure-AsyncOperation, and an operation can be asked for a day.", async, code("arm.Server.asyncHeaders", "arm.Server.getOperation")},
+	{"operation-output", "The answer about a finished operation of the disk provider has the resource in properties.output.", diskRecording, code("arm.Server.diskResult")},
 	{"retry-after-create", "The creation of a disk is answered with Retry-After: 2.", "recorded: PUT of a disk with api-version 2020-12-01 on 2021-11-01", code("arm.Server.retryAfter", "latency.Realistic")},
 	{"quota-manager", "Resource Manager gives a principal 250 reads (25/s), 200 writes and 200 deletes (10/s each) in a subscription, and all principals 15 times that.", managerLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
 	{"quota-compute", "Azure Compute gives each VM and each subscription token buckets by policy.", computeLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
