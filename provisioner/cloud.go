@@ -26,13 +26,21 @@ type Operation interface {
 	Wait(ctx context.Context) error
 }
 
+// DiskOperation is an Operation of Disks.Create whose last answer may describe the disk.
+type DiskOperation interface {
+	Operation
+	// Disk is the disk as the platform described it when the operation ended; ok is false if
+	// it did not. It is called after Wait has returned nil, and does no I/O.
+	Disk() (disk Disk, ok bool)
+}
+
 // Disks creates, reads, changes and deletes managed disks. A DiskID is the
 // resource ID at Azure, compared without regard to case.
 type Disks interface {
 	// Create asks for a disk and returns once the platform has accepted. It is
 	// idempotent by ID: for a disk that exists and fits spec it returns an operation
 	// that has ended (or the one in flight); one that differs in size, SKU,
-	// shares, zone or source is AlreadyExists, and is not touched.
+	// shares, zone or source is AlreadyExists, and is not touched. The operation may be a DiskOperation.
 	// Errors: InvalidArgument (the parameters), InsufficientCapacity (quota),
 	// NotFound (source or resource group), Conflict, and the general ones.
 	Create(ctx context.Context, spec DiskSpec) (Operation, error)
@@ -98,7 +106,7 @@ type Attachments interface {
 	// lists of VMs; such a read is Deferrable. The result is by lower-case VM ID. It leaves out VMs
 	// that the lists do not have, and those for which a list would cost more than List, and may
 	// have others. A list may lag behind List, and a VM that is left out may exist: the answer proves
-	// nothing, and whoever acts on it asks List first. If a list fails, the error is returned with the answers of the others.
+	// nothing, and a caller that acts on it asks List first. If a list fails, the error is returned with the answers of the others.
 	ListMany(ctx context.Context, vmIDs []string) (map[string][]Attachment, error)
 	// Resume returns the operation for a token from an earlier Attach, Detach or
 	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.

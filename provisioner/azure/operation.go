@@ -2,7 +2,10 @@ package azure
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
@@ -42,6 +45,16 @@ func (o resourceOperation) Wait(ctx context.Context) error {
 		return o.cloud.observe(o.Kind, o.id).Wait(ctx)
 	}
 	return err
+}
+
+// Disk implements provisioner.DiskOperation.
+func (o resourceOperation) Disk() (provisioner.Disk, bool) {
+	var made armcompute.Disk
+	if o.Kind != operation.CreateDisk || o.Output() == nil || json.Unmarshal(o.Output(), &made) != nil || operation.Key(client.Value(made.ID)) != operation.Key(o.id) {
+		return provisioner.Disk{}, false
+	}
+	view := viewOfDisk(&made)
+	return view.Disk, view.State == operation.StateSucceeded
 }
 
 // observation is an operation of another process that shows in the resource's provisioning state.

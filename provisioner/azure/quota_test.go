@@ -32,6 +32,8 @@ func (l *lab) createAtOnce(n int) (calls []audit.Record, refused int, took time.
 			}
 			if err != nil {
 				l.Errorf("disk %d: %v", i, err)
+			} else if made, ok := op.(provisioner.DiskOperation).Disk(); !ok || !made.Ready || made.SizeBytes != 16<<30 {
+				l.Errorf("disk %d: got %+v (%t) of the operation, want the disk, so that it need not be read", i, made, ok)
 			}
 		})
 	}

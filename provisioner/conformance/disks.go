@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,6 +23,11 @@ func diskTests() []test {
 			if !strings.EqualFold(d.ID, spec.ID) || d.SizeBytes != spec.SizeBytes || d.SKUName != spec.SKUName || d.Zone != "1" ||
 				d.MaxShares != 2 || !maps.Equal(d.Tags, spec.Tags) || !d.Ready || d.UniqueID == "" || len(d.AttachedTo) != 0 || d.Location != spec.Location {
 				r.Fatalf("got %+v for %+v", d, spec)
+			}
+			if described, ok := op.(provisioner.DiskOperation); ok {
+				if made, known := described.Disk(); known && !reflect.DeepEqual(made, d) {
+					r.Errorf("the operation describes %+v, want what Get returns: %+v", made, d)
+				}
 			}
 		}},
 		{"a disk reads back all of its tuning", func(r *run) { r.readsBackTuning() }},

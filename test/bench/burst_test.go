@@ -38,7 +38,11 @@ type goal struct {
 }
 
 func burst(b *testing.B, attachRequired bool) {
-	l := openLab(b, attachRequired)
+	raw, err := json.Marshal(profile())
+	must(b, err)
+	file := filepath.Join(b.TempDir(), "latency.json")
+	must(b, os.WriteFile(file, raw, 0o600))
+	l := openLab(b, file, attachRequired)
 	for range b.N {
 		first := l.makeVolumes(b, volumes)
 		half := first[:volumes/2]
@@ -84,14 +88,11 @@ func profile() *latency.Profile {
 	}}
 }
 
-func openLab(b *testing.B, attachRequired bool) *lab {
+// openLab starts the driver over a simulator with a latency profile of that name or file.
+func openLab(b *testing.B, latencies string, attachRequired bool) *lab {
 	b.Helper()
-	raw, err := json.Marshal(profile())
-	must(b, err)
-	file := filepath.Join(b.TempDir(), "latency.json")
-	must(b, os.WriteFile(file, raw, 0o600))
 	s := stack.Start(b, stack.Options{
-		Nodes: 1, Controllers: 1, VMSize: "Standard_M64s", NoDevices: true, AzureFlags: []string{"--latency", file, "--throttle", "on"},
+		Nodes: 1, Controllers: 1, VMSize: "Standard_M64s", NoDevices: true, AzureFlags: []string{"--latency", latencies, "--throttle", "on"},
 		// The stack's lease is too short for a machine that does other work beside.
 		ControllerFlags: []string{fmt.Sprintf("--attach-required=%t", attachRequired), "--lease-duration=15s", "--renew-deadline=10s"},
 	})

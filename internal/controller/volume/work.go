@@ -40,16 +40,22 @@ func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 		if err := op.Wait(ctx); err != nil {
 			return operation.Truth{}, fmt.Errorf("create disk: %w", err)
 		}
+		if made, ok := op.(provisioner.DiskOperation); ok {
+			// Anything that is not as expected is read again.
+			if disk, ok := made.Disk(); ok && disk.Ready && ours(v, &disk) {
+				return operation.Truth{Disk: &disk, Update: applied(v)}, nil
+			}
+		}
 		disk, err := d.get(ctx, spec.ID)
 		if err == nil && !ours(v, disk) {
 			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not created for this volume", spec.ID)
 		}
-		return operation.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: made(v)}, err
+		return operation.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: applied(v)}, err
 	}
 }
 
-// made is what the disk of a volume had from the beginning: what it was created with, or what adoption read of it.
-func made(v *apiv1.AzVolume) *operation.Updated {
+// applied is what the disk of a volume had from the beginning: what it was created with, or what adoption read of it.
+func applied(v *apiv1.AzVolume) *operation.Updated {
 	return &operation.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}}
 }
 
@@ -59,7 +65,7 @@ func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
 		if v.Spec.Origin != apiv1.OriginAdopted {
 			return operation.Truth{Disk: disk}, err // the volume was restored, and the settings of the spec may differ from the disk's
 		}
-		return operation.Truth{Disk: disk, Update: made(v)}, err
+		return operation.Truth{Disk: disk, Update: applied(v)}, err
 	}
 }
 

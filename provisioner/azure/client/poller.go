@@ -92,6 +92,7 @@ func (p *poller) context(ctx context.Context) context.Context {
 type state struct {
 	Status             string
 	StartTime, EndTime time.Time
+	Properties         struct{ Output json.RawMessage }
 }
 
 func stateOf(resp *http.Response) state {
@@ -110,7 +111,7 @@ func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
 		return operation.Answer{}, p.client.Translate(err, "poll")
 	}
 	s := stateOf(resp)
-	answer := operation.Answer{Status: s.Status, Start: s.StartTime, End: s.EndTime, RetryAfter: retryAfter(resp.Header, p.client.Clock.Now())}
+	answer := operation.Answer{Status: s.Status, Start: s.StartTime, End: s.EndTime, Output: s.Properties.Output, RetryAfter: retryAfter(resp.Header, p.client.Clock.Now())}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		answer.Date = date
 	}

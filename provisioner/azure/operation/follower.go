@@ -41,6 +41,8 @@ type Answer struct {
 	Date time.Time
 	// RetryAfter is how long Azure asks to wait before the next poll.
 	RetryAfter time.Duration
+	// Output is the resource that the operation was on, as JSON; nil where Azure does not say.
+	Output []byte
 }
 
 // Operation is a long-running operation with one goroutine that polls it for all callers.
@@ -51,7 +53,8 @@ type Operation struct {
 	token    string
 	resumed  bool // by this process, which does not know when it began
 	done     chan struct{}
-	err      error // after done
+	err      error  // after done
+	output   []byte // after done
 }
 
 // Token is the SDK's token; "" for an operation that ended at once.
@@ -62,6 +65,9 @@ func (o *Operation) Done() <-chan struct{} { return o.done }
 
 // Err is how the operation ended, nil if it succeeded. It may be called after Done is closed, or if Token is "".
 func (o *Operation) Err() error { return o.err }
+
+// Output is the resource as Azure described it at the end, nil if it did not. It may be called after Wait has returned nil.
+func (o *Operation) Output() []byte { return o.output }
 
 // Wait blocks until the operation has ended, and returns how.
 func (o *Operation) Wait(ctx context.Context) error {
@@ -190,6 +196,7 @@ func (w *watch) untilDone() error {
 		failures++
 	}
 	if w.last.Status == StateSucceeded {
+		o.output = w.last.Output
 		return nil // what the SDK's final request would return is not needed
 	}
 	return w.outcome()

@@ -1,0 +1,70 @@
+package volume
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// describing is a cloud whose operations describe the disks that they have made.
+type describing struct {
+	*fake.Cloud
+	change func(*provisioner.Disk)
+}
+
+type describingDisks struct {
+	provisioner.Disks
+	change func(*provisioner.Disk)
+}
+
+type described struct {
+	provisioner.Operation
+	disk provisioner.Disk
+}
+
+func (d described) Disk() (provisioner.Disk, bool) { return d.disk, true }
+
+func (c describing) Disks() provisioner.Disks { return describingDisks{c.Cloud.Disks(), c.change} }
+
+func (d describingDisks) Create(ctx context.Context, spec provisioner.DiskSpec) (provisioner.Operation, error) {
+	op, err := d.Disks.Create(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	disk := provisioner.Disk{ID: spec.ID, UniqueID: "described", SizeBytes: spec.SizeBytes, Ready: true, DiskSettings: spec.DiskSettings}
+	d.change(&disk)
+	return described{op, disk}, nil
+}
+
+func TestADiskIsReadAfterItsCreationUnlessTheOperationDescribesIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*provisioner.Disk)
+		reads  int
+	}{
+		"as expected":                          {func(*provisioner.Disk) {}, 0},
+		"a disk that is still filled":          {func(d *provisioner.Disk) { d.Ready = false }, 1},
+		"a disk without the tag of the volume": {func(d *provisioner.Disk) { d.Tags = nil }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cloud := fake.New(fake.Options{})
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"}, Spec: apiv1.AzVolumeSpec{
+				Origin: apiv1.OriginProvisioned, CapacityBytes: 8 << 30,
+				Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "vol", Location: "eastus", MaxShares: 1, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+			}}
+			truth, err := diskWork{cloud: describing{cloud, test.change}}.create(v, "")(t.Context(), func(provisioner.Operation) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := cloud.CallCount(fake.DisksGet); got != test.reads || truth.Disk == nil || (truth.Disk.UniqueID == "described") != (test.reads == 0) {
+				t.Errorf("got disk %+v after %d reads, want %d reads", truth.Disk, got, test.reads)
+			}
+		})
+	}
+}
