@@ -69,6 +69,7 @@ func newControllerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			limitHeap()
 			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
 		},
 	}

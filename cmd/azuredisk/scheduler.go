@@ -30,6 +30,7 @@ func newSchedulerExtenderCommand() *cobra.Command {
 			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
 				return err
 			}
+			limitHeap()
 			return runSchedulerExtender(cmd.Context(), settings)
 		},
 	}
