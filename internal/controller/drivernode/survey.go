@@ -58,19 +58,31 @@ func (r *Reconciler) listing(ctx context.Context, d *apiv1.AzDriverNode, due boo
 	if begun, running := r.beginSurvey(client.ObjectKeyFromObject(d)); !begun {
 		return nil, running, nil
 	}
-	members, dueVMs, err := r.members(ctx, d.Namespace)
-	if err != nil || len(dueVMs) < 2 {
-		r.endSurvey(nil, nil, err)
+	if err := r.makeSurvey(ctx, d.Namespace); err != nil {
 		return nil, false, err
+	}
+	return r.takeListed(d, pressed), false, nil
+}
+
+// makeSurvey makes the survey that has begun. A list that fails is no error: the VMs on it are read alone.
+func (r *Reconciler) makeSurvey(ctx context.Context, namespace string) error {
+	var (
+		members map[types.NamespacedName]string
+		found   map[string][]provisioner.Attachment
+		failed  error
+	)
+	defer func() { r.endSurvey(members, found, failed) }() // the others wait for it, whatever happens here
+	all, due, err := r.members(ctx, namespace)
+	if err != nil || len(due) < 2 {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	found, err := r.Cloud.Attachments().ListMany(ctx, dueVMs)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "not all VMs could be listed; those that were not are read one by one", "due", len(dueVMs), "listed", len(found))
+	members = all
+	if found, failed = r.Cloud.Attachments().ListMany(ctx, due); failed != nil {
+		ctrl.LoggerFrom(ctx).Error(failed, "not all VMs could be listed; those that were not are read one by one", "due", len(due), "listed", len(found))
 	}
-	r.endSurvey(members, found, err)
-	return r.takeListed(d, pressed), false, nil
+	return nil
 }
 
 // members returns the VMs of all nodes, and the VMs of those that are due, or will be before there may be another survey.
