@@ -17,6 +17,39 @@ func ofVM(name, action string) func(*world) string {
 	}
 }
 
+const vmList = "/providers/Microsoft.Compute/virtualMachines?api-version=" + vmVersion
+
+// listOfGroup is the path of the list of the VMs of the run's group.
+func listOfGroup(more string) func(*world) string {
+	return func(w *world) string { return w.groupPath(w.group) + vmList + more }
+}
+
+// partsListed says which parts vm-1 has on the first page of a list.
+func partsListed(path func(*world) string) func(context.Context, *world) (string, error) {
+	return func(ctx context.Context, w *world) (string, error) {
+		a, err := w.do(ctx, http.MethodGet, path(w), nil)
+		if err != nil {
+			return "", err
+		}
+		entries, _ := a.body["value"].([]any)
+		for _, entry := range entries {
+			vm, _ := entry.(object)
+			if id, _ := vm["id"].(string); !strings.EqualFold(id, w.vm("vm-1")) {
+				continue
+			}
+			properties, _ := vm["properties"].(object)
+			var parts []string
+			for _, part := range []string{"storageProfile", "instanceView"} {
+				if properties[part] != nil {
+					parts = append(parts, part)
+				}
+			}
+			return strings.Join(parts, " "), nil
+		}
+		return "not on the first page", nil
+	}
+}
+
 // vmSpec is a small Linux VM. Its password is random, and known to no one.
 func (w *world) vmSpec(name string) object {
 	return object{"location": w.Location, "properties": object{
@@ -101,6 +134,11 @@ func vmPlays() []play {
 		refusal("vm-size", "400 InvalidParameter", http.MethodPut, ofVM("refused", ""), object{
 			"location": "eastus", "properties": object{"hardwareProfile": object{"vmSize": "Golden_D2"}},
 		}),
+		refusal("list-expand", "400 InvalidParameter", http.MethodGet, listOfGroup("&$expand=instanceView"), nil),
+		play{"list-vms", "storageProfile", partsListed(listOfGroup(""))}.after(makeVM("vm-1")),
+		play{"list-status", "instanceView", partsListed(func(w *world) string {
+			return "/subscriptions/" + w.Subscription + vmList + "&statusOnly=true"
+		})}.after(makeVM("vm-1")),
 		attach("attach-missing-disk", "404 NotFound", "vm-1", "none", nil),
 		post("attach-nothing", "400 InvalidParameter", "vm-1", func(*world) object { return object{} }),
 		attach("attach-owned", "409 ConflictingUserInput", "vm-2", "one", nil).after(one),
