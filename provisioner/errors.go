@@ -32,6 +32,8 @@ const (
 	RateLimited Kind = "RateLimited"
 	// Unavailable: the platform failed or could not be reached.
 	Unavailable Kind = "Unavailable"
+	// Unsupported: the resource does not have what the call needs. Another resource of the same type may have it.
+	Unsupported Kind = "Unsupported"
 )
 
 // Error makes a Kind usable as the target of errors.Is.

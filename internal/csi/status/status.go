@@ -27,7 +27,7 @@ func codeOf(kind provisioner.Kind) codes.Code {
 		return codes.AlreadyExists
 	case provisioner.Conflict:
 		return codes.Aborted
-	case provisioner.FailedPrecondition:
+	case provisioner.FailedPrecondition, provisioner.Unsupported:
 		return codes.FailedPrecondition
 	case provisioner.InsufficientCapacity:
 		return codes.ResourceExhausted

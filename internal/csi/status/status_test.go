@@ -37,6 +37,7 @@ func TestFrom(t *testing.T) {
 		"credentials that do not suffice":           {provisioner.Unauthorized, codes.PermissionDenied},
 		"a request to slow down":                    {provisioner.RateLimited, codes.Unavailable},
 		"a platform that fails":                     {provisioner.Unavailable, codes.Unavailable},
+		"a device that lacks what is needed":        {provisioner.Unsupported, codes.FailedPrecondition},
 		"a kind that is wrapped twice":              {fmt.Errorf("stage: %w", provisioner.Errorf(provisioner.FailedPrecondition, "attached to b: %w", errors.New("409"))), codes.FailedPrecondition},
 		"a kind whose cause is a deadline":          {provisioner.Errorf(provisioner.Unavailable, "get disk: %w", context.DeadlineExceeded), codes.Unavailable},
 		"a deadline":                                {fmt.Errorf("wait: %w", context.DeadlineExceeded), codes.DeadlineExceeded},
