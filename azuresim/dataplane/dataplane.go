@@ -8,7 +8,11 @@
 // Two implementations exist: the client of the hypervisor process, and None for a front end that runs alone.
 package dataplane
 
-import "context"
+import (
+	"context"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
+)
 
 // Attachment is one disk as one VM sees it.
 type Attachment struct {
@@ -34,6 +38,9 @@ type DataPlane interface {
 	ResizeDisk(ctx context.Context, diskUID string, sizeBytes int64) error
 	// DeleteDisk removes the backing store. A UID that is not there is success.
 	DeleteDisk(ctx context.Context, diskUID string) error
+	// SetShared says whether the devices of the disk answer the commands of persistent reservations. A new disk's do not. The reservations
+	// themselves are the VMs' to make; they stay over detaches, and end with the disk.
+	SetShared(ctx context.Context, diskUID string, shared bool) error
 	// Attach shows the disk to the VM. The device is under the VM's by-lun directory before Attach returns.
 	Attach(ctx context.Context, vm string, lun int, diskUID string) error
 	// Detach cuts the VM off: its further I/O to the device fails with EIO, also for files that are open. Ordinary and forced
@@ -50,4 +57,6 @@ type DataPlane interface {
 	List(ctx context.Context) ([]Attachment, error)
 	// ListDisks returns the UIDs of every backing store, of disks and of snapshots.
 	ListDisks(ctx context.Context) ([]string, error)
+	// ListReservations returns the reservations of the disks that have any, by UID. Initiators are keys of VMs.
+	ListReservations(ctx context.Context) (map[string]reservations.State, error)
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
 // None is a data plane without data: it remembers what it was told and makes no device. It lets the front end run
@@ -128,4 +130,12 @@ func (n *None) ListDisks(context.Context) ([]string, error) {
 	}
 	slices.Sort(list)
 	return list, nil
+}
+
+// SetShared does nothing: there are no devices.
+func (n *None) SetShared(context.Context, string, bool) error { return nil }
+
+// ListReservations returns none.
+func (n *None) ListReservations(context.Context) (map[string]reservations.State, error) {
+	return nil, nil
 }

@@ -45,6 +45,9 @@ func (h *Hypervisor) RemoveVM(_ context.Context, vm string) error {
 	if err := h.store.update(func(r *record) { delete(r.VMs, vm) }); err != nil {
 		return err
 	}
+	if err := h.forgetInitiator(vm); err != nil {
+		return err
+	}
 	h.forgetFaults(vm)
 	return newDevDir(h.dir, vm).remove()
 }
@@ -209,7 +212,7 @@ func (h *Hypervisor) makeDevice(s slot, uid string) (*attachment, error) {
 	}
 	file := &cutFile{
 		name:  fmt.Sprintf("%s%s-%d.%s.lun%d", h.namePrefix(), h.boot, h.serial.Add(1), s.vm, s.lun),
-		clock: h.clock, faults: h.faultsOf(s.vm), disk: h.shared(uid),
+		vm:    s.vm, clock: h.clock, faults: h.faultsOf(s.vm), disk: h.shared(uid),
 		bar: make(chan struct{}), backing: backing,
 	}
 	h.fs.add(file)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/dataplane"
+	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
 // Client talks to a hypervisor process. Its errors are of the same kinds as the Hypervisor's; ErrUnavailable if the process does not answer, which leaves open
@@ -138,4 +139,22 @@ func (c *Client) List(ctx context.Context) ([]dataplane.Attachment, error) {
 func (c *Client) ListDisks(ctx context.Context) ([]string, error) {
 	out, err := c.call(ctx, "listDisks", request{})
 	return out.Disks, err
+}
+
+// SetShared calls Hypervisor.SetShared.
+func (c *Client) SetShared(ctx context.Context, diskUID string, shared bool) error {
+	_, err := c.call(ctx, "setShared", request{DiskUID: diskUID, Shared: shared})
+	return err
+}
+
+// Execute calls Hypervisor.Execute.
+func (c *Client) Execute(ctx context.Context, device string, cdb, out []byte) (reservations.Answer, error) {
+	answered, err := c.call(ctx, "execute", request{Device: device, CDB: cdb, Out: out})
+	return answered.Answer, err
+}
+
+// ListReservations calls Hypervisor.ListReservations.
+func (c *Client) ListReservations(ctx context.Context) (map[string]reservations.State, error) {
+	out, err := c.call(ctx, "listReservations", request{})
+	return out.Reservations, err
 }

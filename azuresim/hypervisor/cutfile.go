@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
 // cutFile is one attachment as the FUSE file system serves it: a way to the backing file of a disk that can be cut once and for all.
@@ -19,6 +21,7 @@ import (
 type cutFile struct {
 	node   uint64 // FUSE inode number; never used twice while the process lives
 	name   string // name in the FUSE file system
+	vm     string // whose attachment it is: the initiator of reservations
 	faults *atomic.Pointer[Faults]
 	clock  clock.Clock
 	disk   *disk
@@ -29,6 +32,8 @@ type cutFile struct {
 
 	mu      sync.RWMutex
 	backing *os.File
+
+	fenced exclusion
 }
 
 // disk is what the attachments of one backing file share.
@@ -36,12 +41,28 @@ type disk struct {
 	// freeze is held for reading by every operation on the disk, and for writing while the disk is copied, so that a copy is one moment's content.
 	// It is taken before cutFile.mu: an operation that waits for a copy to end must not keep a cut waiting.
 	freeze sync.RWMutex
+	// commands is held during a command about reservations.
+	commands sync.Mutex
+	// reserved is the state of the reservations, for operations. nil: none.
+	reserved atomic.Pointer[reservations.State]
 }
 
-// access runs op on the backing file, or returns EIO if the file is cut. op's error is returned as an errno.
+// access runs op on the backing file. It returns EIO if the file is cut, and EBADE if another VM has reserved the disk. op's error is returned as
+// an errno.
 func (c *cutFile) access(write bool, op func(*os.File) error) error {
+	if write {
+		c.fenced.inFlight.Add(1)
+		defer c.fenced.inFlight.Add(-1)
+	}
+	aborts := c.fenced.aborts.Load() // before the look at the reservation: see exclusion
+	if !c.disk.allows(c.vm, write) {
+		return unix.EBADE
+	}
 	if err := c.suffer(write); err != nil {
 		return err
+	}
+	if write {
+		c.linger()
 	}
 	c.disk.freeze.RLock()
 	defer c.disk.freeze.RUnlock()
@@ -49,6 +70,9 @@ func (c *cutFile) access(write bool, op func(*os.File) error) error {
 	defer c.mu.RUnlock()
 	if c.barred.Load() {
 		return unix.EIO
+	}
+	if write && c.fenced.aborts.Load() != aborts && !c.disk.allows(c.vm, write) {
+		return unix.EBADE
 	}
 	return op(c.backing)
 }

@@ -158,6 +158,9 @@ func (h *Hypervisor) DeleteDisk(_ context.Context, uid string) error {
 	if err := os.Remove(h.image(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete disk %s: %w", uid, err)
 	}
+	if err := h.forgetReservations(uid); err != nil {
+		return err
+	}
 	h.forgetShared(uid)
 	if err := syncDir(h.disksDir()); err != nil {
 		return fmt.Errorf("delete disk %s: %w", uid, err)

@@ -202,6 +202,11 @@ func (h *Hypervisor) shared(uid string) *disk {
 	d, ok := h.disks[uid]
 	if !ok {
 		d = &disk{}
+		h.store.view(func(r *record) {
+			if state, ok := r.Reservations[uid]; ok {
+				d.reserved.Store(&state)
+			}
+		})
 		h.disks[uid] = d
 	}
 	return d

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/dataplane"
+	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
 // The protocol: each method is `POST /v1/<method>` with a request object, over a unix socket. The answer is 200 with a response object, or another status with a
@@ -17,11 +18,18 @@ type request struct {
 	SizeBytes int64  `json:"sizeBytes,omitempty"`
 	Source    string `json:"source,omitempty"`
 	Faults    Faults `json:"faults,omitzero"`
+	Shared    bool   `json:"shared,omitempty"`
+	Device    string `json:"device,omitempty"`
+	CDB       []byte `json:"cdb,omitempty"`
+	Out       []byte `json:"out,omitempty"`
 }
 
 type response struct {
 	Attachments []dataplane.Attachment `json:"attachments,omitempty"`
 	Disks       []string               `json:"disks,omitempty"`
+	Answer      reservations.Answer    `json:"answer,omitzero"`
+
+	Reservations map[string]reservations.State `json:"reservations,omitempty"`
 }
 
 type failure struct {
@@ -38,6 +46,7 @@ func (h *Hypervisor) methods() map[string]func(context.Context, request) (respon
 		"createDisk": plain(func(ctx context.Context, r request) error { return h.CreateDisk(ctx, r.DiskUID, r.SizeBytes, r.Source) }),
 		"resizeDisk": plain(func(ctx context.Context, r request) error { return h.ResizeDisk(ctx, r.DiskUID, r.SizeBytes) }),
 		"deleteDisk": plain(func(ctx context.Context, r request) error { return h.DeleteDisk(ctx, r.DiskUID) }),
+		"setShared":  plain(func(ctx context.Context, r request) error { return h.SetShared(ctx, r.DiskUID, r.Shared) }),
 		"attach":     plain(func(ctx context.Context, r request) error { return h.Attach(ctx, r.VM, r.LUN, r.DiskUID) }),
 		"detach":     plain(func(ctx context.Context, r request) error { return h.Detach(ctx, r.VM, r.LUN, r.DiskUID) }),
 		"powerOff":   plain(func(ctx context.Context, r request) error { return h.PowerOff(ctx, r.VM) }),
@@ -52,6 +61,14 @@ func (h *Hypervisor) methods() map[string]func(context.Context, request) (respon
 		"listDisks": func(ctx context.Context, _ request) (response, error) {
 			disks, err := h.ListDisks(ctx)
 			return response{Disks: disks}, err
+		},
+		"execute": func(ctx context.Context, r request) (response, error) {
+			answer, err := h.Execute(ctx, r.Device, r.CDB, r.Out)
+			return response{Answer: answer}, err
+		},
+		"listReservations": func(ctx context.Context, _ request) (response, error) {
+			states, err := h.ListReservations(ctx)
+			return response{Reservations: states}, err
 		},
 	}
 }

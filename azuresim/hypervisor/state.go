@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
 // lockWait is how long New waits for a state directory that is in use, and lockPoll how often it looks.
@@ -28,6 +30,9 @@ type record struct {
 	// ID names this state directory in the names of the files under its loop devices.
 	ID  string               `json:"id"`
 	VMs map[string]*vmRecord `json:"vms"`
+	// Shared are the disks that have reservations, and Reservations their state where it is not blank. Both by disk UID.
+	Shared       map[string]bool               `json:"shared,omitempty"`
+	Reservations map[string]reservations.State `json:"reservations,omitempty"`
 }
 
 type vmRecord struct {
@@ -97,6 +102,12 @@ func openStore(path string) (*store, error) {
 	}
 	if s.record.VMs == nil {
 		s.record.VMs = map[string]*vmRecord{}
+	}
+	if s.record.Shared == nil {
+		s.record.Shared = map[string]bool{}
+	}
+	if s.record.Reservations == nil {
+		s.record.Reservations = map[string]reservations.State{}
 	}
 	return s, s.update(func(*record) {})
 }
