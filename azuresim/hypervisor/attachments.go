@@ -211,8 +211,8 @@ func (h *Hypervisor) makeDevice(s slot, uid string) (*attachment, error) {
 		return nil, err
 	}
 	file := &cutFile{
-		name:  fmt.Sprintf("%s%s-%d.%s.lun%d", h.namePrefix(), h.boot, h.serial.Add(1), s.vm, s.lun),
-		vm:    s.vm, clock: h.clock, faults: h.faultsOf(s.vm), disk: h.shared(uid),
+		name: fmt.Sprintf("%s%s-%d.%s.lun%d", h.namePrefix(), h.boot, h.serial.Add(1), s.vm, s.lun),
+		vm:   s.vm, clock: h.clock, faults: h.faultsOf(s.vm), disk: h.shared(uid),
 		bar: make(chan struct{}), backing: backing,
 	}
 	h.fs.add(file)
