@@ -1,0 +1,95 @@
+package reservation
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// The ioctls of linux/pr.h.
+const (
+	iocRegister     = 0x401870C8
+	iocReserve      = 0x401070C9
+	iocRelease      = 0x401070CA
+	iocPreemptAbort = 0x401870CC
+	iocClear        = 0x401070CD
+)
+
+// prIgnoreKey is PR_FL_IGNORE_KEY: whatever key was registered before.
+const prIgnoreKey = 1
+
+// The arguments, as in linux/pr.h.
+type (
+	prReservation struct {
+		key         uint64
+		kind, flags uint32
+	}
+	prRegistration struct {
+		oldKey, newKey uint64
+		flags, _       uint32
+	}
+	prPreempt struct {
+		oldKey, newKey uint64
+		kind, flags    uint32
+	}
+	prClear struct {
+		key      uint64
+		flags, _ uint32
+	}
+)
+
+// errUnsupported is a device that does not know the commands of reservations, and errOtherBus one that does not know the bus's.
+var (
+	errUnsupported = errors.New("the device does not know the command")
+	errOtherBus    = errors.New("the device is on another bus")
+)
+
+// statusError is what an ioctl returned that the disk refused.
+type statusError int
+
+// The numbers of a conflict: enum pr_status and SCSI's status, and NVMe's status before Linux 6.2. The latter may have the bit Do Not Retry.
+const (
+	statusConflict     statusError = 0x18
+	nvmeStatusConflict statusError = 0x83
+	nvmeDoNotRetry     statusError = 0x4000
+)
+
+func (s statusError) Error() string {
+	return fmt.Sprintf("the disk refused the command with status %#x", int(s))
+}
+
+func (s statusError) conflict() bool {
+	return s == statusConflict || s&^nvmeDoNotRetry == nvmeStatusConflict
+}
+
+// control calls an ioctl. A positive result is a statusError.
+func control[T any](fd int, request uintptr, argument *T) error {
+	for {
+		result, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(argument)))
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0:
+			return errno
+		case result != 0:
+			return statusError(result)
+		default:
+			return nil
+		}
+	}
+}
+
+// read reads the state from a SCSI disk or an NVMe namespace.
+func read(fd int) (provisioner.ReservationState, error) {
+	state, err := scsiRead(fd)
+	if errors.Is(err, errOtherBus) {
+		state, err = nvmeRead(fd)
+	}
+	if errors.Is(err, errOtherBus) {
+		err = errUnsupported
+	}
+	return state, err
+}

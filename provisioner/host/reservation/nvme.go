@@ -1,0 +1,131 @@
+package reservation
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// The ioctls of linux/nvme_ioctl.h.
+const (
+	iocNVMeID = 0x4E40     // NVME_IOCTL_ID
+	iocNVMeIO = 0xC0484E43 // NVME_IOCTL_IO_CMD
+)
+
+// nvmeCommand is struct nvme_passthru_cmd.
+type nvmeCommand struct {
+	opcode, flags  uint8
+	_              uint16
+	nsid           uint32
+	cdw2, cdw3     uint32
+	metadata       uint64
+	address        uint64
+	metadataLength uint32
+	length         uint32
+	cdw10, cdw11   uint32
+	cdw12, cdw13   uint32
+	cdw14, cdw15   uint32
+	timeoutMillis  uint32
+	result         uint32
+}
+
+const (
+	nvmeRegister = 0x0D // Reservation Register
+	nvmeReport   = 0x0E // Reservation Report
+
+	// nvmeUnregisterAction is RREGA 1 with IEKEY.
+	nvmeUnregisterAction = 1 | 1<<3
+	// nvmeExtended asks for the data structure with host identifiers of 128 bits.
+	nvmeExtended = 1
+
+	nvmeTimeoutMillis = 10_000
+	nvmeReportRoom    = 4096 // for 63 hosts in the extended data structure
+)
+
+// Statuses of NVMe, without the bit Do Not Retry.
+const (
+	nvmeInvalidOpcode    statusError = 0x01
+	nvmeInvalidField     statusError = 0x02
+	nvmeHostInconsistent statusError = 0x18 // Host Identifier Inconsistent Format
+)
+
+// nvmeSend sends a command to the namespace of the device.
+func nvmeSend(fd int, opcode uint8, cdw10, cdw11 uint32, data []byte) error {
+	nsid, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), iocNVMeID, 0)
+	if errno == unix.ENOTTY || errno == unix.EINVAL || errno == unix.EOPNOTSUPP {
+		return errOtherBus
+	}
+	if errno != 0 {
+		return errno
+	}
+	var pinner runtime.Pinner
+	defer pinner.Unpin()
+	pinner.Pin(&data[0])
+	return control(fd, iocNVMeIO, &nvmeCommand{
+		opcode: opcode, nsid: uint32(nsid), address: uint64(uintptr(unsafe.Pointer(&data[0]))), length: uint32(len(data)),
+		cdw10: cdw10, cdw11: cdw11, timeoutMillis: nvmeTimeoutMillis,
+	})
+}
+
+// nvmeUnregister removes the registration of this host.
+func nvmeUnregister(fd int, key provisioner.ReservationKey) error {
+	data := make([]byte, 16) // the current key, and no new one
+	binary.LittleEndian.PutUint64(data, uint64(key))
+	return nvmeSend(fd, nvmeRegister, nvmeUnregisterAction, 0, data)
+}
+
+// nvmeRead reads the report with the host identifiers that the controller was given: of 128 bits, as Linux does it today, or of 64.
+func nvmeRead(fd int) (provisioner.ReservationState, error) {
+	report := make([]byte, nvmeReportRoom)
+	err := nvmeSend(fd, nvmeReport, nvmeReportRoom/4-1, nvmeExtended, report)
+	var status statusError
+	extended := true
+	if errors.As(err, &status) && status&^nvmeDoNotRetry == nvmeHostInconsistent {
+		extended = false
+		err = nvmeSend(fd, nvmeReport, nvmeReportRoom/4-1, 0, report)
+	}
+	if errors.As(err, &status) {
+		switch status &^ nvmeDoNotRetry {
+		case nvmeInvalidOpcode, nvmeInvalidField:
+			return provisioner.ReservationState{}, fmt.Errorf("%w: NVMe status %#x", errUnsupported, int(status))
+		}
+	}
+	if err != nil {
+		return provisioner.ReservationState{}, err
+	}
+	return parseNVMe(report, extended)
+}
+
+// parseNVMe reads the Reservation Status data structure.
+func parseNVMe(report []byte, extended bool) (provisioner.ReservationState, error) {
+	header, entry, keyAt := 24, 24, 16
+	if extended {
+		header, entry, keyAt = 64, 64, 8
+	}
+	state := provisioner.ReservationState{
+		Generation: binary.LittleEndian.Uint32(report),
+		Type:       provisioner.ReservationType(report[4]),
+	}
+	hosts := int(binary.LittleEndian.Uint16(report[5:]))
+	if header+hosts*entry > len(report) {
+		return state, fmt.Errorf("the report has %d bytes and says that %d hosts are registered, want at most %d", len(report), hosts, (len(report)-header)/entry)
+	}
+	if state.Type > provisioner.ExclusiveAccessAllRegistrants {
+		return state, fmt.Errorf("the report names reservation %s, want one of NVMe 2.0", state.Type)
+	}
+	for i := range hosts {
+		host := report[header+i*entry:]
+		key := provisioner.ReservationKey(binary.LittleEndian.Uint64(host[keyAt:]))
+		state.Keys = append(state.Keys, key)
+		if holds := host[2]&1 != 0; holds && state.Type < provisioner.WriteExclusiveAllRegistrants {
+			state.Holder = key
+		}
+	}
+	return state, nil
+}

@@ -1,0 +1,163 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Reservations implements provisioner.Reservations for the devices of this machine. The zero value is ready to use.
+type Reservations struct{}
+
+var _ provisioner.Reservations = Reservations{}
+
+// Read implements provisioner.Reservations.
+func (Reservations) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
+	return withDevice(ctx, "read the reservations", device, read)
+}
+
+// Register implements provisioner.Reservations. The key is given as the former one too: NVMe replaces a registration only if there is a
+// former key, whatever it is.
+func (Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	return change(ctx, "register key "+key.String(), device, func(fd int) error {
+		return control(fd, iocRegister, &prRegistration{oldKey: uint64(key), newKey: uint64(key), flags: prIgnoreKey})
+	})
+}
+
+// Unregister implements provisioner.Reservations.
+func (Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	return change(ctx, "unregister key "+key.String(), device, func(fd int) error {
+		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
+			return err
+		}
+		return control(fd, iocRegister, &prRegistration{oldKey: uint64(key), flags: prIgnoreKey})
+	})
+}
+
+// Reserve implements provisioner.Reservations.
+func (Reservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	return change(ctx, "reserve with key "+key.String(), device, func(fd int) error {
+		return control(fd, iocReserve, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
+	})
+}
+
+// Release implements provisioner.Reservations.
+func (Reservations) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	err := change(ctx, "release the reservation of key "+key.String(), device, func(fd int) error {
+		return control(fd, iocRelease, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
+	})
+	return unlessDone(err, func(s provisioner.ReservationState) bool { return s.Holder != key })
+}
+
+// PreemptAndAbort implements provisioner.Reservations.
+func (Reservations) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
+	return change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, func(fd int) error {
+		return control(fd, iocPreemptAbort, &prPreempt{oldKey: uint64(own), newKey: uint64(victim), kind: uint32(provisioner.WriteExclusive)})
+	})
+}
+
+// Clear implements provisioner.Reservations.
+func (Reservations) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	err := change(ctx, "clear the reservations with key "+key.String(), device, func(fd int) error {
+		return control(fd, iocClear, &prClear{key: uint64(key)})
+	})
+	return unlessDone(err, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
+}
+
+// unlessDone makes a conflict a success if the disk is already as it was wanted: a repetition of a change that was done.
+func unlessDone(err error, done func(provisioner.ReservationState) bool) error {
+	var conflict *provisioner.ReservationConflict
+	if errors.As(err, &conflict) && done(conflict.State) {
+		return nil
+	}
+	return err
+}
+
+// change makes a change, and finds out why a disk refused it.
+func change(ctx context.Context, command, device string, do func(fd int) error) error {
+	_, err := withDevice(ctx, command, device, func(fd int) (struct{}, error) {
+		err := do(fd)
+		var status statusError
+		if !errors.As(err, &status) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIO) {
+			return struct{}{}, err
+		}
+		// The number alone tells a conflict from a failure, but not a failure from a disk without reservations.
+		state, readErr := read(fd)
+		switch {
+		case readErr != nil:
+			return struct{}{}, errors.Join(err, readErr)
+		case status.conflict():
+			return struct{}{}, &provisioner.ReservationConflict{Device: device, Command: command, State: state}
+		}
+		return struct{}{}, fmt.Errorf("%w; the disk has %s", err, state)
+	})
+	return err
+}
+
+// withDevice opens the device, calls do, and gives its error a kind. It returns when do has returned or ctx has ended: an ioctl cannot be
+// stopped.
+func withDevice[T any](ctx context.Context, command, device string, do func(fd int) (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	outcomes := make(chan outcome, 1)
+	go func() {
+		value, err := open(device, do)
+		outcomes <- outcome{value, err}
+	}()
+	select {
+	case o := <-outcomes:
+		return o.value, kindOf(o.err, command, device)
+	case <-ctx.Done():
+		var none T
+		return none, provisioner.Errorf(provisioner.Unavailable, "%s on %s: no answer in time: %w", command, device, ctx.Err())
+	}
+}
+
+var errNoDisk = errors.New("not a disk with a medium")
+
+func open[T any](device string, do func(fd int) (T, error)) (T, error) {
+	var none T
+	file, err := os.OpenFile(device, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return none, err
+	}
+	defer file.Close()
+	fd := int(file.Fd())
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return none, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return none, errNoDisk
+	}
+	if size, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil || size == 0 {
+		return none, errors.Join(errNoDisk, err)
+	}
+	return do(fd)
+}
+
+// kindOf gives an error of a device its kind.
+func kindOf(err error, command, device string) error {
+	if err == nil {
+		return nil
+	}
+	var conflict *provisioner.ReservationConflict
+	kind := provisioner.Unavailable
+	switch {
+	case errors.As(err, &conflict):
+		return &provisioner.Error{Kind: provisioner.Conflict, Message: conflict.Error(), Err: conflict}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV), errors.Is(err, errNoDisk):
+		return provisioner.Errorf(provisioner.NotFound, "%s on %s: the device is gone: %w", command, device, err)
+	case errors.Is(err, errUnsupported), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.ENOSYS):
+		return provisioner.Errorf(provisioner.Unsupported, "%s on %s: the device has no persistent reservations: %w", command, device, err)
+	}
+	return provisioner.Errorf(kind, "%s on %s: %w", command, device, err)
+}
