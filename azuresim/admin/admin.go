@@ -45,6 +45,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("DELETE /admin/faults/{id}", a.removeFault)
 	mux.HandleFunc("GET /admin/vms", a.vms)
 	mux.HandleFunc("POST /admin/vms/{vm}/{action}", a.changeVM)
+	mux.HandleFunc("GET /admin/reservations", a.reservations)
 	mux.HandleFunc("GET /admin/events", a.Events.stream)
 	mux.HandleFunc("GET /admin/latency", func(w http.ResponseWriter, _ *http.Request) { write(w, a.Latency.Profile()) })
 	mux.HandleFunc("PUT /admin/latency", a.setLatency)

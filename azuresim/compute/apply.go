@@ -56,15 +56,22 @@ func (c *Cloud) applyDelete(ctx context.Context, d *Disk) error {
 	return c.Plane.DeleteDisk(ctx, d.UID)
 }
 
-// present says whether the data plane is to have a disk of a VM: it has not been deleted, and is not being deleted.
-func (c *Cloud) present(d DataDisk) (bool, error) {
+// present returns the disk of a VM if the data plane is to have it, or nil: it has been deleted, or is being deleted.
+func (c *Cloud) present(d DataDisk) (*Disk, error) {
 	disk, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, d.Disk.Key()) })
-	return !d.Gone && disk != nil && disk.UID == d.UID && disk.Provisioning != Deleting, err
+	if err != nil || d.Gone || disk == nil || disk.UID != d.UID || disk.Provisioning == Deleting {
+		return nil, err
+	}
+	return disk, nil
 }
 
-// plug shows a disk of the VM on the data plane, if the disk is present.
+// plug shows a disk of the VM on the data plane, if the disk is present. Only a shared disk has reservations; maxShares does not change while it is attached.
 func (c *Cloud) plug(ctx context.Context, vm *VM, d DataDisk) error {
-	if ok, err := c.present(d); err != nil || !ok {
+	disk, err := c.present(d)
+	if err != nil || disk == nil {
+		return err
+	}
+	if err := c.Plane.SetShared(ctx, d.UID, disk.Spec.MaxShares > 1); err != nil {
 		return err
 	}
 	return c.Plane.Attach(ctx, vm.PlaneKey, d.LUN, d.UID)

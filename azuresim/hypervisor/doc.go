@@ -40,11 +40,16 @@
 // After the cut the loop device is cleared. If something holds it still, for instance a stale mount in the namespace of a dead VM, the kernel keeps it,
 // cut, until the last user is gone, and then frees it. A device that is attached again is always a new one: an old mount never works again.
 //
+// # Reservations
+//
+// A shared disk has SCSI-3 persistent reservations (package reservations). Execute runs a command about them for the VM that has a device, and each operation looks at
+// the state: one that the reservation forbids fails with EBADE, as the kernel reports a reservation conflict. See exclusion for what happens to writes in flight.
+//
 // # Crashes
 //
 // The state directory has three parts: the disks' files (complete as soon as they have their name, durable before
-// CreateDisk returns), attachments.json (each disk's VM and LUN, and the VMs that are off; durable before Attach,
-// Detach, PowerOff and PowerOn return), and the VMs' device directories.
+// CreateDisk returns), attachments.json (each disk's VM and LUN, the VMs that are off, and the reservations; durable before Attach,
+// Detach, PowerOff, PowerOn and Execute return), and the VMs' device directories.
 //
 // A hypervisor that is killed cuts everything by that: the kernel ends the FUSE connection, and every operation fails. The next one that is started
 // on the directory takes away the loop devices of its predecessor, which it knows by the names of the files under them
@@ -64,5 +69,5 @@
 // # Limits
 //
 // A copy of a disk (CreateDisk with a source) makes the source's writers wait until it is done: instantly where the state directory's file system can share blocks (XFS, btrfs),
-// else as long as copying the allocated part takes. A cut does not wait for it. Persistent reservations are not simulated.
+// else as long as copying the allocated part takes. A cut does not wait for it.
 package hypervisor

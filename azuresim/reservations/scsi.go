@@ -154,7 +154,7 @@ func (s State) answerPreempt(initiator string, victim uint64, t Type, abort bool
 	}
 	answer := s.good(s.preempt(initiator, victim, t))
 	if abort {
-		answer.Abort = removed(s, answer.State)
+		answer.Abort = removed(s, answer.State, initiator)
 	}
 	return answer
 }

@@ -15,14 +15,19 @@ const (
 	ExclusiveAccessAllRegistrants  Type = 8
 )
 
-func (t Type) known() bool {
-	switch t {
-	case WriteExclusive, ExclusiveAccess, WriteExclusiveRegistrantsOnly, ExclusiveAccessRegistrantsOnly,
-		WriteExclusiveAllRegistrants, ExclusiveAccessAllRegistrants:
-		return true
-	}
-	return false
+var typeNames = map[Type]string{
+	WriteExclusive:                 "Write Exclusive",
+	ExclusiveAccess:                "Exclusive Access",
+	WriteExclusiveRegistrantsOnly:  "Write Exclusive - Registrants Only",
+	ExclusiveAccessRegistrantsOnly: "Exclusive Access - Registrants Only",
+	WriteExclusiveAllRegistrants:   "Write Exclusive - All Registrants",
+	ExclusiveAccessAllRegistrants:  "Exclusive Access - All Registrants",
 }
+
+// String is the name in SPC-4.
+func (t Type) String() string { return typeNames[t] }
+
+func (t Type) known() bool { return typeNames[t] != "" }
 
 // allRegistrants says whether every registered initiator holds the reservation.
 func (t Type) allRegistrants() bool {
@@ -139,11 +144,11 @@ func (s State) preempt(initiator string, victim uint64, t Type) State {
 	return s.without(func(r Registration) bool { return r.Key == victim })
 }
 
-// removed are the initiators that are registered before and not after.
-func removed(before, after State) []string {
+// removed are the initiators, other than the one that sent the command, that are registered before and not after.
+func removed(before, after State, sender string) []string {
 	var gone []string
 	for _, r := range before.Registrations {
-		if _, still := after.key(r.Initiator); !still {
+		if _, still := after.key(r.Initiator); !still && r.Initiator != sender {
 			gone = append(gone, r.Initiator)
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	// diskRecording has recorded answers of the disk provider, api-version 2025-01-02.
 	diskRecording = github + "kubernetes-sigs/cloud-provider-azure/blob/master/pkg/azclient/diskclient/testdata/AZURECLOUD.yaml"
 	shared        = docs + "virtual-machines/disks-shared"
+	enableShared  = docs + "virtual-machines/disks-shared-enable"
 	async         = docs + "azure-resource-manager/management/async-operations"
 	managerLimits = docs + "azure-resource-manager/management/request-limits-and-throttling"
 	computeLimits = docs + "virtual-machines/compute-throttling-limits"
@@ -106,6 +107,17 @@ var All = []Rule{
 	{"list-new", "A new entry of a whole list has createOption Attach and a disk.", spec, code("compute.update.checkEntry")},
 	{"update-lane", "Updates of one VM wait, pre-empt one another or are refused, by the table above.", "", code("compute.Cloud.admit", "compute.Cloud.SetPower")},
 	{"update-preempt", "An update that takes another's place ends it with OperationPreempted or DataDisksForceDetached.", github + "kubernetes-sigs/cloud-provider-azure/blob/master/pkg/consts/consts.go", code("compute.Cloud.commitUpdate", "compute.Cloud.deleteVM")},
+
+	{"reservation-shared", "A shared disk (maxShares above 1) of any type takes SCSI persistent reservations.", shared, code("compute.Cloud.plug", "hypervisor.Hypervisor.SetShared")},
+	{"reservation-unshared", "Another disk refuses the commands as unknown.", "", code("hypervisor.Hypervisor.Execute", "reservations.Unsupported")},
+	{"reservation-commands", "Keys are registered (also ignoring the existing key), and the disk is reserved, released, pre-empted, cleared and read.", enableShared, code("reservations.State.Execute")},
+	{"reservation-abort", "Pre-emption can abort the commands in flight: the page names fence_scsi, which requires PREEMPT AND ABORT.", shared, code("reservations.State.answerPreempt", "hypervisor.Hypervisor.enforce")},
+	{"reservation-access", "There are six types, which say who reads and who writes.", shared, code("reservations.State.Allows")},
+	{"reservation-initiator", "A VM is one initiator of the disk.", shared, code("hypervisor.Hypervisor.Execute")},
+	{"reservation-detach", "What a VM has registered and reserved stays when the disk is detached from it, also by force, and when the VM is stopped or deallocated.", "", code("hypervisor.Hypervisor.Detach", "hypervisor.Hypervisor.PowerOff")},
+	{"reservation-vm-deleted", "It stays when the VM is deleted; a new VM of the same name is another initiator.", "", code("hypervisor.Hypervisor.forgetInitiator")},
+	{"reservation-durable", "It survives a restart of the storage.", "", code("hypervisor.Hypervisor.Execute")},
+	{"reservation-copy", "A copy and a snapshot of a disk have no reservations.", "", code("hypervisor.Hypervisor.CreateDisk")},
 
 	{"vm-size", "A VM has one of Azure's sizes.", spec, code("compute.unknownSize")},
 	{"vm-zone", "A VM is in at most one zone of its location.", docs + "reliability/availability-zones-overview", code("compute.Cloud.newVM", "compute.Cloud.newScaleSet")},

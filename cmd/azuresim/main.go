@@ -1,5 +1,5 @@
-// Command azuresim simulates Azure Compute: `serve` is the Azure endpoint, `hypervisor` the block devices behind it, `imds` the instance
-// metadata service of one VM. `verify` plays the simulator's rules against a subscription.
+// Command azuresim simulates Azure Compute: `serve` is the Azure endpoint, `hypervisor` the block devices behind it, `guest` the ioctls of a
+// VM's processes, `imds` the instance metadata service of one VM. `verify` plays the simulator's rules against a subscription.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/guest"
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/imds"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
@@ -19,7 +20,7 @@ import (
 
 func main() {
 	root := &cobra.Command{Use: "azuresim", Short: "Simulator of Azure Compute", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(server.NewCommand(), hypervisor.NewCommand(), imds.NewCommand(), verify.NewCommand())
+	root.AddCommand(server.NewCommand(), hypervisor.NewCommand(), guest.NewCommand(), imds.NewCommand(), verify.NewCommand())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root.ExecuteContext(ctx)
 	stop()
