@@ -93,16 +93,34 @@ func (a *Azure) watchOnce(ctx context.Context, changed func([]VM)) error {
 }
 
 func (a *Azure) waitHealthy(ctx context.Context) error {
+	return a.wait(ctx, frontEnd, func(ctx context.Context) error {
+		return a.admin(ctx, http.MethodGet, "/admin/healthz", nil)
+	})
+}
+
+// waitForGuest waits until nodes can hand over their ioctls.
+func (a *Azure) waitForGuest(ctx context.Context) error {
+	return a.wait(ctx, guest, func(ctx context.Context) error {
+		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", GuestSocket(a.opts.Dir))
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	})
+}
+
+// wait waits until a process of azuresim answers.
+func (a *Azure) wait(ctx context.Context, name string, answers func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		err := a.admin(ctx, http.MethodGet, "/admin/healthz", nil)
+		err := answers(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for azuresim (see %s): %w", filepath.Join(a.opts.Logs, frontEnd+".log"), err)
+			return fmt.Errorf("wait for azuresim (see %s): %w", filepath.Join(a.opts.Logs, name+".log"), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -1,5 +1,6 @@
 // Package azure runs azuresim, the stand-in for Azure, for a playground: its
-// hypervisor, its ARM front end and the instance metadata service of each VM. The
+// hypervisor, the ioctls of its disks for the nodes' processes, its ARM front end
+// and the instance metadata service of each VM. The
 // front end is authoritative for whether a VM has power; Watch reports changes.
 package azure
 
@@ -24,6 +25,7 @@ const Port = 8080
 const (
 	frontEnd   = "azuresim"
 	hypervisor = "azuresim-hypervisor"
+	guest      = "azuresim-guest"
 	// metadataAddress is where a VM finds its metadata.
 	metadataAddress = "169.254.169.254:80"
 )
@@ -64,6 +66,9 @@ type Azure struct {
 // AdminSocket is the path of the socket of azuresim's admin API in the state folder.
 func AdminSocket(dir string) string { return filepath.Join(dir, "admin.sock") }
 
+// GuestSocket is the path of the socket at which a node's first process hands over its ioctls.
+func GuestSocket(dir string) string { return filepath.Join(dir, "guest.sock") }
+
 // Start starts azuresim with a VM for each node and returns when all are there.
 //
 // The VMs are made under the latency profile fast, and the front end is then started
@@ -77,7 +82,13 @@ func Start(ctx context.Context, opts Options) (*Azure, error) {
 	if err := a.start(hypervisor, nil, 20*time.Second, "hypervisor", "--state-dir", opts.Dir, "--socket", a.hypervisorSocket()); err != nil {
 		return a, err
 	}
+	if err := a.start(guest, nil, 0, "guest", "serve", "--socket", GuestSocket(opts.Dir), "--hypervisor", a.hypervisorSocket()); err != nil {
+		return a, err
+	}
 	if err := a.serve(ctx, "fast"); err != nil {
+		return a, err
+	}
+	if err := a.waitForGuest(ctx); err != nil {
 		return a, err
 	}
 	if err := a.createVMs(ctx); err != nil {

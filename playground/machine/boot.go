@@ -15,7 +15,9 @@ import (
 
 // Boot is the first thing that runs in a new machine, as process 1 of its
 // namespaces: it moves to the machine's control group, which becomes the root of
-// the machine's view of control groups, and replaces itself with Init.
+// the machine's view of control groups, and replaces itself with Init. On the way
+// azuresim installs a filter by which all processes of the machine get the ioctls
+// of SCSI reservations for their disks.
 func Boot(disk string, initArgs ...string) error {
 	spec, err := ReadSpec(disk)
 	if err != nil {
@@ -24,12 +26,17 @@ func Boot(disk string, initArgs ...string) error {
 	if err := spec.Cgroups.Join(spec.Name); err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
 	// Unshare changes this thread only. Exec makes this thread the process.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("make a control group namespace: %w", err)
 	}
-	return unix.Exec("/proc/self/exe", append([]string{"playground"}, initArgs...), os.Environ())
+	guest := []string{spec.Azuresim, "guest", "run", "--socket", spec.GuestSocket, "--", self}
+	return unix.Exec(spec.Azuresim, append(guest, initArgs...), os.Environ())
 }
 
 // Init makes the machine's root, enters it, and runs the given subcommand of this

@@ -40,6 +40,10 @@ type Spec struct {
 	Logs string `json:"logs"`
 	// AzureDisks is the folder that the machine sees as /dev/disk/azure.
 	AzureDisks string `json:"azureDisks"`
+	// Azuresim is the program, and GuestSocket where it answers the ioctls of SCSI
+	// reservations.
+	Azuresim    string `json:"azuresim"`
+	GuestSocket string `json:"guestSocket"`
 	// Programs are folders of programs: the kubelet and kube-proxy, and containerd
 	// with its shim and the CNI plug-ins.
 	KubernetesPrograms string `json:"kubernetesPrograms"`

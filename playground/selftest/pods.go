@@ -2,6 +2,7 @@ package selftest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -61,7 +62,7 @@ func (t *test) try(ctx context.Context, pod *corev1.Pod) (string, error) {
 		return "", err
 	}
 	if pod.Status.Phase == corev1.PodFailed {
-		return "", fmt.Errorf("%v on %s: %s", pod.Spec.Containers[0].Args, pod.Spec.NodeName, strings.TrimSpace(string(output)))
+		return "", &probeError{pod, strings.TrimSpace(string(output))}
 	}
 	return string(output), pods.Delete(ctx, pod.Name, metav1.DeleteOptions{})
 }
@@ -76,6 +77,29 @@ func (t *test) expect(ctx context.Context, pod *corev1.Pod, text string) error {
 		return fmt.Errorf("%v on %s: %q does not hold %q", pod.Spec.Containers[0].Args, pod.Spec.NodeName, output, text)
 	}
 	return nil
+}
+
+// expectFailure runs the probe and checks that it fails.
+func (t *test) expectFailure(ctx context.Context, pod *corev1.Pod) error {
+	output, err := t.try(ctx, pod)
+	var failed *probeError
+	if errors.As(err, &failed) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%v on %s: it printed %q, want that it fails", pod.Spec.Containers[0].Args, pod.Spec.NodeName, output)
+	}
+	return err
+}
+
+// probeError is a probe that failed.
+type probeError struct {
+	pod    *corev1.Pod
+	output string
+}
+
+func (e *probeError) Error() string {
+	return fmt.Sprintf("%v on %s: %s", e.pod.Spec.Containers[0].Args, e.pod.Spec.NodeName, e.output)
 }
 
 func (t *test) waitForPod(ctx context.Context, name string, reached func(*corev1.Pod) bool) (*corev1.Pod, error) {

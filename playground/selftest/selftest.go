@@ -114,6 +114,7 @@ func (t *test) usualSteps() []step {
 		{"pods reach the API server, azuresim and the host's collector", t.endpoints},
 		{"a node finds the metadata of its VM", t.metadata},
 		{"a disk appears in its VM only, is written there, and disappears", t.disk},
+		{"a pod reserves a shared disk, and another node's pod takes the reservation", t.reservations},
 		{"a node without power has no processes, and boots again", t.power},
 		{"a partitioned node is not reached, and is again when healed", t.network},
 		{"a VM that is deallocated takes its node with it", t.deallocate},

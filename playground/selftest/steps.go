@@ -101,26 +101,51 @@ func diskID(vm topology.Node, name string) string {
 	return strings.TrimSuffix(vm.ResourceID(), "virtualMachines/"+vm.Name) + "disks/" + name
 }
 
-// attachDisk makes a disk and attaches it to the first node.
-func (t *test) attachDisk(ctx context.Context) error {
+// makeDisk makes a disk that can be attached to so many nodes, in all zones, and attaches it to those.
+func (t *test) makeDisk(ctx context.Context, name string, shares int, nodes ...topology.Node) error {
 	client, err := t.AzureClient(ctx)
 	if err != nil {
 		return err
 	}
-	vm := t.Plan.Nodes[0]
-	disk := diskID(vm, "selftest")
+	disk := diskID(nodes[0], name)
 	err = client.Put(ctx, disk, diskVersion, object{
-		"location": topology.Region, "zones": []string{vm.Zone}, "sku": object{"name": "Premium_LRS"},
-		"properties": object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}},
+		"location": topology.Region, "sku": object{"name": "Premium_ZRS"},
+		"properties": object{"diskSizeGB": 4, "maxShares": shares, "creationData": object{"createOption": "Empty"}},
 	})
 	if err != nil {
 		return fmt.Errorf("make a disk: %w", err)
 	}
-	err = client.Post(ctx, vm.ResourceID(), attachDetach, vmVersion, object{
-		"dataDisksToAttach": []object{{"diskId": disk, "lun": lun}},
-	})
+	for _, vm := range nodes {
+		err = client.Post(ctx, vm.ResourceID(), attachDetach, vmVersion, object{
+			"dataDisksToAttach": []object{{"diskId": disk, "lun": lun}},
+		})
+		if err != nil {
+			return fmt.Errorf("attach it to %s: %w", vm.Name, err)
+		}
+	}
+	return nil
+}
+
+// deleteDisk detaches a disk from the nodes and deletes it.
+func (t *test) deleteDisk(ctx context.Context, name string, nodes ...topology.Node) error {
+	client, err := t.AzureClient(ctx)
 	if err != nil {
-		return fmt.Errorf("attach it: %w", err)
+		return err
+	}
+	disk := diskID(nodes[0], name)
+	for _, vm := range nodes {
+		err = client.Post(ctx, vm.ResourceID(), attachDetach, vmVersion, object{"dataDisksToDetach": []object{{"diskId": disk}}})
+		if err != nil {
+			return fmt.Errorf("detach it from %s: %w", vm.Name, err)
+		}
+	}
+	return client.Delete(ctx, disk, diskVersion)
+}
+
+// attachDisk makes a disk and attaches it to the first node.
+func (t *test) attachDisk(ctx context.Context) error {
+	if err := t.makeDisk(ctx, "selftest", 1, t.Plan.Nodes[0]); err != nil {
+		return err
 	}
 	devices, err := host.LoopDevices(string(t.Dir), t.loops)
 	if err == nil && len(devices) != 1 {
@@ -143,19 +168,32 @@ func (t *test) disk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := t.AzureClient(ctx)
+	if err := t.deleteDisk(ctx, "selftest", vm); err != nil {
+		return err
+	}
+	return t.expectNoDisk(ctx, vm.Name)
+}
+
+// reservations has pods use the ioctls of linux/pr.h, which the loop devices below the
+// disks lack.
+func (t *test) reservations(ctx context.Context) error {
+	a, b := t.Plan.Nodes[0], t.Plan.Nodes[1]
+	if err := t.makeDisk(ctx, "shared", 2, a, b); err != nil {
+		return err
+	}
+	err := errors.Join(
+		t.expect(ctx, t.podWithDevices(a.Name, "reserve", device, "0x1"), ""),
+		t.expect(ctx, t.podWithDevices(a.Name, "write", device, deviceContent), ""),
+		t.expectFailure(ctx, t.podWithDevices(b.Name, "write", device, "by a node without the reservation")),
+		t.expectFailure(ctx, t.podWithDevices(b.Name, "reserve", device, "0x2")),
+		t.expect(ctx, t.podWithDevices(b.Name, "reserve", device, "0x2", "0x1"), ""),
+		t.expectFailure(ctx, t.podWithDevices(a.Name, "write", device, "by a node that lost the reservation")),
+		t.expect(ctx, t.podWithDevices(b.Name, "read", device, fmt.Sprint(len(deviceContent))), deviceContent),
+	)
 	if err != nil {
 		return err
 	}
-	disk := diskID(vm, "selftest")
-	err = client.Post(ctx, vm.ResourceID(), attachDetach, vmVersion, object{"dataDisksToDetach": []object{{"diskId": disk}}})
-	if err != nil {
-		return fmt.Errorf("detach it: %w", err)
-	}
-	if err := t.expectNoDisk(ctx, vm.Name); err != nil {
-		return err
-	}
-	return client.Delete(ctx, disk, diskVersion)
+	return t.deleteDisk(ctx, "shared", a, b)
 }
 
 func (t *test) expectNoDisk(ctx context.Context, node string) error {

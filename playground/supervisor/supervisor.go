@@ -229,6 +229,8 @@ func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 		Disk:               s.dir.Node(n.Name, "disk"),
 		Logs:               s.dir.Logs(n.Name),
 		AzureDisks:         s.dir.Azure("vms", n.Name, "dev", "disk", "azure"),
+		Azuresim:           s.opts.Programs["azuresim"],
+		GuestSocket:        azure.GuestSocket(s.dir.Azure()),
 		KubernetesPrograms: filepath.Dir(s.opts.Programs["kubelet"]),
 		ContainerdPrograms: filepath.Dir(s.opts.Programs["containerd"]),
 		Kubeconfig:         s.credentials.Kubeconfig(n.Name),

@@ -15,7 +15,7 @@ import (
 )
 
 const usage = "usage: probe serve ADDRESS | get URL [HEADER VALUE] | list FOLDER | write DEVICE TEXT | read DEVICE LENGTH | " +
-	"hold | put FILE TEXT | cat FILE | size PATH | show PATH"
+	"reserve DEVICE KEY [VICTIM] | hold | put FILE TEXT | cat FILE | size PATH | show PATH"
 
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
@@ -36,6 +36,10 @@ func run(ctx context.Context, args []string) error {
 		return write(args[1], args[2])
 	case len(args) == 3 && args[0] == "read":
 		return read(args[1], args[2])
+	case len(args) == 3 && args[0] == "reserve":
+		return reserve(args[1], args[2], "")
+	case len(args) == 4 && args[0] == "reserve":
+		return reserve(args[1], args[2], args[3])
 	case len(args) == 1 && args[0] == "hold":
 		return hold(ctx)
 	case len(args) == 3 && args[0] == "put":
