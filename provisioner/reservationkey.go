@@ -5,7 +5,7 @@ import (
 	"hash/fnv"
 )
 
-// ReservationKey is a key of a persistent reservation. 0 is no key. A key of this driver says under which epoch of which node it was
+// ReservationKey is a key of a persistent reservation. 0 is no key. A key of this driver says under which epoch a node
 // registered:
 //
 //	bits 63 to 56   0xAD, which tells the driver's keys from those of other programs

@@ -49,7 +49,7 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&socket, "socket", "", "unix socket to listen on (required)")
-	command.Flags().StringVar(&hypervisorSocket, "hypervisor", "", "unix socket of `azuresim hypervisor` (required)")
+	command.Flags().StringVar(&hypervisorSocket, "hypervisor", "", "unix socket of azuresim hypervisor (required)")
 	return command
 }
 
@@ -68,7 +68,7 @@ func newRunCommand() *cobra.Command {
 			return Run(cmd.Context(), socket, args)
 		},
 	}
-	command.Flags().StringVar(&socket, "socket", "", "unix socket of `azuresim guest serve` (required)")
+	command.Flags().StringVar(&socket, "socket", "", "unix socket of azuresim guest serve (required)")
 	return command
 }
 
@@ -94,7 +94,7 @@ func Run(ctx context.Context, socket string, args []string) error {
 	if err := errors.Join(connection.Close(), listener.Close()); err != nil {
 		return err
 	}
-	if err := unix.Exec(program, args, os.Environ()); err != nil {
+	if err := unix.Exec(program, args, os.Environ()); err != nil { //nolint:forbidigo // it is the program's, and nothing is read here
 		return fmt.Errorf("run %s: %w", program, err)
 	}
 	return nil

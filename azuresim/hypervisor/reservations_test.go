@@ -133,8 +133,8 @@ func TestADiskThatIsNotSharedHasNoReservations(t *testing.T) {
 // PREEMPT it reaches the disk.
 func TestAWriteInFlight(t *testing.T) {
 	for name, c := range map[string]struct {
-		action byte
-		lands  bool
+		action    byte
+		completes bool
 	}{
 		"pre-empted and aborted": {reservations.PreemptAndAbort, false},
 		"pre-empted":             {reservations.Preempt, true},
@@ -156,8 +156,8 @@ func TestAWriteInFlight(t *testing.T) {
 			second.reserve(c.action, 2, 1, reservations.Good)
 			must(t, client.SetFaults(ctx, "vm1", hypervisor.Faults{}))
 			err := <-result
-			if landed := strings.HasPrefix(read(t, image(dir, "d1")), "late"); landed != c.lands || (err == nil) != c.lands {
-				t.Errorf("the write ended with %v, and is on the disk: %t; want %t", err, landed, c.lands)
+			if done := strings.HasPrefix(read(t, image(dir, "d1")), "late"); done != c.completes || (err == nil) != c.completes {
+				t.Errorf("the write ended with %v, and is on the disk: %t; want %t", err, done, c.completes)
 			}
 			if err := first.write("later"); !errors.Is(err, unix.EBADE) && !errors.Is(err, unix.EIO) {
 				t.Errorf("a new write of the VM that was pre-empted ended with %v, want EBADE or EIO", err)

@@ -36,7 +36,7 @@ func programs() []program {
 			name:        "azuresim",
 			module:      ".",
 			description: "The Azure Compute simulator.",
-			subcommands: []string{"serve", "hypervisor", "imds", "verify"},
+			subcommands: []string{"serve", "hypervisor", "guest serve", "guest run", "imds", "verify"},
 		},
 		{
 			name:        "playground",
@@ -156,7 +156,7 @@ func write(p program, bin, path string) error {
 	var page bytes.Buffer
 	fmt.Fprintf(&page, "# Flags of %s\n\n%s\n\nThis page is generated from the programs' own help.\n", p.name, p.description)
 	for _, sub := range p.subcommands {
-		show := exec.Command(executable, "help", sub)
+		show := exec.Command(executable, append([]string{"help"}, strings.Fields(sub)...)...)
 		// A setting in the caller's environment is not a default.
 		show.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 		help, err := show.Output()

@@ -22,23 +22,26 @@ const (
 // prIgnoreKey is PR_FL_IGNORE_KEY: whatever key was registered before.
 const prIgnoreKey = 1
 
-// The arguments, as in linux/pr.h.
+// The arguments, as in linux/pr.h. A blank field is one that is always 0.
 type (
 	prReservation struct {
-		key         uint64
-		kind, flags uint32
+		key  uint64
+		kind uint32
+		_    uint32
 	}
 	prRegistration struct {
 		oldKey, newKey uint64
-		flags, _       uint32
+		flags          uint32
+		_              uint32
 	}
 	prPreempt struct {
 		oldKey, newKey uint64
-		kind, flags    uint32
+		kind           uint32
+		_              uint32
 	}
 	prClear struct {
-		key      uint64
-		flags, _ uint32
+		key uint64
+		_   [2]uint32
 	}
 )
 

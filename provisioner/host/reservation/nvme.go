@@ -18,21 +18,20 @@ const (
 	iocNVMeIO = 0xC0484E43 // NVME_IOCTL_IO_CMD
 )
 
-// nvmeCommand is struct nvme_passthru_cmd.
+// nvmeCommand is struct nvme_passthru_cmd. A blank field is one that is not used here.
 type nvmeCommand struct {
-	opcode, flags  uint8
-	_              uint16
-	nsid           uint32
-	cdw2, cdw3     uint32
-	metadata       uint64
-	address        uint64
-	metadataLength uint32
-	length         uint32
-	cdw10, cdw11   uint32
-	cdw12, cdw13   uint32
-	cdw14, cdw15   uint32
-	timeoutMillis  uint32
-	result         uint32
+	opcode        uint8
+	_             [3]uint8
+	nsid          uint32
+	_             [2]uint32 // cdw2 and cdw3
+	_             uint64    // metadata
+	address       uint64
+	_             uint32 // length of the metadata
+	length        uint32
+	cdw10, cdw11  uint32
+	_             [4]uint32 // cdw12 to cdw15
+	timeoutMillis uint32
+	_             uint32 // result
 }
 
 const (
@@ -73,6 +72,12 @@ func nvmeSend(fd int, opcode uint8, cdw10, cdw11 uint32, data []byte) error {
 	})
 }
 
+// hasStatus says whether the namespace refused a command with the status.
+func hasStatus(err error, want statusError) bool {
+	var status statusError
+	return errors.As(err, &status) && status&^nvmeDoNotRetry == want
+}
+
 // nvmeUnregister removes the registration of this host.
 func nvmeUnregister(fd int, key provisioner.ReservationKey) error {
 	data := make([]byte, 16) // the current key, and no new one
@@ -84,17 +89,13 @@ func nvmeUnregister(fd int, key provisioner.ReservationKey) error {
 func nvmeRead(fd int) (provisioner.ReservationState, error) {
 	report := make([]byte, nvmeReportRoom)
 	err := nvmeSend(fd, nvmeReport, nvmeReportRoom/4-1, nvmeExtended, report)
-	var status statusError
 	extended := true
-	if errors.As(err, &status) && status&^nvmeDoNotRetry == nvmeHostInconsistent {
+	if hasStatus(err, nvmeHostInconsistent) {
 		extended = false
 		err = nvmeSend(fd, nvmeReport, nvmeReportRoom/4-1, 0, report)
 	}
-	if errors.As(err, &status) {
-		switch status &^ nvmeDoNotRetry {
-		case nvmeInvalidOpcode, nvmeInvalidField:
-			return provisioner.ReservationState{}, fmt.Errorf("%w: NVMe status %#x", errUnsupported, int(status))
-		}
+	if hasStatus(err, nvmeInvalidOpcode) || hasStatus(err, nvmeInvalidField) {
+		err = fmt.Errorf("%w: %w", errUnsupported, err)
 	}
 	if err != nil {
 		return provisioner.ReservationState{}, err

@@ -14,32 +14,27 @@ import (
 // iocSGIO is SG_IO.
 const iocSGIO = 0x2285
 
-// sgHeader is struct sg_io_hdr of scsi/sg.h on 64-bit machines.
+// sgHeader is struct sg_io_hdr of scsi/sg.h on 64-bit machines. A blank field is one that is not used here.
 type sgHeader struct {
-	interfaceID    int32
-	direction      int32
-	cdbLength      uint8
-	senseRoom      uint8
-	iovecs         uint16
-	length         uint32
-	data           unsafe.Pointer
-	cdb            unsafe.Pointer
-	sense          unsafe.Pointer
-	timeoutMillis  uint32
-	flags          uint32
-	packID         int32
-	_              uint32
-	user           unsafe.Pointer
-	status         uint8
-	maskedStatus   uint8
-	messageStatus  uint8
-	senseWritten   uint8
-	hostStatus     uint16
-	driverStatus   uint16
-	residual       int32
-	durationMillis uint32
-	info           uint32
-	_              uint32
+	interfaceID   int32
+	direction     int32
+	cdbLength     uint8
+	senseRoom     uint8
+	_             uint16 // number of parts of the data
+	length        uint32
+	data          unsafe.Pointer
+	cdb           unsafe.Pointer
+	sense         unsafe.Pointer
+	timeoutMillis uint32
+	_             [3]uint32 // flags, identifier of the packet, padding
+	_             uint64    // the caller's pointer
+	status        uint8
+	_             [2]uint8 // status without reserved bits, message status
+	senseWritten  uint8
+	hostStatus    uint16
+	driverStatus  uint16
+	residual      int32
+	_             [3]uint32 // duration, info, padding
 }
 
 // PERSISTENT RESERVE IN.
