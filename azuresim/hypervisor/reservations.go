@@ -94,6 +94,12 @@ func (h *Hypervisor) Execute(_ context.Context, device string, cdb, out []byte) 
 	d := h.shared(a.uid)
 	d.commands.Lock()
 	defer d.commands.Unlock()
+	// A cut waits for the command, as it does for writes.
+	a.file.mu.RLock()
+	defer a.file.mu.RUnlock()
+	if a.file.barred.Load() {
+		return reservations.Answer{}, fmt.Errorf("%w: the device %s was cut off", ErrNotFound, device)
+	}
 	var before reservations.State
 	if state := d.reserved.Load(); state != nil {
 		before = *state
@@ -109,24 +115,22 @@ func (h *Hypervisor) Execute(_ context.Context, device string, cdb, out []byte) 
 	return answer, nil
 }
 
-// enforce applies a new state to the writes of all attachments.
+// enforce applies a new state to the operations of all attachments.
 func (h *Hypervisor) enforce(d *disk, uid string, before reservations.State, answer reservations.Answer) {
-	var aborted []*cutFile
 	release := make(chan struct{})
 	var kept []*cutFile
 	for _, a := range h.liveOf(uid) {
-		switch {
-		case slices.Contains(answer.Abort, a.file.vm):
-			aborted = append(aborted, a.file)
-		case before.Allows(a.file.vm, true) && !answer.State.Allows(a.file.vm, true) && h.keepBack(a.file, release):
+		excluded := before.Allows(a.file.vm, true) && !answer.State.Allows(a.file.vm, true) && !slices.Contains(answer.Abort, a.file.vm)
+		if excluded && h.keepBack(a.file, release) {
 			kept = append(kept, a.file)
 		}
 	}
 	d.reserved.Store(&answer.State)
-	for _, file := range aborted {
-		file.fenced.aborts.Add(1)
-		file.mu.Lock()
-		file.mu.Unlock() //nolint:staticcheck // every write that did not see the count has reached the file now
+	// An attachment that is not in this list yet begins with the new state.
+	for _, a := range h.liveOf(uid) {
+		if slices.Contains(answer.Abort, a.file.vm) {
+			a.file.abort()
+		}
 	}
 	if len(kept) == 0 {
 		return
@@ -139,6 +143,13 @@ func (h *Hypervisor) enforce(d *disk, uid string, before reservations.State, ans
 		}
 		close(release)
 	}()
+}
+
+// abort makes the writes in flight look at the reservation again, and returns when those that have reached the file are complete.
+func (c *cutFile) abort() {
+	c.fenced.aborts.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 }
 
 // keepBack makes the file keep back the writes in flight until release is closed, and waits until it has caught one. It returns false if there are none.

@@ -50,6 +50,16 @@ func (d vmDisk) write(content string) error {
 	return err
 }
 
+// read reads a block past the cache.
+func (d vmDisk) read() {
+	d.Helper()
+	file, err := os.OpenFile(device(d.dir, d.vm, 0), os.O_RDONLY|unix.O_DIRECT, 0)
+	must(d, err)
+	defer file.Close()
+	_, err = file.ReadAt(alignedBlock(d, 4096), mib)
+	must(d, err)
+}
+
 // sharedDisk is one disk at two VMs.
 func sharedDisk(t *testing.T, dir string, c *hypervisor.Client) (first, second vmDisk) {
 	t.Helper()
@@ -152,6 +162,7 @@ func TestAWriteInFlight(t *testing.T) {
 			go func() { result <- first.write("late") }()
 			inFlight := filepath.Join("/sys/block", filepath.Base(realDevice(t, dir, "vm1", 0)), "inflight")
 			eventually(t, "the write is in flight", func() bool { return strings.Fields(read(t, inFlight))[1] != "0" })
+			first.read() // what was sent after the write has been answered, so the write has arrived
 
 			second.reserve(c.action, 2, 1, reservations.Good)
 			must(t, client.SetFaults(ctx, "vm1", hypervisor.Faults{}))
@@ -162,6 +173,40 @@ func TestAWriteInFlight(t *testing.T) {
 			if err := first.write("later"); !errors.Is(err, unix.EBADE) && !errors.Is(err, unix.EIO) {
 				t.Errorf("a new write of the VM that was pre-empted ended with %v, want EBADE or EIO", err)
 			}
+		})
+	}
+}
+
+// TestAFilesystemOfAVMThatWasPreempted has a filesystem mounted on the VM that loses the reservation.
+func TestAFilesystemOfAVMThatWasPreempted(t *testing.T) {
+	for _, fsType := range []string{"ext4", "xfs"} {
+		t.Run(fsType, func(t *testing.T) {
+			requireMachine(t, "mkfs."+fsType)
+			dir := stateDir(t)
+			c := start(t, dir)
+			must(t, c.CreateDisk(t.Context(), "d1", 512*mib, "")) // sharedDisk leaves a disk that exists
+			first, second := sharedDisk(t, dir, c)
+			first.reserve(reservations.RegisterAndIgnore, 0, 1, reservations.Good)
+			first.reserve(reservations.Reserve, 1, 0, reservations.Good)
+			run(t, "mkfs."+fsType, "-q", device(dir, "vm1", 0))
+			old := mount(t, device(dir, "vm1", 0), fsType)
+			must(t, writeSynced(filepath.Join(old, "acknowledged"), "one"))
+
+			second.reserve(reservations.RegisterAndIgnore, 0, 2, reservations.Good)
+			second.reserve(reservations.PreemptAndAbort, 2, 1, reservations.Good)
+			err := writeSynced(filepath.Join(old, "late"), "two")
+			if err == nil {
+				t.Error("the VM that was pre-empted wrote a file with fsync")
+			}
+			t.Logf("a write with fsync ended with: %v", err)
+			next := mount(t, device(dir, "vm2", 0), fsType)
+			if got := read(t, filepath.Join(next, "acknowledged")); got != "one" {
+				t.Errorf("the next VM reads %q, want what was synced", got)
+			}
+			if _, err := os.Stat(filepath.Join(next, "late")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a write after the pre-emption is on the disk: %v", err)
+			}
+			must(t, writeSynced(filepath.Join(next, "second"), "three"))
 		})
 	}
 }
