@@ -17,7 +17,9 @@ const (
 	defaultRounds = 200
 	// fencedWriters write at once, each to a block of its own: a deep queue.
 	fencedWriters = 32
-	blockBytes    = 4096
+	// busyWriters of them have written when the pre-emption begins. To wait for the slowest takes half of the time.
+	busyWriters = 8
+	blockBytes  = 4096
 )
 
 // fences has one node write with a deep queue past the page cache, and another one pre-empt it, round by round. When the pre-emption has returned, the
@@ -73,6 +75,7 @@ func (r *reservationRun) startWriters(device string, base int64) *writers {
 	r.Helper()
 	w := &writers{busy: make(chan struct{}, fencedWriters)}
 	for i := range fencedWriters {
+		w.last[i] = base
 		file, err := os.OpenFile(device, os.O_WRONLY|unix.O_DIRECT, 0)
 		r.ok(err)
 		block := r.block(0)
@@ -92,9 +95,9 @@ func (r *reservationRun) startWriters(device string, base int64) *writers {
 	return w
 }
 
-// awaitBusy returns when each writer has written, and is writing again.
+// awaitBusy returns when many writers have written, and are writing again.
 func (w *writers) awaitBusy() {
-	for range fencedWriters {
+	for range busyWriters {
 		<-w.busy
 	}
 }
@@ -111,8 +114,9 @@ func (r *reservationRun) checkWriters(w *writers, round int, disk []byte) int {
 			r.Fatalf("round %d: the writes of writer %d ended with %v, want EBADE or EIO", round, i, w.errs[i])
 		}
 		on := int64(binary.LittleEndian.Uint64(disk[i*blockBytes:]))
-		// A write that was not acknowledged may be on the disk, if it was there before the pre-emption returned.
-		if on != w.last[i] && on != w.last[i]+1 {
+		// A write that was not acknowledged may be on the disk, if it was there before the pre-emption returned. A block that was not written in this
+		// round has a lower number.
+		if on != w.last[i] && on != w.last[i]+1 && (w.count[i] > 0 || on > w.last[i]) {
 			r.Fatalf("round %d: writer %d was told that write %#x is on the disk; the disk has %#x, want that or the next", round, i, w.last[i], on)
 		}
 	}
