@@ -8,11 +8,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/machine"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 )
 
-// Enter returns the beginning of a command line (nsenter and its arguments) that runs
+// Enter returns the beginning of a command line that runs
 // what follows inside a node, or inside the network namespace cp, azure or net with
 // the supervisor's view of files.
 func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
@@ -31,7 +32,7 @@ func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return enterMachine(pid), nil
+		return append(c.withReservations(), enterMachine(pid)...), nil
 	}
 	supervisor, err := c.HostPID(status.SupervisorPID)
 	if err != nil {
@@ -42,6 +43,11 @@ func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
 		return nil, fmt.Errorf("%q is neither a node nor one of cp, azure and net", name)
 	}
 	return []string{"nsenter", "--target", strconv.Itoa(supervisor), "--mount", "--pid", "--net=" + ns, "--"}, nil
+}
+
+// withReservations gives what follows the ioctls of reservations, as the node's own processes have them.
+func (c *Cluster) withReservations() []string {
+	return []string{c.Options.Programs["azuresim"], "guest", "run", "--socket", azure.GuestSocket(c.Dir.Azure()), "--"}
 }
 
 // enterMachine runs what follows with the environment of the machine's own programs, and the terminal of the caller.

@@ -10,5 +10,6 @@
 //   - Both drivers of the kernel take the first key of struct pr_preempt for the caller's and the second for the victim's. The names in the
 //     header, old_key and new_key, suggest something else.
 //   - The kernel's NVMe driver makes no Unregister of a new key 0. Unregister is sent by passthrough there.
+//   - NVMe targets, Linux's own among them, refuse to replace or to remove a registration that does not exist, also if the former key is ignored.
 //   - Devices are opened for reading: closing a device that was open for writing makes udev probe it again.
 package reservation

@@ -22,22 +22,28 @@ func (Reservations) Read(ctx context.Context, device string) (provisioner.Reserv
 	return withDevice(ctx, "read the reservations", device, read)
 }
 
-// Register implements provisioner.Reservations. The key is given as the former one too: NVMe replaces a registration only if there is a
-// former key, whatever it is.
+// Register implements provisioner.Reservations. SCSI ignores the former key. For the kernel's NVMe driver a former key, whatever it is, means that a
+// registration is to be replaced, which a namespace may refuse where there is none, and 0 that one is to be made, which it may refuse where
+// there is one.
 func (Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
 	return change(ctx, "register key "+key.String(), device, func(fd int) error {
-		return control(fd, iocRegister, &prRegistration{oldKey: uint64(key), newKey: uint64(key), flags: prIgnoreKey})
+		err := control(fd, iocRegister, &prRegistration{oldKey: uint64(key), newKey: uint64(key), flags: prIgnoreKey})
+		if status := statusError(0); errors.As(err, &status) && status.conflict() {
+			err = control(fd, iocRegister, &prRegistration{newKey: uint64(key), flags: prIgnoreKey})
+		}
+		return err
 	})
 }
 
 // Unregister implements provisioner.Reservations.
 func (Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "unregister key "+key.String(), device, func(fd int) error {
+	err := change(ctx, "unregister key "+key.String(), device, func(fd int) error {
 		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
 			return err
 		}
 		return control(fd, iocRegister, &prRegistration{oldKey: uint64(key), flags: prIgnoreKey})
 	})
+	return unlessDone(err, func(s provisioner.ReservationState) bool { return !s.Registered(key) })
 }
 
 // Reserve implements provisioner.Reservations.
