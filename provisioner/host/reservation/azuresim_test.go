@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/guest"
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
+	"github.com/azuredisk-csi/azuredisk/provisioner/conformance/reservations"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/reservation"
 )
@@ -99,7 +99,7 @@ func TestReservationsOfAzuresim(t *testing.T) {
 	if os.Getenv(roleVariable) == "vm" {
 		l := &laboratory{dir: os.Getenv(stateVariable)}
 		l.start(t)
-		conformance.RunReservations(t, conformance.ReservationHarness{
+		reservations.Run(t, reservations.Harness{
 			NewDisk: l.newDisk, Restart: l.restart, Detach: l.detach, Unsupported: l.unsupported,
 		})
 		return
@@ -150,7 +150,7 @@ func must(t *testing.T, err error) {
 }
 
 // newDisk makes a disk and attaches it to the VMs, at a LUN of its own.
-func (l *laboratory) newDisk(t *testing.T) []conformance.ReservationHost {
+func (l *laboratory) newDisk(t *testing.T) []reservations.Host {
 	t.Helper()
 	l.disks++
 	l.disk = fmt.Sprintf("disk-%d", l.disks)
@@ -164,19 +164,19 @@ func (l *laboratory) newDisk(t *testing.T) []conformance.ReservationHost {
 
 func vmName(vm int) string { return fmt.Sprintf("vm-%d", vm) }
 
-func (l *laboratory) hosts(t *testing.T) (hosts []conformance.ReservationHost) {
+func (l *laboratory) hosts(t *testing.T) (hosts []reservations.Host) {
 	t.Helper()
 	for vm := range 3 {
 		link := filepath.Join(hypervisor.DeviceDir(l.dir, vmName(vm)), "data/by-lun", fmt.Sprint(l.disks))
 		device, err := filepath.EvalSymlinks(link)
 		must(t, err)
-		hosts = append(hosts, conformance.ReservationHost{Reservations: reservation.Reservations{}, Device: device})
+		hosts = append(hosts, reservations.Host{Reservations: reservation.Reservations{}, Device: device})
 	}
 	return hosts
 }
 
 // restart is a loss of power of the storage.
-func (l *laboratory) restart(t *testing.T) []conformance.ReservationHost {
+func (l *laboratory) restart(t *testing.T) []reservations.Host {
 	t.Helper()
 	l.process.end(unix.SIGKILL)
 	l.start(l.whole)
@@ -188,9 +188,9 @@ func (l *laboratory) detach(t *testing.T) {
 	must(t, l.client.Detach(t.Context(), vmName(0), l.disks, l.disk))
 }
 
-func (l *laboratory) unsupported(t *testing.T) conformance.ReservationHost {
+func (l *laboratory) unsupported(t *testing.T) reservations.Host {
 	t.Helper()
-	return conformance.ReservationHost{Reservations: reservation.Reservations{}, Device: hosttest.NewDisk(t, hosttest.MiB).Device}
+	return reservations.Host{Reservations: reservation.Reservations{}, Device: hosttest.NewDisk(t, hosttest.MiB).Device}
 }
 
 // TestADiskWithoutReservations asks the kernel itself, which has no reservations for a loop device.

@@ -1,4 +1,6 @@
-package conformance
+// Package reservations is the contract of provisioner.Reservations as a suite of tests, for an implementation and for the disks that it
+// works on. The tests write to the disks.
+package reservations
 
 import (
 	"context"
@@ -7,68 +9,72 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ReservationHost is a node of a disk under test.
-type ReservationHost struct {
+// limit is how long one test may take.
+const limit = 2 * time.Minute
+
+// Host is a node of a disk under test.
+type Host struct {
 	provisioner.Reservations
 	// Device at which this process has the disk as that node has it.
 	Device string
 }
 
-// ReservationHarness makes disks for RunReservations.
-type ReservationHarness struct {
+// Harness makes the disks under test.
+type Harness struct {
 	// NewDisk makes a blank disk of at least 16 MiB that is attached to three nodes, until the end of the test.
-	NewDisk func(t *testing.T) []ReservationHost
+	NewDisk func(t *testing.T) []Host
 	// Restart restarts what keeps the reservations of the disks that NewDisk made last, as a loss of power would, and returns its nodes. nil: it
 	// cannot be restarted.
-	Restart func(t *testing.T) []ReservationHost
+	Restart func(t *testing.T) []Host
 	// Detach removes the disk from the first of the nodes.
 	Detach func(t *testing.T)
 	// Unsupported is a device without reservations.
-	Unsupported func(t *testing.T) ReservationHost
+	Unsupported func(t *testing.T) Host
 	// Rounds of pre-emptions under load; 200 if it is 0.
 	Rounds int
 }
 
-// reservationRun is one test on one disk.
-type reservationRun struct {
+// run is one test on one disk.
+type run struct {
 	*testing.T
 	ctx   context.Context
-	hosts []ReservationHost
+	hosts []Host
 }
 
-// RunReservations checks that an implementation of provisioner.Reservations keeps its contract, and that its disks do.
-func RunReservations(t *testing.T, h ReservationHarness) {
+// Run checks that an implementation of provisioner.Reservations keeps its contract, and that its disks do.
+func Run(t *testing.T, h Harness) {
 	for _, test := range []struct {
 		name string
-		run  func(r *reservationRun)
+		play func(r *run)
 	}{
-		{"a blank disk has no reservations", (*reservationRun).blank},
-		{"registrations", (*reservationRun).registrations},
-		{"the holder writes and others read", (*reservationRun).oneWriter},
-		{"a reservation of another node", (*reservationRun).conflicts},
-		{"release and unregister", (*reservationRun).release},
-		{"pre-emption", (*reservationRun).preemption},
-		{"pre-emption of a node that does not hold the reservation", (*reservationRun).bystander},
-		{"clear", (*reservationRun).clear},
-		{"a context that has ended", (*reservationRun).ended},
+		{"a blank disk has no reservations", (*run).blank},
+		{"registrations", (*run).registrations},
+		{"the holder writes and others read", (*run).oneWriter},
+		{"a reservation of another node", (*run).conflicts},
+		{"release and unregister", (*run).release},
+		{"pre-emption", (*run).preemption},
+		{"pre-emption of a node that does not hold the reservation", (*run).bystander},
+		{"clear", (*run).clear},
+		{"a context that has ended", (*run).ended},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(newReservationRun(t, h.NewDisk(t))) })
+		t.Run(test.name, func(t *testing.T) { test.play(newRun(t, h.NewDisk(t))) })
 	}
 	if h.Restart != nil {
-		t.Run("a restart of the disk", func(t *testing.T) { newReservationRun(t, h.NewDisk(t)).restart(h.Restart) })
+		t.Run("a restart of the disk", func(t *testing.T) { newRun(t, h.NewDisk(t)).restart(h.Restart) })
 	}
 	if h.Detach != nil {
-		t.Run("a device that is gone", func(t *testing.T) { newReservationRun(t, h.NewDisk(t)).gone(h.Detach) })
+		t.Run("a device that is gone", func(t *testing.T) { newRun(t, h.NewDisk(t)).gone(h.Detach) })
 	}
 	if h.Unsupported != nil {
 		t.Run("a device without reservations", func(t *testing.T) {
-			newReservationRun(t, []ReservationHost{h.Unsupported(t)}).unsupported()
+			newRun(t, []Host{h.Unsupported(t)}).unsupported()
 		})
 	}
 	t.Run("no write after a pre-emption", func(t *testing.T) {
@@ -76,25 +82,25 @@ func RunReservations(t *testing.T, h ReservationHarness) {
 		if rounds == 0 {
 			rounds = defaultRounds
 		}
-		newReservationRun(t, h.NewDisk(t)).fences(rounds)
+		newRun(t, h.NewDisk(t)).fences(rounds)
 	})
 }
 
-func newReservationRun(t *testing.T, hosts []ReservationHost) *reservationRun {
+func newRun(t *testing.T, hosts []Host) *run {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
-	return &reservationRun{t, ctx, hosts}
+	return &run{t, ctx, hosts}
 }
 
 // key is that of a node under an epoch.
-func (r *reservationRun) key(epoch int64, host int) provisioner.ReservationKey {
+func (r *run) key(epoch int64, host int) provisioner.ReservationKey {
 	r.Helper()
 	key, err := provisioner.NewReservationKey(epoch, fmt.Sprintf("node-%d", host))
 	r.ok(err)
 	return key
 }
 
-func (r *reservationRun) ok(err error) {
+func (r *run) ok(err error) {
 	r.Helper()
 	if err != nil {
 		r.Fatal(err)
@@ -102,7 +108,7 @@ func (r *reservationRun) ok(err error) {
 }
 
 // refused expects an error of the kind.
-func (r *reservationRun) refused(what string, err error, want provisioner.Kind) {
+func (r *run) refused(what string, err error, want provisioner.Kind) {
 	r.Helper()
 	if !errors.Is(err, want) {
 		r.Fatalf("%s: got error %v, want one of the kind %s", what, err, want)
@@ -110,7 +116,7 @@ func (r *reservationRun) refused(what string, err error, want provisioner.Kind) 
 }
 
 // conflict expects a conflict that names the holder.
-func (r *reservationRun) conflict(what string, err error, holder provisioner.ReservationKey) {
+func (r *run) conflict(what string, err error, holder provisioner.ReservationKey) {
 	r.Helper()
 	r.refused(what, err, provisioner.Conflict)
 	var conflict *provisioner.ReservationConflict
@@ -120,7 +126,7 @@ func (r *reservationRun) conflict(what string, err error, holder provisioner.Res
 }
 
 // expect compares the state that every node reads.
-func (r *reservationRun) expect(holder provisioner.ReservationKey, keys ...provisioner.ReservationKey) provisioner.ReservationState {
+func (r *run) expect(holder provisioner.ReservationKey, keys ...provisioner.ReservationKey) provisioner.ReservationState {
 	r.Helper()
 	var state provisioner.ReservationState
 	for i, host := range r.hosts {
@@ -141,7 +147,7 @@ func (r *reservationRun) expect(holder provisioner.ReservationKey, keys ...provi
 }
 
 // take registers the node and reserves the disk for it.
-func (r *reservationRun) take(host int, key provisioner.ReservationKey) {
+func (r *run) take(host int, key provisioner.ReservationKey) {
 	r.Helper()
 	h := r.hosts[host]
 	r.ok(h.Register(r.ctx, h.Device, key))
@@ -149,7 +155,7 @@ func (r *reservationRun) take(host int, key provisioner.ReservationKey) {
 }
 
 // mayWrite tries a direct write, and expects that it succeeds or is refused as a fenced node's writes are.
-func (r *reservationRun) mayWrite(host int, want bool) {
+func (r *run) mayWrite(host int, want bool) {
 	r.Helper()
 	err := writeDirect(r.hosts[host].Device, 0, r.block(int64(host)))
 	switch {
@@ -163,14 +169,14 @@ func (r *reservationRun) mayWrite(host int, want bool) {
 // isFenced says whether a write ended as those of a fenced node do.
 func isFenced(err error) bool { return errors.Is(err, unix.EBADE) || errors.Is(err, unix.EIO) }
 
-func (r *reservationRun) blank() {
+func (r *run) blank() {
 	r.expect(0)
 	for host := range r.hosts {
 		r.mayWrite(host, true)
 	}
 }
 
-func (r *reservationRun) registrations() {
+func (r *run) registrations() {
 	a, b := r.hosts[0], r.hosts[1]
 	before := r.expect(0)
 	r.ok(a.Register(r.ctx, a.Device, r.key(1, 0)))
@@ -189,7 +195,7 @@ func (r *reservationRun) registrations() {
 	r.expect(0, r.key(2, 1))
 }
 
-func (r *reservationRun) oneWriter() {
+func (r *run) oneWriter() {
 	r.take(0, r.key(1, 0))
 	r.ok(r.hosts[1].Register(r.ctx, r.hosts[1].Device, r.key(1, 1).FenceOnly()))
 	r.expect(r.key(1, 0), r.key(1, 0), r.key(1, 1).FenceOnly())
@@ -207,7 +213,7 @@ func (r *reservationRun) oneWriter() {
 	r.mayWrite(0, true)
 }
 
-func (r *reservationRun) conflicts() {
+func (r *run) conflicts() {
 	a, b := r.hosts[0], r.hosts[1]
 	own, other := r.key(1, 0), r.key(2, 1)
 	r.conflict("reserve without a registration", b.Reserve(r.ctx, b.Device, other), 0)
@@ -221,7 +227,7 @@ func (r *reservationRun) conflicts() {
 	r.expect(own, own, other)
 }
 
-func (r *reservationRun) release() {
+func (r *run) release() {
 	a, b := r.hosts[0], r.hosts[1]
 	own, other := r.key(1, 0), r.key(2, 1)
 	r.ok(a.Release(r.ctx, a.Device, own)) // nothing is held
@@ -240,7 +246,7 @@ func (r *reservationRun) release() {
 	r.mayWrite(2, true)
 }
 
-func (r *reservationRun) preemption() {
+func (r *run) preemption() {
 	a, b := r.hosts[0], r.hosts[1]
 	victim, own := r.key(1, 0), r.key(1, 1).FenceOnly()
 	r.take(0, victim)
@@ -262,7 +268,7 @@ func (r *reservationRun) preemption() {
 	r.mayWrite(1, false)
 }
 
-func (r *reservationRun) bystander() {
+func (r *run) bystander() {
 	a, b, c := r.hosts[0], r.hosts[1], r.hosts[2]
 	r.take(0, r.key(1, 0))
 	r.ok(b.Register(r.ctx, b.Device, r.key(2, 1)))
@@ -273,7 +279,7 @@ func (r *reservationRun) bystander() {
 	r.expect(r.key(3, 2), r.key(3, 2))
 }
 
-func (r *reservationRun) clear() {
+func (r *run) clear() {
 	a, b := r.hosts[0], r.hosts[1]
 	r.ok(a.Clear(r.ctx, a.Device, r.key(1, 0))) // nothing is registered
 	r.take(0, r.key(1, 0))
@@ -284,7 +290,7 @@ func (r *reservationRun) clear() {
 	r.mayWrite(2, true)
 }
 
-func (r *reservationRun) ended() {
+func (r *run) ended() {
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()
 	for r.Context().Err() == nil { // the disk may be faster than the end
@@ -295,7 +301,7 @@ func (r *reservationRun) ended() {
 	}
 }
 
-func (r *reservationRun) restart(restart func(t *testing.T) []ReservationHost) {
+func (r *run) restart(restart func(t *testing.T) []Host) {
 	r.take(0, r.key(1, 0))
 	r.ok(r.hosts[1].Register(r.ctx, r.hosts[1].Device, r.key(2, 1)))
 	before := r.expect(r.key(1, 0), r.key(1, 0), r.key(2, 1))
@@ -309,7 +315,7 @@ func (r *reservationRun) restart(restart func(t *testing.T) []ReservationHost) {
 	r.mayWrite(2, false)
 }
 
-func (r *reservationRun) gone(detach func(t *testing.T)) {
+func (r *run) gone(detach func(t *testing.T)) {
 	a := r.hosts[0]
 	open, err := os.Open(a.Device)
 	r.ok(err)
@@ -324,7 +330,7 @@ func (r *reservationRun) gone(detach func(t *testing.T)) {
 	r.expect(0)
 }
 
-func (r *reservationRun) unsupported() {
+func (r *run) unsupported() {
 	h := r.hosts[0]
 	_, err := h.Read(r.ctx, h.Device)
 	r.refused("read", err, provisioner.Unsupported)

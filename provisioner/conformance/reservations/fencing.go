@@ -1,4 +1,4 @@
-package conformance
+package reservations
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ const (
 
 // fences has one node write with a deep queue past the page cache, and another one pre-empt it, round by round. When the pre-emption has returned, the
 // disk must not change any more. Each round begins a later epoch at the node that was pre-empted before.
-func (r *reservationRun) fences(rounds int) {
+func (r *run) fences(rounds int) {
 	var took []time.Duration
 	acknowledged := 0
 	for round := range rounds {
@@ -51,7 +51,7 @@ func (r *reservationRun) fences(rounds int) {
 }
 
 // takeForRound gives a node the reservation. In all rounds but the first it has pre-empted the other node and holds it already, so it changes its key.
-func (r *reservationRun) takeForRound(round, host int, key provisioner.ReservationKey) {
+func (r *run) takeForRound(round, host int, key provisioner.ReservationKey) {
 	r.Helper()
 	if round == 0 {
 		r.take(host, key)
@@ -71,7 +71,7 @@ type writers struct {
 	errs  [fencedWriters]error
 }
 
-func (r *reservationRun) startWriters(device string, base int64) *writers {
+func (r *run) startWriters(device string, base int64) *writers {
 	r.Helper()
 	w := &writers{busy: make(chan struct{}, fencedWriters)}
 	for i := range fencedWriters {
@@ -104,7 +104,7 @@ func (w *writers) awaitBusy() {
 
 // checkWriters waits until all writes have ended, and compares what the writers were told with the disk as it was after the pre-emption. It returns how
 // many writes were acknowledged.
-func (r *reservationRun) checkWriters(w *writers, round int, disk []byte) int {
+func (r *run) checkWriters(w *writers, round int, disk []byte) int {
 	r.Helper()
 	w.group.Wait()
 	total := 0
@@ -131,7 +131,7 @@ func stamp(block []byte, number int64) {
 }
 
 // block is memory for direct I/O with a number in it.
-func (r *reservationRun) block(number int64) []byte {
+func (r *run) block(number int64) []byte {
 	r.Helper()
 	block, err := alignedMemory(blockBytes)
 	r.ok(err)
@@ -140,7 +140,7 @@ func (r *reservationRun) block(number int64) []byte {
 	return block
 }
 
-func (r *reservationRun) readRegion(device string) []byte {
+func (r *run) readRegion(device string) []byte {
 	r.Helper()
 	region, err := readDirect(device, 0, fencedWriters*blockBytes)
 	r.ok(err)
