@@ -38,6 +38,9 @@ func Preflight(stateDir, cacheDir string) error {
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
 		fault("there are no loop devices (no /dev/loop-control): the kernel must have them (try: modprobe loop)")
 	}
+	if !canCatchIoctls() {
+		fault("the kernel cannot report ioctls by a seccomp filter: it must be Linux 5.19 or later, with seccomp")
+	}
 	for _, fs := range []string{"overlay", "ext4"} {
 		if data, err := os.ReadFile("/proc/filesystems"); err == nil && !strings.Contains(string(data), "\t"+fs+"\n") {
 			if exec.Command("modprobe", fs).Run() != nil {
@@ -71,6 +74,14 @@ func Preflight(stateDir, cacheDir string) error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// canCatchIoctls tells whether the kernel knows the flags of the filter by which
+// azuresim answers ioctls. It looks at them before the filter, and there is none.
+func canCatchIoctls() bool {
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, 0)
+	return errno == unix.EFAULT
 }
 
 func freeDisk(dir string) uint64 {
