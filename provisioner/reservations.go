@@ -17,8 +17,8 @@ import (
 // All methods take the path of the device of a whole disk, block until the disk has answered, and may be called concurrently. If ctx
 // ends first, they return Unavailable, and a change may still take effect afterwards: read the state before you decide.
 //
-// Errors of all methods: Unsupported for a device that has no reservations; NotFound for a device that is gone; Unavailable for
-// one that failed or did not answer. Conflict is an error of the changes: the disk refused the command because of what is registered
+// Errors of all methods: Unsupported for a device that has no reservations, or not what is needed here; NotFound for a device that
+// is gone; InvalidArgument for a key that is 0; Unavailable for a device that failed or did not answer. Conflict is an error of the changes: the disk refused the command because of what is registered
 // and reserved now. errors.As finds a *ReservationConflict in it, which says what that is.
 type Reservations interface {
 	// Read returns the registered keys and the reservation. It changes nothing and needs no registration.

@@ -62,6 +62,7 @@ func Run(t *testing.T, h Harness) {
 		{"pre-emption", (*run).preemption},
 		{"pre-emption of a node that does not hold the reservation", (*run).bystander},
 		{"clear", (*run).clear},
+		{"keys that are 0", (*run).noKey},
 		{"a context that has ended", (*run).ended},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.play(newRun(t, h.NewDisk(t))) })
@@ -288,6 +289,23 @@ func (r *run) clear() {
 	r.ok(b.Clear(r.ctx, b.Device, r.key(2, 1)))
 	r.expect(0)
 	r.mayWrite(2, true)
+}
+
+func (r *run) noKey() {
+	a := r.hosts[0]
+	r.take(0, r.key(1, 0))
+	for what, err := range map[string]error{
+		"register":              a.Register(r.ctx, a.Device, 0),
+		"unregister":            a.Unregister(r.ctx, a.Device, 0),
+		"reserve":               a.Reserve(r.ctx, a.Device, 0),
+		"release":               a.Release(r.ctx, a.Device, 0),
+		"pre-empt with key 0":   a.PreemptAndAbort(r.ctx, a.Device, 0, r.key(1, 0)),
+		"pre-empt the victim 0": a.PreemptAndAbort(r.ctx, a.Device, r.key(1, 0), 0),
+		"clear":                 a.Clear(r.ctx, a.Device, 0),
+	} {
+		r.refused(what, err, provisioner.InvalidArgument)
+	}
+	r.expect(r.key(1, 0), r.key(1, 0))
 }
 
 func (r *run) ended() {

@@ -144,15 +144,15 @@ func TestKindsOfErrors(t *testing.T) {
 		err  error
 		want provisioner.Kind
 	}{
-		"a device that was removed":        {unix.ENODEV, provisioner.NotFound},
-		"a device that is not configured":  {unix.ENXIO, provisioner.NotFound},
-		"a driver without reservations":    {unix.EOPNOTSUPP, provisioner.Unsupported},
-		"a device without the ioctl":       {unix.ENOTTY, provisioner.Unsupported},
-		"a disk without reservations":      {errors.Join(statusError(2), errUnsupported), provisioner.Unsupported},
-		"a path that failed":               {statusError(0xF0000), provisioner.Unavailable},
-		"a lack of rights":                 {unix.EPERM, provisioner.Unavailable},
-		"a conflict":                       {&provisioner.ReservationConflict{}, provisioner.Conflict},
-		"an argument that is not accepted": {unix.EINVAL, provisioner.Unavailable},
+		"a device that was removed":       {unix.ENODEV, provisioner.NotFound},
+		"a device that is not configured": {unix.ENXIO, provisioner.NotFound},
+		"a driver without reservations":   {unix.EOPNOTSUPP, provisioner.Unsupported},
+		"a device without the ioctl":      {unix.ENOTTY, provisioner.Unsupported},
+		"a disk without reservations":     {errors.Join(statusError(2), errUnsupported), provisioner.Unsupported},
+		"a path that failed":              {statusError(0xF0000), provisioner.Unavailable},
+		"a lack of rights":                {unix.EPERM, provisioner.Unavailable},
+		"a conflict":                      {&provisioner.ReservationConflict{}, provisioner.Conflict},
+		"a field that is not accepted":    {unix.EINVAL, provisioner.Unsupported},
 	} {
 		if got := provisioner.KindOf(kindOf(c.err, "reserve", "/dev/sdc")); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)

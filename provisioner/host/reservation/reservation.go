@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +27,7 @@ func (Reservations) Read(ctx context.Context, device string) (provisioner.Reserv
 // registration is to be replaced, which a namespace may refuse where there is none, and 0 that one is to be made, which it may refuse where
 // there is one.
 func (Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "register key "+key.String(), device, func(fd int) error {
+	return change(ctx, "register key "+key.String(), device, keys{key}, func(fd int) error {
 		err := control(fd, iocRegister, &prRegistration{oldKey: uint64(key), newKey: uint64(key), flags: prIgnoreKey})
 		if status := statusError(0); errors.As(err, &status) && status.conflict() {
 			err = control(fd, iocRegister, &prRegistration{newKey: uint64(key), flags: prIgnoreKey})
@@ -37,7 +38,7 @@ func (Reservations) Register(ctx context.Context, device string, key provisioner
 
 // Unregister implements provisioner.Reservations.
 func (Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "unregister key "+key.String(), device, func(fd int) error {
+	err := change(ctx, "unregister key "+key.String(), device, keys{key}, func(fd int) error {
 		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
 			return err
 		}
@@ -48,14 +49,14 @@ func (Reservations) Unregister(ctx context.Context, device string, key provision
 
 // Reserve implements provisioner.Reservations.
 func (Reservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "reserve with key "+key.String(), device, func(fd int) error {
+	return change(ctx, "reserve with key "+key.String(), device, keys{key}, func(fd int) error {
 		return control(fd, iocReserve, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
 // Release implements provisioner.Reservations.
 func (Reservations) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "release the reservation of key "+key.String(), device, func(fd int) error {
+	err := change(ctx, "release the reservation of key "+key.String(), device, keys{key}, func(fd int) error {
 		return control(fd, iocRelease, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return s.Holder != key })
@@ -63,14 +64,14 @@ func (Reservations) Release(ctx context.Context, device string, key provisioner.
 
 // PreemptAndAbort implements provisioner.Reservations.
 func (Reservations) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
-	return change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, func(fd int) error {
+	return change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, keys{own, victim}, func(fd int) error {
 		return control(fd, iocPreemptAbort, &prPreempt{oldKey: uint64(own), newKey: uint64(victim), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
 // Clear implements provisioner.Reservations.
 func (Reservations) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "clear the reservations with key "+key.String(), device, func(fd int) error {
+	err := change(ctx, "clear the reservations with key "+key.String(), device, keys{key}, func(fd int) error {
 		return control(fd, iocClear, &prClear{key: uint64(key)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
@@ -85,8 +86,14 @@ func unlessDone(err error, done func(provisioner.ReservationState) bool) error {
 	return err
 }
 
-// change makes a change, and finds out why a disk refused it.
-func change(ctx context.Context, command, device string, do func(fd int) error) error {
+type keys []provisioner.ReservationKey
+
+// change makes a change with keys, and finds out why a disk refused it. The key 0 has a meaning of its own in some commands, which none of the
+// methods has.
+func change(ctx context.Context, command, device string, with keys, do func(fd int) error) error {
+	if slices.Contains(with, 0) {
+		return provisioner.Errorf(provisioner.InvalidArgument, "%s on %s: a key must not be 0", command, device)
+	}
 	_, err := withDevice(ctx, command, device, func(fd int) (struct{}, error) {
 		err := do(fd)
 		var status statusError
@@ -156,7 +163,6 @@ func kindOf(err error, command, device string) error {
 		return nil
 	}
 	var conflict *provisioner.ReservationConflict
-	kind := provisioner.Unavailable
 	switch {
 	case errors.As(err, &conflict):
 		return &provisioner.Error{Kind: provisioner.Conflict, Message: conflict.Error(), Err: conflict}
@@ -164,6 +170,9 @@ func kindOf(err error, command, device string) error {
 		return provisioner.Errorf(provisioner.NotFound, "%s on %s: the device is gone: %w", command, device, err)
 	case errors.Is(err, errUnsupported), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTTY), errors.Is(err, unix.ENOSYS):
 		return provisioner.Errorf(provisioner.Unsupported, "%s on %s: the device has no persistent reservations: %w", command, device, err)
+	case errors.Is(err, unix.EINVAL):
+		// The command has a field that the disk does not accept: the type, or that the state survives a loss of power.
+		return provisioner.Errorf(provisioner.Unsupported, "%s on %s: the device has no such persistent reservations: %w", command, device, err)
 	}
-	return provisioner.Errorf(kind, "%s on %s: %w", command, device, err)
+	return provisioner.Errorf(provisioner.Unavailable, "%s on %s: %w", command, device, err)
 }
