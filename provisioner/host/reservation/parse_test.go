@@ -165,6 +165,32 @@ func TestKindsOfErrors(t *testing.T) {
 	}
 }
 
+func TestAChangeIsRepeatedAfterAUnitAttention(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers []error
+		want    error
+		calls   int
+	}{
+		"success":                         {[]error{nil}, nil, 1},
+		"a unit attention":                {[]error{statusError(0x02), nil}, nil, 2},
+		"a unit attention of old kernels": {[]error{statusError(0x08000002), nil}, nil, 2},
+		"a conflict after one":            {[]error{statusError(0x02), statusConflict}, statusConflict, 2},
+		"a conflict":                      {[]error{statusConflict}, statusConflict, 1},
+		"an errno":                        {[]error{unix.ENODEV}, unix.ENODEV, 1},
+		"a disk that always fails":        {[]error{statusError(0x02)}, statusError(0x02), scsiTries},
+	} {
+		calls := 0
+		err := repeated(func() error {
+			calls++
+			return c.answers[min(calls, len(c.answers))-1]
+		})
+		if !errors.Is(err, c.want) || calls != c.calls {
+			t.Errorf("%s: got %v after %d calls, want %v after %d", name, err, calls, c.want, c.calls)
+		}
+	}
+}
+
 func TestArgumentsHaveTheSizesOfTheHeaders(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ got, want uintptr }{

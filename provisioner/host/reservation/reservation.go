@@ -95,7 +95,7 @@ func change(ctx context.Context, command, device string, with keys, do func(fd i
 		return provisioner.Errorf(provisioner.InvalidArgument, "%s on %s: a key must not be 0", command, device)
 	}
 	_, err := withDevice(ctx, command, device, func(fd int) (struct{}, error) {
-		err := do(fd)
+		err := repeated(func() error { return do(fd) })
 		var status statusError
 		if !errors.As(err, &status) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIO) {
 			return struct{}{}, err
@@ -111,6 +111,18 @@ func change(ctx context.Context, command, device string, with keys, do func(fd i
 		return struct{}{}, fmt.Errorf("%w; the disk has %s", err, state)
 	})
 	return err
+}
+
+// repeated repeats a change that the disk answers with CHECK CONDITION, which says that the disk did not run it. The reason can be a unit attention: after
+// a pre-emption, the next command of the node that was removed gets one, and before Linux 6.9 the kernel did not repeat that command.
+func repeated(do func() error) error {
+	for range scsiTries - 1 {
+		err := do()
+		if status := statusError(0); !errors.As(err, &status) || !status.checkCondition() {
+			return err
+		}
+	}
+	return do()
 }
 
 // withDevice opens the device, calls do, and gives its error a kind. It returns when do has returned or ctx has ended: an ioctl cannot be
