@@ -79,7 +79,7 @@ func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
 func IsFinal(kind provisioner.Kind) bool {
 	switch kind {
 	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
-		provisioner.InsufficientCapacity, provisioner.Unauthorized:
+		provisioner.InsufficientCapacity, provisioner.Unauthorized, provisioner.Unsupported:
 		return true
 	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
 		return false

@@ -46,7 +46,7 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	device, found, err := s.FindSoon(ctx, volume, *attachment.Status.LUN)
 	if err == nil && !found {
 		if attachment.DeletionTimestamp != nil {
-			// Somebody detached the disk as well. The attachment is not repaired any more, and its deletion waits for this node.
+			// The disk was detached outside the driver as well. The attachment is not repaired any more, and its deletion waits for this node.
 			log.Info("not clearing an interrupted format: the attachment is being deleted, and its disk is not on this node")
 			return nil
 		}
