@@ -106,6 +106,10 @@ chaos: ## Kill the processes at random under load and check that nothing is lost
 e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall, migration
 	@hack/test.sh e2e
 
+.PHONY: guides
+guides: programs ## Run the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters (5 minutes)
+	@hack/e2e.sh guides
+
 .PHONY: bench
 bench: programs ## Measure bursts of volumes, attach batching and the extender
 	@go test -run '^$$' -bench . -benchtime 1x ./test/bench/... ./internal/scheduler/...

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs the end-to-end tests on real clusters on this machine. Each test is a stage. It ends with `playground down`, which fails
 # if anything is left.
-# Usage: hack/e2e.sh [STAGE ...]; without arguments all of them. The output of a stage is in out/test/e2e/STAGE.log.
+# Usage: hack/e2e.sh [STAGE ...]; without arguments all but guides. The output of a stage is in out/test/e2e/STAGE.log.
 #   selftest   the playground itself, from inside and outside
 #   volumes    the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
 #              moved, and the chart removed
 #   v1         the commands of the guide from the V1 driver and back, and the chart removed; installed with defaults, and a node lost under a pod
-#              that writes; removed again; then the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters
+#              that writes
+#   guides     the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters
 set -euo pipefail
 cd "$(dirname "$0")/.."
 self=hack/e2e.sh
@@ -20,6 +21,7 @@ all=(selftest volumes lane 0 selftest v1)
 stage_selftest() { "$BASH" "$self" --play selftest; }
 stage_volumes()  { "$BASH" "$self" --play volumes; }
 stage_v1()       { "$BASH" "$self" --play v1; }
+stage_guides()   { "$BASH" "$self" --play guides; }
 
 selftest() {
   bin/playground selftest
@@ -47,7 +49,10 @@ v1() {
   bin/playground driver install
   bin/playground run node-power-cut --out out/e2e
   uninstall
-  echo "--- the guides to AKS, to an upgrade and to uninstalling"
+}
+
+guides() {
+  bin/playground up
   local guide
   for guide in install-on-aks upgrade uninstall install-self-managed; do bin/playground guide $guide --out out/e2e; done
   uninstall
