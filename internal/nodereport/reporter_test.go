@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -290,72 +292,63 @@ func TestAFailedScanLeavesMountsScannedTimeUnset(t *testing.T) {
 }
 
 func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
-	replicated := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "replicated"}, Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1}}
-	plain := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plain"}}
-	api := newAPI(t, replicated, plain)
-	r, clock := newReporter(t, api, newScanner(t, &mountList{}))
-	r.SetReady(true, "Serving", "")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Start(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		replicated := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "replicated"}, Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1}}
+		plain := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plain"}}
+		api := newAPI(t, replicated, plain)
+		r, _ := newReporter(t, api, newScanner(t, &mountList{}))
+		r.options.Clock = clock.RealClock{} // the bubble's
+		r.SetReady(true, "Serving", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Start(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		after := func(d time.Duration) *apiv1.AzDriverNode {
+			time.Sleep(d)
+			synctest.Wait()
+			return get(t, api)
 		}
-	}()
-	first := awaitHeartbeat(t, api, clock, time.Time{}, 0)
-	if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
-		t.Errorf("first heartbeat = %+v", first.Status)
-	}
-	next := awaitHeartbeat(t, api, clock, first.Status.HeartbeatTime.Time, 30*time.Second)
-	r.Observe(plain)
-	if err := r.Announce(ctx, "plain", 1, "/p"); err != nil {
-		t.Fatal(err)
-	}
-	if got := get(t, api).Status.HeartbeatSeconds; got != 30 {
-		t.Errorf("with a volume without replicas: every %d s, want 30", got)
-	}
-	// A volume that was not observed counts as replicated until the loop has read it.
-	if err := r.Announce(ctx, "replicated", 1, "/p"); err != nil {
-		t.Fatal(err)
-	}
-	if got := get(t, api).Status.HeartbeatSeconds; got != 2 {
-		t.Errorf("with a replicated volume: every %d s, want 2", got)
-	}
-	next = awaitHeartbeat(t, api, clock, next.Status.HeartbeatTime.Time, 2*time.Second)
-	if err := r.Forget(ctx, "replicated"); err != nil {
-		t.Fatal(err)
-	}
-	next = awaitHeartbeat(t, api, clock, next.Status.HeartbeatTime.Time, 2*time.Second)
-	if next.Status.HeartbeatSeconds != 30 {
-		t.Errorf("after the replicated volume left: every %d s, want 30", next.Status.HeartbeatSeconds)
-	}
-}
-
-// awaitHeartbeat lets step pass, once the loop waits for it, and waits for a heartbeat after the given one.
-func awaitHeartbeat(t *testing.T, api client.Client, clock *clocktesting.FakeClock, after time.Time, step time.Duration) *apiv1.AzDriverNode {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	stepped := step == 0
-	for {
-		var node apiv1.AzDriverNode
-		err := api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: nodeName}, &node)
-		if err == nil && stepped && node.Status.HeartbeatTime != nil && node.Status.HeartbeatTime.After(after) {
-			return &node
+		first := after(time.Second)
+		if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
+			t.Errorf("first heartbeat = %+v", first.Status)
 		}
-		if !stepped && clock.HasWaiters() {
-			clock.Step(step)
-			stepped = true
+		if got := after(28 * time.Second); !got.Status.HeartbeatTime.Equal(first.Status.HeartbeatTime) {
+			t.Errorf("a heartbeat at %s, 29 s after the first at the latest; want one every 30 s", got.Status.HeartbeatTime)
 		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("no heartbeat after %s: %v", after, err)
+		if got := after(2 * time.Second); got.Status.HeartbeatTime.Equal(first.Status.HeartbeatTime) {
+			t.Errorf("no heartbeat within 31 s after %s", first.Status.HeartbeatTime)
 		}
-	}
+		r.Observe(plain)
+		if err := r.Announce(ctx, "plain", 1, "/p"); err != nil {
+			t.Fatal(err)
+		}
+		if got := get(t, api).Status.HeartbeatSeconds; got != 30 {
+			t.Errorf("with a volume without replicas: every %d s, want 30", got)
+		}
+		// A volume that was not observed counts as replicated until the loop has read it.
+		if err := r.Announce(ctx, "replicated", 1, "/p"); err != nil {
+			t.Fatal(err)
+		}
+		announced := get(t, api)
+		if announced.Status.HeartbeatSeconds != 2 {
+			t.Errorf("with a replicated volume: every %d s, want 2", announced.Status.HeartbeatSeconds)
+		}
+		staged := after(5 * time.Second)
+		if d := staged.Status.HeartbeatTime.Sub(announced.Status.HeartbeatTime.Time); d < 2*time.Second {
+			t.Errorf("the last heartbeat within 5 s came %s after the report, want one every 2 s", d)
+		}
+		if err := r.Forget(ctx, "replicated"); err != nil {
+			t.Fatal(err)
+		}
+		if got := after(3 * time.Second); got.Status.HeartbeatSeconds != 30 {
+			t.Errorf("after the replicated volume left: every %d s, want 30", got.Status.HeartbeatSeconds)
+		}
+	})
 }
 
 func describe(node *apiv1.AzDriverNode) string {
