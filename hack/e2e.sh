@@ -53,6 +53,7 @@ v1() {
 
 guides() {
   bin/playground up
+  uninstall # the guides install it
   local guide
   for guide in install-on-aks upgrade uninstall install-self-managed; do bin/playground guide $guide --out out/e2e; done
   uninstall
