@@ -48,14 +48,7 @@ func TestDetachedNodeGetsEIOAndTheNextNodeFindsAllThatWasSynced(t *testing.T) {
 				t.Errorf("device link after detach: %v, want none", err)
 			}
 
-			next := mount(t, device(dir, "vm2", 5), fsType)
-			if got := read(t, filepath.Join(next, "acknowledged")); got != "one" {
-				t.Errorf("the next node reads %q, want what was synced", got)
-			}
-			if _, err := os.Stat(filepath.Join(next, "late")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("a write after the detach is on the disk: %v", err)
-			}
-			must(t, writeSynced(filepath.Join(next, "second"), "three"))
+			takesOver(t, mount(t, device(dir, "vm2", 5), fsType))
 			must(t, open.Close())
 			unmount(t, old)
 			if loops := boundLoops(t, dir); len(loops) != 1 {
@@ -63,6 +56,18 @@ func TestDetachedNodeGetsEIOAndTheNextNodeFindsAllThatWasSynced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// takesOver holds that the node after a fenced one finds at its mount what was synced before the fence, and nothing from after it, and can write.
+func takesOver(t *testing.T, next string) {
+	t.Helper()
+	if got := read(t, filepath.Join(next, "acknowledged")); got != "one" {
+		t.Errorf("the next node reads %q, want what was synced", got)
+	}
+	if _, err := os.Stat(filepath.Join(next, "late")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a write after the fence is on the disk: %v", err)
+	}
+	must(t, writeSynced(filepath.Join(next, "second"), "three"))
 }
 
 func TestNothingReachesTheDiskAfterTheCutWhileManyWritersRun(t *testing.T) {
