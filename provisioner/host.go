@@ -8,6 +8,7 @@ type Host interface {
 	Tuner() Tuner
 	Filesystems() Filesystems
 	Mounts() Mounts
+	Reservations() Reservations
 }
 
 // Devices finds the block device of an attached disk.

@@ -26,8 +26,8 @@ type Reservations interface {
 	// Register registers this node with the key. A key that this node had registered before is replaced, and a reservation
 	// that it holds stays. Repeating it changes nothing but the generation. There is no Conflict.
 	Register(ctx context.Context, device string, key ReservationKey) error
-	// Unregister removes the registration of this node, which has the key, and with it a reservation that this node holds. It
-	// succeeds if this node is not registered.
+	// Unregister removes the registration of this node with the key, and with it a reservation that this node holds. It
+	// succeeds if this node is not registered, and if it is registered with another key, which stays.
 	Unregister(ctx context.Context, device string, key ReservationKey) error
 	// Reserve reserves the disk for this node, which must be registered with the key. It succeeds if this node holds the
 	// reservation. Conflict: another node holds one, or this node is not registered with the key. Writes of other nodes that are in

@@ -136,6 +136,18 @@ type AzDriverNodeStatus struct {
 	// Node plug-ins of earlier versions do not write it.
 	// +optional
 	ReportDigest string `json:"reportDigest,omitempty"`
+	// FenceRequests ask this node to take the persistent reservation of a volume from a node that was lost (law 3d). Only the controller
+	// writes them. A request remains until the lost node's attachment is gone; until then this node keeps the reservation that it took.
+	// +optional
+	// +listType=map
+	// +listMapKey=volumeName
+	FenceRequests []FenceRequest `json:"fenceRequests,omitempty"`
+	// FenceResults are this node's answers to FenceRequests. Only the node plug-in writes them. It removes a result after the request was
+	// removed and this node's registration with the disk has ended.
+	// +optional
+	// +listType=map
+	// +listMapKey=volumeName
+	FenceResults []FenceResult `json:"fenceResults,omitempty"`
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
@@ -214,4 +226,8 @@ type StagedVolume struct {
 	// StagingPath is where the volume is staged.
 	// +optional
 	StagingPath string `json:"stagingPath,omitempty"`
+	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as in "0xad00000000070a2c"; unset if the
+	// disk is not reserved.
+	// +optional
+	ReservationKey string `json:"reservationKey,omitempty"`
 }

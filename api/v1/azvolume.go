@@ -20,6 +20,7 @@ import (
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas.ready`
 // +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.replicas.wanted`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
+// +kubebuilder:printcolumn:name="Fencing",type=string,JSONPath=`.status.fencing`,priority=1
 // +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.persistentVolumeClaim`,priority=1
 // +kubebuilder:printcolumn:name="PersistentVolume",type=string,JSONPath=`.status.persistentVolume`,priority=1
 // +kubebuilder:printcolumn:name="Released by",type=string,JSONPath=`.status.lastRelease.nodeName`,priority=1
@@ -73,7 +74,7 @@ const (
 )
 
 // AzVolumeSpec is what was requested. All of it is immutable except the capacity, the number of replicas, deleteDisk,
-// and what a VolumeAttributesClass can change of the disk: the DiskSettings. What Azure refuses permanently is
+// disk.persistentReservations, and what a VolumeAttributesClass can change of the disk: the DiskSettings. What Azure refuses permanently is
 // reverted to what the status says about the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
@@ -156,9 +157,13 @@ type DiskParameters struct {
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
-	DiskSettings            `json:",inline"`
-	ImmutableDiskSettings   `json:",inline"`
-	FilesystemOptions       `json:",inline"`
+	// PersistentReservations says whether the nodes that use the volume reserve its disk; empty means Auto. It takes effect when
+	// the volume is staged next.
+	// +optional
+	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`
+	DiskSettings           `json:",inline"`
+	ImmutableDiskSettings  `json:",inline"`
+	FilesystemOptions      `json:",inline"`
 }
 
 // VolumeSource is the content that a disk starts with. Exactly one field is set.
@@ -229,6 +234,10 @@ type AzVolumeStatus struct {
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
+	// Fencing is how the node that uses the volume is fenced if it is lost, according to what that node reports. Unset
+	// while no node has it staged.
+	// +optional
+	Fencing FencingMethod `json:"fencing,omitempty"`
 	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is
 	// deleted and the disk is not to be deleted with it, the driver deletes the AzVolume as soon as no node uses the
 	// disk, and the disk remains at Azure.

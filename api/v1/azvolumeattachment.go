@@ -137,7 +137,8 @@ const (
 	ProofDetached ProofKind = "Detached"
 	// ProofVMDown: Azure says that the VM is deallocated, stopped or deleted (law 3c).
 	ProofVMDown ProofKind = "VMDown"
-	// ProofPreempted: a SCSI-3 persistent reservation was pre-empted (law 3d). Not used yet.
+	// ProofPreempted: another node took the persistent reservation of the disk from this node (law 3d). The disk may still be
+	// attached.
 	ProofPreempted ProofKind = "Preempted"
 )
 
@@ -152,4 +153,7 @@ type ReleaseProof struct {
 	// Message names the observation, for users to read.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// Preemption is set for the kind Preempted.
+	// +optional
+	Preemption *Preemption `json:"preemption,omitempty"`
 }

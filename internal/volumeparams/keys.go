@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
@@ -34,13 +35,14 @@ const (
 var FSTypes = []string{"ext4", "xfs", "ext3", "ext2", "btrfs"}
 
 var (
-	cachingModes  = []string{CachingNone, CachingReadOnly, CachingReadWrite}
-	profiles      = []string{ProfileNone, ProfileBasic, ProfileAdvanced}
-	lenient       = "Takes any text, and only true turns it on."
-	laterRefusal  = "Is not checked; Azure refuses the disk later."
-	table         = paramtable.Table[Parameters](slices.Concat(diskKeys(), filesystemKeys(), performanceKeys(), accessKeys(), otherKeys()))
-	anyCaseOf     = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
-	onlyInternals = "Is refused as Internal for other SKUs."
+	cachingModes     = []string{CachingNone, CachingReadOnly, CachingReadWrite}
+	profiles         = []string{ProfileNone, ProfileBasic, ProfileAdvanced}
+	lenient          = "Takes any text, and only true turns it on."
+	laterRefusal     = "Is not checked; Azure refuses the disk later."
+	table            = paramtable.Table[Parameters](slices.Concat(diskKeys(), filesystemKeys(), performanceKeys(), accessKeys(), otherKeys()))
+	reservationModes = map[string]apiv1.ReservationMode{"auto": apiv1.ReservationsAuto, "off": apiv1.ReservationsOff}
+	anyCaseOf        = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
+	onlyInternals    = "Is refused as Internal for other SKUs."
 )
 
 // diskKeys are the parameters for the kind and the place of the disk.
@@ -61,6 +63,10 @@ func diskKeys() []key {
 		paramtable.Integer("maxMountReplicaCount", 0, 14, "maxShares - 1; 0 for multi-node access modes",
 			func(p *Parameters, v int64) { n := int32(v); p.MaxMountReplicaCount = &n }).
 			About("How many nodes keep the disk attached besides the one that uses it.", unknownToV1),
+		key{Name: "persistentReservations", Allowed: "auto, off (in any case)", Default: "auto", Check: paramtable.AnyCase([]string{"auto", "off"}),
+			Set: func(p *Parameters, v string) { p.PersistentReservations = reservationModes[strings.ToLower(v)] }}.
+			About("Whether the node that uses a shared disk with a filesystem reserves it, so that a lost node is fenced in milliseconds. off leaves the "+
+				"reservations of the disk to other programs, and Azure's forced detach fences.", unknownToV1),
 		key{Name: "location", Allowed: "a region, as in eastus", Default: "that of the zone, or else the cluster's", Check: paramtable.IsLocation,
 			Set: func(p *Parameters, v string) { p.Location = paramtable.Location(v) }}.
 			About("The region of the disk; the nodes must be there.", ""),

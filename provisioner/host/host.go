@@ -12,6 +12,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/host/reservation"
 )
 
 const defaultRescanInterval = 2 * time.Second
@@ -90,6 +91,9 @@ func (h *Host) Filesystems() provisioner.Filesystems { return filesystems{h} }
 
 // Mounts implements provisioner.Host.
 func (h *Host) Mounts() provisioner.Mounts { return mounts{h} }
+
+// Reservations implements provisioner.Host.
+func (h *Host) Reservations() provisioner.Reservations { return reservation.Reservations{} }
 
 // result is how a command ended.
 type result struct {

@@ -20,6 +20,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -122,7 +123,7 @@ func Run(seed uint64, options Options) Result {
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, spared: map[string]bool{}, largest: map[string]int64{}}
+	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, shared: map[string]*sharedisk.Disk{}, spared: map[string]bool{}, largest: map[string]int64{}}
 	// These do not use the random numbers, so that the other histories do not change.
 	w.byPods, w.people = seed%4 == 0, seed%3 == 0
 	scheme := scheme()

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -23,6 +24,20 @@ func (k kernel) Devices() provisioner.Devices         { return devices{k} }
 func (k kernel) Tuner() provisioner.Tuner             { return tuner{k} }
 func (k kernel) Filesystems() provisioner.Filesystems { return filesystems{k} }
 func (k kernel) Mounts() provisioner.Mounts           { return mounts{k} }
+
+// Reservations implements provisioner.Host.
+func (k kernel) Reservations() provisioner.Reservations {
+	return sharedisk.Node{Name: k.m.name, Disk: func(ctx context.Context, path string) (*sharedisk.Disk, error) {
+		if err := k.enter(ctx, "reservation of "+path, nil); err != nil {
+			return nil, err
+		}
+		d, err := k.device(path)
+		if err != nil {
+			return nil, err
+		}
+		return k.m.w.sharedDisk(d.disk), nil
+	}}
+}
 
 // enter stops before an effect on the kernel.
 func (k kernel) enter(ctx context.Context, what string, ready func() bool) error {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -126,6 +127,8 @@ type world struct {
 	// content of the disks, and how many filesystems were made.
 	content map[string]provisioner.Filesystem
 	uuids   int
+	// shared are the reservations of the disks.
+	shared map[string]*sharedisk.Disk
 	// spared are the disks of VMs that a mutant has not cut off.
 	spared map[string]bool
 	// largest size that each disk has had, by its unique ID.
@@ -137,6 +140,14 @@ type world struct {
 }
 
 func (w *world) now() time.Time { return time.Now() } // the bubble's
+
+// sharedDisk has the reservations of a disk.
+func (w *world) sharedDisk(disk string) *sharedisk.Disk {
+	if w.shared[disk] == nil {
+		w.shared[disk] = &sharedisk.Disk{}
+	}
+	return w.shared[disk]
+}
 
 // note adds a line to the history.
 func (w *world) note(format string, args ...any) {

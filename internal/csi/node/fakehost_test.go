@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -41,6 +42,9 @@ type memoryHost struct {
 	// onCheck takes the place of a check, and onStop is called when one is to end.
 	onCheck func(device string) error
 	onStop  func(device string)
+	// shared is what the disk knows of reservations, and node who this is for it.
+	shared *sharedisk.Disk
+	node   string
 	// tuned are the settings that were written last.
 	tuned []provisioner.DeviceSetting
 }
@@ -59,6 +63,7 @@ func newMemoryHost() *memoryHost {
 	return &memoryHost{
 		hook: func(string) {}, size: 1 << 30, mounts: map[string]provisioner.MountPoint{},
 		device: memoryDevice, lun: lun, answering: map[string]bool{memoryDevice: true}, others: map[int32]string{},
+		shared: &sharedisk.Disk{}, node: thisNode,
 	}
 }
 
@@ -66,6 +71,17 @@ func (h *memoryHost) Devices() provisioner.Devices         { return memoryDevice
 func (h *memoryHost) Tuner() provisioner.Tuner             { return memoryTuner{h} }
 func (h *memoryHost) Filesystems() provisioner.Filesystems { return memoryFilesystems{h} }
 func (h *memoryHost) Mounts() provisioner.Mounts           { return memoryMounts{h} }
+func (h *memoryHost) Reservations() provisioner.Reservations {
+	return sharedisk.Node{Name: h.node, Disk: func(_ context.Context, device string) (*sharedisk.Disk, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !h.answering[device] {
+			return nil, provisioner.Errorf(provisioner.NotFound, "%s is gone", device)
+		}
+		h.hook("reserve")
+		return h.shared, nil
+	}}
+}
 
 type memoryDevices struct{ *memoryHost }
 

@@ -191,6 +191,8 @@ func (r *run) registrations() {
 	r.ok(a.Register(r.ctx, a.Device, r.key(3, 0)))
 	r.expect(0, r.key(3, 0), r.key(2, 1))
 	r.mayWrite(2, true) // without a reservation every node writes
+	r.ok(a.Unregister(r.ctx, a.Device, r.key(1, 0)))
+	r.expect(0, r.key(3, 0), r.key(2, 1)) // the node has another key
 	r.ok(a.Unregister(r.ctx, a.Device, r.key(3, 0)))
 	r.ok(a.Unregister(r.ctx, a.Device, r.key(3, 0)))
 	r.expect(0, r.key(2, 1))

@@ -38,8 +38,8 @@ const (
 	nvmeRegister = 0x0D // Reservation Register
 	nvmeReport   = 0x0E // Reservation Report
 
-	// nvmeUnregisterAction is RREGA 1 with IEKEY.
-	nvmeUnregisterAction = 1 | 1<<3
+	// nvmeUnregisterAction is RREGA 1. Without IEKEY the namespace refuses it if the host has another key.
+	nvmeUnregisterAction = 1
 	// nvmeExtended asks for the data structure with host identifiers of 128 bits.
 	nvmeExtended = 1
 
@@ -78,7 +78,7 @@ func hasStatus(err error, want statusError) bool {
 	return errors.As(err, &status) && status&^nvmeDoNotRetry == want
 }
 
-// nvmeUnregister removes the registration of this host.
+// nvmeUnregister removes the registration of this host with the key.
 func nvmeUnregister(fd int, key provisioner.ReservationKey) error {
 	data := make([]byte, 16) // the current key, and no new one
 	binary.LittleEndian.PutUint64(data, uint64(key))

@@ -42,7 +42,7 @@ func (Reservations) Unregister(ctx context.Context, device string, key provision
 		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
 			return err
 		}
-		return control(fd, iocRegister, &prRegistration{oldKey: uint64(key), flags: prIgnoreKey})
+		return control(fd, iocRegister, &prRegistration{oldKey: uint64(key)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return !s.Registered(key) })
 }

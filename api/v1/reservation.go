@@ -1,0 +1,73 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ReservationMode says whether the nodes that use a volume reserve its disk, so that a lost node is fenced by the disk itself.
+// +kubebuilder:validation:Enum=Auto;Off
+type ReservationMode string
+
+const (
+	// ReservationsAuto reserves shared disks with a filesystem that one node uses at a time, if the device can be reserved. It is
+	// the default.
+	ReservationsAuto ReservationMode = "Auto"
+	// ReservationsOff leaves the reservations of the disk to other programs.
+	ReservationsOff ReservationMode = "Off"
+)
+
+// FencingMethod is how the node that uses a volume is fenced if it is lost.
+// +kubebuilder:validation:Enum=Preemption;ForcedDetach
+type FencingMethod string
+
+const (
+	// FencingPreemption: the node holds a persistent reservation of the disk, which a node with a replica takes from it. The
+	// forced detach is requested at the same time, and the first proof counts.
+	FencingPreemption FencingMethod = "Preemption"
+	// FencingForcedDetach: Azure detaches the disk.
+	FencingForcedDetach FencingMethod = "ForcedDetach"
+)
+
+// FenceRequest asks a node with a replica of a volume to take its persistent reservation from a node that was lost.
+type FenceRequest struct {
+	// VolumeName is the name of the AzVolume.
+	VolumeName string `json:"volumeName"`
+	// NodeName is the node that was lost.
+	NodeName string `json:"nodeName"`
+	// Epoch under which the lost node holds the reservation.
+	// +kubebuilder:validation:Minimum=1
+	Epoch int64 `json:"epoch"`
+	// Time of the request.
+	Time metav1.MicroTime `json:"time"`
+}
+
+// FenceResult is a node's answer to a FenceRequest.
+type FenceResult struct {
+	// VolumeName, NodeName and Epoch are those of the request.
+	VolumeName string `json:"volumeName"`
+	NodeName   string `json:"nodeName"`
+	Epoch      int64  `json:"epoch"`
+	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in "0xad00000000070a2d". Unset if it
+	// could not; then Message says why.
+	// +optional
+	Key string `json:"key,omitempty"`
+	// Generation of the disk's registrations after the pre-emption.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// Message says why there is no proof.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Time of the answer.
+	Time metav1.MicroTime `json:"time"`
+}
+
+// Preemption is how a persistent reservation was taken from a lost node.
+type Preemption struct {
+	// NodeName is the node that took the reservation.
+	NodeName string `json:"nodeName"`
+	// Key with which that node holds the reservation.
+	Key string `json:"key"`
+	// Generation of the disk's registrations after the pre-emption.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+}
