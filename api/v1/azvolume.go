@@ -234,8 +234,8 @@ type AzVolumeStatus struct {
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
-	// Fencing is how the node that uses the volume is fenced if it is lost, according to what that node reports. Unset
-	// while no node has it staged.
+	// Fencing is how the node that has the volume staged, or had it staged last, is fenced if it is lost, according to that node's
+	// report. Unset before the first use.
 	// +optional
 	Fencing FencingMethod `json:"fencing,omitempty"`
 	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is

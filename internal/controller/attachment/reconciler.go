@@ -37,6 +37,7 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=update;patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/finalizers,verbs=update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
@@ -145,6 +146,9 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		}
 		in.SharedWith = attachment.SharedVM(volume, a, in.VMID, all)
 	}
+	if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
+		return in, err
+	}
 	if volume != nil && in.Job.Phase == operation.PhaseBegun {
 		in.Waiting = r.Cloud.Attachments().Waiting(a.Status.VMID, volume.Status.DiskURI)
 	}
@@ -217,6 +221,11 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 	}
 	if step.Start != operation.WorkNone {
 		if err := r.start(ctx, in, step, written); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if step.Ask != "" {
+		if err := r.ask(ctx, a, step.Ask); err != nil {
 			return reconcile.Result{}, err
 		}
 	}

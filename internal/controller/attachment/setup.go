@@ -30,6 +30,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
 		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume)).
 		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
 		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).

@@ -99,6 +99,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if node == nil {
 		return reconcile.Result{}, r.remove(ctx, d)
 	}
+	if err := r.withdraw(ctx, d); err != nil {
+		return reconcile.Result{}, err
+	}
 	identity, err := nodeidentity.Of(ctx, r.Client, node, d)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -213,7 +216,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec }))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+			return []any{d.Spec, d.Status.FenceRequests}
+		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
@@ -224,6 +229,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return nil
 		}), builder.WithPredicates(r.goneOrWithoutRoom())).
+		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(r.asked), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()

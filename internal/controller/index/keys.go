@@ -45,6 +45,8 @@ const (
 	AttachmentSlotAwaited = "awaited"
 	// NodeVolume indexes AzDriverNodes by the volumes that they report.
 	NodeVolume = "status.stagedVolumes"
+	// NodeFence indexes AzDriverNodes by the attachments of lost nodes about which they are asked to fence.
+	NodeFence = "status.fenceRequests"
 )
 
 // AddIndexes adds the indexes of this package. driverName is the CSI driver's.
@@ -66,6 +68,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
 		{&apiv1.AzVolume{}, VolumeReplicas, VolumeReplicasKeys},
 		{&apiv1.AzDriverNode{}, NodeVolume, NodeVolumeKeys},
+		{&apiv1.AzDriverNode{}, NodeFence, NodeFenceKeys},
 		{&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys},
 		{&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys},
 	} {
@@ -155,6 +158,19 @@ func AttachmentSlotKeys(o client.Object) []string {
 		return []string{AttachmentSlotAwaited}
 	}
 	return nil
+}
+
+// NodeFenceKeys are the keys of the index NodeFence.
+func NodeFenceKeys(o client.Object) []string {
+	d, ok := o.(*apiv1.AzDriverNode)
+	if !ok {
+		return nil
+	}
+	var keys []string
+	for _, request := range d.Status.FenceRequests {
+		keys = append(keys, apiv1.AttachmentName(request.VolumeName, request.NodeName))
+	}
+	return keys
 }
 
 // NodeVolumeKeys are the keys of the index NodeVolume.

@@ -179,10 +179,10 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	return operation.Sooner(step.RequeueAfter, after), err
 }
 
-// record records the filesystem that the primary's node reports.
+// record records the filesystem that the primary's node reports, and how that node is fenced.
 func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) error {
 	primary := o.volume.Status.Primary
-	if primary == nil || primary.NodeName == "" || o.volume.Status.Filesystem != nil {
+	if primary == nil || primary.NodeName == "" {
 		return nil
 	}
 	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName})
@@ -192,6 +192,7 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) er
 	if found := disk.FilesystemRecord(o.volume, report); found != nil {
 		step.Status.Filesystem = found
 	}
+	step.Status.Fencing = disk.Fencing(o.volume, report)
 	return nil
 }
 

@@ -43,6 +43,9 @@ type Input struct {
 	HasFinalizer bool
 	// SlotDecision on the node and the disk; used only before an attach.
 	Room SlotDecision
+	// Helpers are the nodes that can take the reservation of the disk from the attachment's node, in the order in which they are asked; nil unless
+	// MayPreempt.
+	Helpers []Helper
 	// Job for the attachment in this process.
 	Job operation.Job
 	// Waiting is what the job's request waits for until Azure accepts it.
@@ -62,6 +65,8 @@ type Step struct {
 	// Deserted says that Start is a fence that relies on what Kubernetes says about the Node and its pods. Before it
 	// acts, the caller decides again with what the API server itself says about them.
 	Deserted bool
+	// Ask is the helper to ask to take the reservation of the disk; "" for none. It is asked after Start, which does not wait.
+	Ask string
 	// Status to write.
 	Status apiv1.AzVolumeAttachmentStatus
 	// RequeueAfter is when to look again even if nothing happens; 0 for never.
@@ -83,8 +88,9 @@ func Next(in Input) Step {
 		s.leave(in)
 	case !in.HasFinalizer:
 		s.AddFinalizer = true
-	case wantsFence(in):
+	case wantsFence(in) || ownership.Preempted(in.Attachment):
 		s.fence(in)
+		s.preempt(in)
 	case fenced(in):
 		// The disk remains detached until the ownership is released; then the object is deleted.
 	default:

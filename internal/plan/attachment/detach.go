@@ -29,6 +29,10 @@ func (s *Step) leave(in Input) {
 		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.ReportProof.Message)
 	case !ownership.ProvedReleased(in.Volume, a) && (!held(in) || replicaOfAnotherVM(in)) && (unanswered(in) || ownership.FenceDecided(a)):
 		s.fence(in)
+		s.preempt(in)
+	case ownership.Preempted(a):
+		// The node cannot write. Its disk is detached as the fence has begun it: its VM may not answer a plain detach.
+		s.fence(in)
 	case in.Job.Work == operation.WorkAttach && in.Job.Running():
 		// The detach waits for the attach: in the other order, the attach would win.
 		s.attachRunning(in)

@@ -290,13 +290,36 @@ func (s *Step) ready(in Input, status metav1.ConditionStatus, reason, message st
 // FilesystemRecord decides whether the filesystem that a node reports becomes the volume's record: only while there
 // is none, and only from the node that holds the ownership, for its epoch (law 7).
 func FilesystemRecord(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.FilesystemRecord {
-	primary := volume.Status.Primary
-	if volume.Status.Filesystem != nil || primary == nil || report == nil || primary.NodeName != report.Name {
+	staged := stagedByPrimary(volume, report)
+	if volume.Status.Filesystem != nil || staged == nil || staged.Filesystem == nil || staged.Filesystem.UUID == "" {
 		return nil
 	}
-	for _, staged := range report.Status.StagedVolumes {
-		if staged.VolumeName == volume.Name && staged.Epoch == primary.Epoch && staged.Filesystem != nil && staged.Filesystem.UUID != "" {
-			return staged.Filesystem.DeepCopy()
+	return staged.Filesystem.DeepCopy()
+}
+
+// Fencing is how the node that holds the ownership is fenced if it is lost, according to its report; what is recorded while that node
+// does not report the volume as staged.
+func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMethod {
+	staged := stagedByPrimary(volume, report)
+	switch {
+	case staged == nil || staged.Phase != apiv1.PhaseStaged:
+		return volume.Status.Fencing
+	case staged.ReservationKey == "":
+		return apiv1.FencingForcedDetach
+	default:
+		return apiv1.FencingPreemption
+	}
+}
+
+// stagedByPrimary is the entry of the volume in the report of the node that holds the ownership, for its epoch; nil if there is none.
+func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.StagedVolume {
+	primary := volume.Status.Primary
+	if primary == nil || report == nil || primary.NodeName != report.Name {
+		return nil
+	}
+	for i, staged := range report.Status.StagedVolumes {
+		if staged.VolumeName == volume.Name && staged.Epoch == primary.Epoch {
+			return &report.Status.StagedVolumes[i]
 		}
 	}
 	return nil

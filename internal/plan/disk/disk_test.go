@@ -119,6 +119,34 @@ func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
 	}
 }
 
+func TestFencingIsWhatThePrimaryReports(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
+	report := objects.Staged(nil, "vol")
+	report.Name = "a"
+	entry := &report.Status.StagedVolumes[0]
+	for _, test := range []struct {
+		phase apiv1.StagePhase
+		epoch int64
+		key   string
+		want  apiv1.FencingMethod
+	}{
+		{apiv1.PhaseStaging, 2, "0xad00000000020002", ""},
+		{apiv1.PhaseStaged, 1, "0xad00000000010002", ""},
+		{apiv1.PhaseStaged, 2, "0xad00000000020002", apiv1.FencingPreemption},
+		{apiv1.PhaseUnstaging, 2, "", apiv1.FencingPreemption}, // it stays until the next one stages
+		{apiv1.PhaseStaged, 2, "", apiv1.FencingForcedDetach},
+	} {
+		entry.Phase, entry.Epoch, entry.ReservationKey = test.phase, test.epoch, test.key
+		if v.Status.Fencing = disk.Fencing(v, report); v.Status.Fencing != test.want {
+			t.Errorf("%+v: got fencing %q, want %q", *entry, v.Status.Fencing, test.want)
+		}
+	}
+	if got := disk.Fencing(v, nil); got != apiv1.FencingForcedDetach {
+		t.Errorf("without a report: got fencing %q, want what is recorded", got)
+	}
+}
+
 // A blank disk would replace one whose data is lost, without a sign to the user.
 func TestTheDiskOfARestoredVolumeIsNotCreated(t *testing.T) {
 	t.Parallel()

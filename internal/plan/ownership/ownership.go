@@ -129,6 +129,12 @@ func HasProof(attachment *apiv1.AzVolumeAttachment) bool {
 	return p != nil && p.Epoch >= attachment.Spec.Epoch
 }
 
+// Preempted says whether an attachment's node was fenced by taking its reservation, and the disk may still be attached to it. The object must
+// not be used again: the disk is being detached by force.
+func Preempted(attachment *apiv1.AzVolumeAttachment) bool {
+	return HasProof(attachment) && attachment.Status.Proof.Kind == apiv1.ProofPreempted
+}
+
 // FenceDecided says whether the failover has decided to fence the attachment's node from a multi-node volume and has
 // not yet reported all of it to Kubernetes.
 func FenceDecided(attachment *apiv1.AzVolumeAttachment) bool {

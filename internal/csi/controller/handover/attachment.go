@@ -41,8 +41,8 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 		if a.DeletionTimestamp != nil {
 			return s.promoteDeleted(ctx, v, a, wanted)
 		}
-		if node.Another(a) {
-			// The next try waits until it is deleted.
+		if node.Another(a) || ownership.Preempted(a) {
+			// The disk is still attached to another VM, or is being detached from this one by force. The next try waits until it is deleted.
 			if err := s.remove(ctx, a); err != nil {
 				return err
 			}

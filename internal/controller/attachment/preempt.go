@@ -1,0 +1,92 @@
+package attachment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// helpers returns the healthy nodes with a replica that can take the reservation of the disk from the attachment's node, in the order of
+// their names; nil if the fence has nothing to take.
+func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper, error) {
+	report, err := r.driverNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)
+	if err != nil || !attachment.MayPreempt(volume, a, report) {
+		return nil, err
+	}
+	all, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	if err != nil {
+		return nil, err
+	}
+	var helpers []attachment.Helper
+	for _, other := range all {
+		if other.Spec.Role != apiv1.RoleReplica || other.Status.State != apiv1.AttachmentAttached || other.DeletionTimestamp != nil {
+			continue
+		}
+		view, err := r.Nodes.View(ctx, other.Spec.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		node, err := r.driverNode(ctx, r.Client, a.Namespace, other.Spec.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		if view == nil || node == nil || view.Health != nodehealth.Healthy {
+			continue
+		}
+		helpers = append(helpers, attachment.HelperOf(node, a))
+	}
+	slices.SortFunc(helpers, func(x, y attachment.Helper) int { return cmp.Compare(x.NodeName, y.NodeName) })
+	return helpers, nil
+}
+
+func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, namespace, name string) (*apiv1.AzDriverNode, error) {
+	return kubeapi.Find[apiv1.AzDriverNode](ctx, reader, client.ObjectKey{Namespace: namespace, Name: name})
+}
+
+// ask writes the request to take the reservation from the attachment's node into the AzDriverNode of a helper. A request that is there
+// stays: the cache may be behind.
+func (r *Reconciler) ask(ctx context.Context, a *apiv1.AzVolumeAttachment, helper string) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
+		if err != nil || node == nil || attachment.HelperOf(node, a).Request != nil {
+			return err
+		}
+		changed := node.DeepCopy()
+		changed.Status.FenceRequests = append(slices.DeleteFunc(changed.Status.FenceRequests, func(f apiv1.FenceRequest) bool {
+			return f.VolumeName == a.Spec.VolumeName
+		}), apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now())})
+		return r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil {
+		return fmt.Errorf("ask node %s to fence node %s from volume %s: %w", helper, a.Spec.NodeName, a.Spec.VolumeName, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("asked a node to take the reservation of the disk", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "helper", helper)
+	return nil
+}
+
+// answered requests the attachments about which a node has answered.
+func answered(_ context.Context, o client.Object) []reconcile.Request {
+	d, ok := o.(*apiv1.AzDriverNode)
+	if !ok {
+		return nil
+	}
+	var requests []reconcile.Request
+	for _, result := range d.Status.FenceResults {
+		key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(result.VolumeName, result.NodeName)}
+		requests = append(requests, reconcile.Request{NamespacedName: key})
+	}
+	return requests
+}

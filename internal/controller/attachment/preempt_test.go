@@ -1,0 +1,77 @@
+package attachment
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// A node with a replica is asked to fence while the forced detach runs, and its answer is the proof.
+func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
+	t.Parallel()
+	d := newDeserted(t)
+	cloud, _ := d.Cloud.(*fake.Cloud)
+	cloud.FailNext(fake.InstancesGet, 100, provisioner.Errorf(provisioner.Unavailable, "Azure is down")) // so its proof does not come first
+	const helper = "b"
+	each := func(do func(client.WithWatch)) { do(d.cache); do(d.api) }
+	each(func(c client.WithWatch) {
+		volume := &apiv1.AzVolume{}
+		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedVolume}, volume))
+		volume.Status.Primary.Cause = apiv1.CauseNodeLost
+		expect.Must(t, c.Status().Update(t.Context(), volume))
+		lost := &apiv1.AzDriverNode{}
+		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedNode}, lost))
+		lost.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: apiv1.PhaseStaged, ReservationKey: "0xad00000000010002"}}
+		expect.Must(t, c.Status().Update(t.Context(), lost))
+		for _, o := range []client.Object{
+			&apiv1.AzVolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, helper)},
+				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: helper, Role: apiv1.RoleReplica},
+				Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
+			},
+			&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper}, Spec: apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: helper}, Spec: corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			}}},
+		} {
+			expect.Must(t, c.Create(t.Context(), o))
+		}
+	})
+	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}
+	asked := &apiv1.AzDriverNode{}
+	for range 2 { // the cache does not show the request at the second time
+		_, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+		expect.Must(t, err)
+		// The client of this test writes to the cache; the object at the API server follows.
+		expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: helper}, asked))
+	}
+	if r := asked.Status.FenceRequests; len(r) != 1 || r[0].VolumeName != desertedVolume || r[0].NodeName != desertedNode || r[0].Epoch != 1 {
+		t.Fatalf("got requests %+v, want one for the lost node's epoch", r)
+	}
+	a := &apiv1.AzVolumeAttachment{}
+	expect.Must(t, d.cache.Get(t.Context(), key, a))
+	if a.Status.Proof != nil || d.Jobs.Job(a).Work != operation.WorkFence {
+		t.Fatalf("got proof %+v and work %q, want no proof yet, and the forced detach begun", a.Status.Proof, d.Jobs.Job(a).Work)
+	}
+	asked.Status.FenceResults = []apiv1.FenceResult{{VolumeName: desertedVolume, NodeName: desertedNode, Epoch: 1, Key: "0xad00000000010003", Generation: 7}}
+	expect.Must(t, d.cache.Status().Update(t.Context(), asked))
+	requests := answered(t.Context(), asked)
+	if len(requests) != 1 || requests[0].NamespacedName != key {
+		t.Fatalf("an answer requests %v, want the attachment of the lost node", requests)
+	}
+	_, err := d.Reconcile(t.Context(), requests[0])
+	expect.Must(t, err)
+	expect.Must(t, d.cache.Get(t.Context(), key, a))
+	if p := a.Status.Proof; p == nil || p.Kind != apiv1.ProofPreempted || p.Preemption == nil || p.Preemption.NodeName != helper || p.Preemption.Generation != 7 {
+		t.Errorf("got proof %+v, want Preempted by node %s with its generation", p, helper)
+	}
+}

@@ -1,0 +1,66 @@
+package drivernode
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+)
+
+// withdraw removes the requests to fence that a node has and that are over. The node then gives up the reservation that it took.
+func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error {
+	if len(d.Status.FenceRequests) == 0 {
+		return nil
+	}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		current, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+		if err != nil || current == nil {
+			return err
+		}
+		changed := current.DeepCopy()
+		changed.Status.FenceRequests = nil
+		for _, request := range current.Status.FenceRequests {
+			key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(request.VolumeName, request.NodeName)}
+			lost, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Reader, key)
+			if err != nil {
+				return err
+			}
+			if attachment.FenceRequestOver(request, lost) {
+				ctrl.LoggerFrom(ctx).Info("withdrawing a request to fence", "volume", request.VolumeName, "node", request.NodeName, "helper", d.Name)
+				continue
+			}
+			changed.Status.FenceRequests = append(changed.Status.FenceRequests, request)
+		}
+		if len(changed.Status.FenceRequests) == len(current.Status.FenceRequests) {
+			return nil
+		}
+		return r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil {
+		return fmt.Errorf("withdraw requests to fence from node %s: %w", d.Name, err)
+	}
+	return nil
+}
+
+// asked requests the nodes that were asked to fence the node of an attachment.
+func (r *Reconciler) asked(ctx context.Context, o client.Object) []reconcile.Request {
+	var nodes apiv1.AzDriverNodeList
+	err := r.Client.List(ctx, &nodes, client.InNamespace(o.GetNamespace()), client.MatchingFields{index.NodeFence: o.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "nodes that were asked to fence not found", "attachment", o.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range nodes.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])})
+	}
+	return requests
+}
