@@ -47,11 +47,13 @@ const (
 	behaviourLiars    = "liars"
 	behaviourEdits    = "edits"
 	behaviourScenes   = "scenes"
+
+	behaviourReservations = "reservations"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
 func Behaviours() []string {
-	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes}
+	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes, behaviourReservations}
 }
 
 // has says that the history has a behaviour: the remainder of the seed divided by of is below share.
@@ -123,13 +125,14 @@ func Run(seed uint64, options Options) Result {
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, shared: map[string]*sharedisk.Disk{}, spared: map[string]bool{}, largest: map[string]int64{}}
+	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, shared: map[string]*sharedisk.Disk{}, preempted: map[string]*apiv1.AzVolumeAttachment{}, spared: map[string]bool{}, largest: map[string]int64{}}
 	// These do not use the random numbers, so that the other histories do not change.
 	w.byPods, w.people = seed%4 == 0, seed%3 == 0
 	scheme := scheme()
 	w.kubelets, w.attaching = w.has(behaviourKubelets, 7, 3), map[share]*attaching{}
 	w.faults, w.overlaps = w.has(behaviourFaults, 11, 3), w.has(behaviourOverlap, 1, 1)
 	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
+	w.reservations = w.has(behaviourReservations, 3, 2)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -24,20 +23,6 @@ func (k kernel) Devices() provisioner.Devices         { return devices{k} }
 func (k kernel) Tuner() provisioner.Tuner             { return tuner{k} }
 func (k kernel) Filesystems() provisioner.Filesystems { return filesystems{k} }
 func (k kernel) Mounts() provisioner.Mounts           { return mounts{k} }
-
-// Reservations implements provisioner.Host.
-func (k kernel) Reservations() provisioner.Reservations {
-	return sharedisk.Node{Name: k.m.name, Disk: func(ctx context.Context, path string) (*sharedisk.Disk, error) {
-		if err := k.enter(ctx, "reservation of "+path, nil); err != nil {
-			return nil, err
-		}
-		d, err := k.device(path)
-		if err != nil {
-			return nil, err
-		}
-		return k.m.w.sharedDisk(d.disk), nil
-	}}
-}
 
 // enter stops before an effect on the kernel.
 func (k kernel) enter(ctx context.Context, what string, ready func() bool) error {
@@ -58,6 +43,15 @@ func (k kernel) device(path string) (*device, error) {
 		return nil, failedDevice(path)
 	}
 	return d, nil
+}
+
+// writable returns a device that works and takes writes.
+func (k kernel) writable(path string) (*device, error) {
+	d, err := k.device(path)
+	if err == nil && !k.m.takes(d) {
+		return nil, failedDevice(path)
+	}
+	return d, err
 }
 
 type devices struct{ kernel }
@@ -184,7 +178,7 @@ func (k filesystems) Make(ctx context.Context, path string, fs provisioner.Files
 	if err := k.enter(ctx, "make "+fs.Type+" on "+path, nil); err != nil {
 		return err
 	}
-	d, err := k.device(path)
+	d, err := k.writable(path)
 	if err != nil {
 		return err
 	}
@@ -201,7 +195,7 @@ func (k filesystems) Unmake(ctx context.Context, path string, fs provisioner.Fil
 	if err := k.enter(ctx, "unmake "+fs.UUID+" on "+path, nil); err != nil {
 		return err
 	}
-	d, err := k.device(path)
+	d, err := k.writable(path)
 	if err != nil {
 		return err
 	}
@@ -217,7 +211,7 @@ func (k filesystems) Renew(ctx context.Context, path string, fs provisioner.File
 	if err := k.enter(ctx, "renew "+fs.UUID+" on "+path, nil); err != nil {
 		return err
 	}
-	d, err := k.device(path)
+	d, err := k.writable(path)
 	if err != nil {
 		return err
 	}
@@ -252,7 +246,7 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 	if err := k.enter(ctx, "mount "+path, nil); err != nil {
 		return err
 	}
-	d, err := k.device(path)
+	d, err := k.writable(path)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ func (w *world) check() {
 		m.look()
 		m.updateNode()
 	}
+	w.stayFenced()
 	w.sizes()
 	w.kept()
 	for _, v := range w.volumes {
@@ -100,6 +101,7 @@ func (w *world) changed(c memapi.Change) {
 	if a, made := c.After.(*apiv1.AzVolumeAttachment); made && c.Before == nil {
 		delete(w.model(a.Spec.VolumeName).erased, a.Spec.NodeName)
 	}
+	w.preemptedChanged(c)
 	if w.editing {
 		return // what people do is no step of the driver
 	}

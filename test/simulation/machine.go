@@ -67,6 +67,8 @@ type device struct {
 	lun        int32
 	// cut says that it takes no writes any more: the disk was detached or the power failed.
 	cut bool
+	// late is until when writes in flight may reach the disk although another machine has reserved it.
+	late time.Time
 }
 
 // boot gives the machine power, a new kernel and a node plug-in.
@@ -187,7 +189,7 @@ func (m *machine) live(target string) bool {
 
 func (m *machine) works(path string) bool {
 	d := m.devices[path]
-	return m.on && d != nil && !d.cut
+	return m.on && d != nil && !d.cut && m.takes(d)
 }
 
 // writes says whether the machine can write to the volume now.

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -127,8 +128,11 @@ type world struct {
 	// content of the disks, and how many filesystems were made.
 	content map[string]provisioner.Filesystem
 	uuids   int
-	// shared are the reservations of the disks.
-	shared map[string]*sharedisk.Disk
+	// reservations says that the disks have reservations, and shared is what they are. preempted are the attachments whose nodes were fenced by
+	// them, by name.
+	reservations bool
+	shared       map[string]*sharedisk.Disk
+	preempted    map[string]*apiv1.AzVolumeAttachment
 	// spared are the disks of VMs that a mutant has not cut off.
 	spared map[string]bool
 	// largest size that each disk has had, by its unique ID.
@@ -140,14 +144,6 @@ type world struct {
 }
 
 func (w *world) now() time.Time { return time.Now() } // the bubble's
-
-// sharedDisk has the reservations of a disk.
-func (w *world) sharedDisk(disk string) *sharedisk.Disk {
-	if w.shared[disk] == nil {
-		w.shared[disk] = &sharedisk.Disk{}
-	}
-	return w.shared[disk]
-}
 
 // note adds a line to the history.
 func (w *world) note(format string, args ...any) {
