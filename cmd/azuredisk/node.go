@@ -125,7 +125,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	nodes := node.New(node.Options{
 		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot,
 		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion, AwaitPublish: !settings.AttachRequired,
-		DiskAt: diskAt(ctx, settings),
+		DiskAt: diskAt(ctx, settings), Reservations: settings.PersistentReservations == config.ReservationsAuto,
 		Limit: node.Limit{
 			Volumes: settings.MaxVolumes, Reserved: settings.ReservedSlots, Patience: settings.CapacityWait, Fallback: settings.DefaultMaxVolumes,
 		},

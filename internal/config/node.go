@@ -13,6 +13,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
+// Values of --persistent-reservations.
+const (
+	ReservationsAuto = "auto"
+	reservationsOff  = "off"
+)
+
 // Node are the settings of `azuredisk node`.
 type Node struct {
 	Common
@@ -52,6 +58,8 @@ type Node struct {
 	RescanInterval time.Duration
 	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any number.
 	MaxFormatsAndChecks int
+	// PersistentReservations is auto or off: whether shared disks are reserved.
+	PersistentReservations string
 	// BootIDFile holds the kernel's boot ID.
 	BootIDFile string
 }
@@ -79,6 +87,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.DeviceLinks, "device-links", "/dev/disk/azure", "`directory` of the links that tell the LUNs of disks: data/by-lun/N and scsi1/lunN below it")
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
 	flags.IntVar(&n.MaxFormatsAndChecks, "max-formats-and-checks", 2, "filesystems that are made or checked in full at once, because each takes memory, and more for a larger disk; 0 for any number. A check of a clean filesystem does not count")
+	flags.StringVar(&n.PersistentReservations, "persistent-reservations", ReservationsAuto, "auto: reserve a shared disk for the node that uses its filesystem, so that a lost node is fenced by the disk; off: for no volume")
 	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
 }
 
@@ -104,6 +113,7 @@ func (n *Node) Validate() error {
 		faultIf(n.MaxVolumes < 0, "max-volumes: %d must not be negative", n.MaxVolumes),
 		faultIf(n.ReservedSlots < 0, "reserved-volume-slots: %d must not be negative", n.ReservedSlots),
 		faultIf(n.DefaultMaxVolumes < 1, "default-max-volumes: %d must be at least 1", n.DefaultMaxVolumes),
+		faultIf(n.PersistentReservations != ReservationsAuto && n.PersistentReservations != reservationsOff, "persistent-reservations: %q must be auto or off", n.PersistentReservations),
 		n.validateSources(),
 	}
 	if u, err := url.Parse(n.IMDSEndpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

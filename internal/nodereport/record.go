@@ -34,6 +34,8 @@ type Record struct {
 	Block bool `json:"block,omitempty"`
 	// ReadOnly says that the volume was published to this node read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
+	// ReservationKey with which this node holds the reservation of the disk, as in StagedVolume; "" for none.
+	ReservationKey string `json:"reservationKey,omitempty"`
 	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier versions.
 	SELinuxLabel *string `json:"seLinuxLabel,omitempty"`
 	// Formatting is set while a filesystem is being made: the device was blank, and its content is what this node has

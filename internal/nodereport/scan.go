@@ -55,6 +55,9 @@ func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.Stage
 		if !exists || entry.Epoch < record.Epoch { // the record is written after the announcement, so such an entry is outdated
 			entry = rebuilt(name, record, found)
 		}
+		if entry.Epoch == record.Epoch { // the record is written before the entry gets the key
+			entry.ReservationKey = record.ReservationKey
+		}
 		entries = append(entries, entry)
 	}
 	return entries, obsolete

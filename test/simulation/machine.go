@@ -124,7 +124,7 @@ func (m *machine) startPlugin() {
 	m.server = node.New(node.Options{
 		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Client: api, Host: host,
 		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
-		AwaitPublish: m.w.byPods, DiskAt: m.w.metadata(host.diskAt),
+		AwaitPublish: m.w.byPods, DiskAt: m.w.metadata(host.diskAt), Reservations: true,
 		NewUUID: func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
 	})
 	plugin := m.plugin

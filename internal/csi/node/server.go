@@ -16,6 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/device"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/filesystem"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/grant"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -46,6 +47,8 @@ type Options struct {
 	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none. The answer may be out of date.
 	// DiskAt is nil if the node cannot read it.
 	DiskAt func(ctx context.Context, lun int32) (string, error)
+	// Reservations lets the node reserve shared disks (law 3d). It is a node's choice beside that of each volume.
+	Reservations bool
 	// Expansion declares the capability EXPAND_VOLUME.
 	Expansion bool
 	// Clock sets the intervals at which the node reads again while it waits for an attachment; nil for the real one.
@@ -74,6 +77,7 @@ type Server struct {
 	grants      *grant.Reader
 	devices     *device.Finder
 	filesystems *filesystem.Stager
+	reserver    reservation.Reserver
 	busy        keylock.Locks
 
 	mu sync.Mutex
@@ -95,7 +99,10 @@ func New(options Options) *Server {
 	}
 	devices := &device.Finder{Reader: grants, Host: options.Host, Records: options.Records, BootID: options.BootID, DiskAt: options.DiskAt}
 	filesystems := &filesystem.Stager{Finder: devices, NewUUID: options.NewUUID}
-	return &Server{options: options, grants: grants, devices: devices, filesystems: filesystems, undelivered: map[string]error{}}
+	return &Server{
+		options: options, grants: grants, devices: devices, filesystems: filesystems,
+		reserver: reservation.Reserver{Disk: options.Host.Reservations()}, undelivered: map[string]error{},
+	}
 }
 
 // NodeGetCapabilities implements csi.NodeServer.

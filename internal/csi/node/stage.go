@@ -143,10 +143,25 @@ func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, vo
 		return s.devices.ReportLost(ctx, use, err)
 	}
 	defer release()
+	reserved, err := s.reserve(ctx, use, volume, grant, device.Path)
+	if err == nil {
+		err = s.useReserved(ctx, use, path, volume, grant, device, reserved)
+	}
+	if err != nil {
+		s.unreserve(ctx, use.Disk, device.Path, reserved)
+	}
+	return err
+}
+
+// useReserved prepares and mounts a device that this node has reserved with a key, 0 for none.
+func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision,
+	device provisioner.Device, reserved provisioner.ReservationKey,
+) error {
 	if err := s.devices.Tune(ctx, use, volume, device.Path); err != nil {
 		return err
 	}
-	if device, err = s.devices.Part(ctx, device, use.Partition); err != nil {
+	device, err := s.devices.Part(ctx, device, use.Partition)
+	if err != nil {
 		return err
 	}
 	use.Sealed = grant.ReadOnly
@@ -162,6 +177,9 @@ func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, vo
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName: use.Volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
+	}
+	if reserved != 0 {
+		record.ReservationKey, staged.ReservationKey = reserved.String(), reserved.String()
 	}
 	if use.Block {
 		if err := s.stageBlock(ctx, path, record); err != nil {

@@ -91,8 +91,8 @@ func (s *Server) removePath(ctx context.Context, path string) error {
 }
 
 // forget removes the record of a volume that is not mounted, and then its entry in the report, which proves that this
-// node has released the volume. Before that it flushes a device that was used since the boot and checks that nothing
-// holds it.
+// node has released the volume. Before that it flushes a device that was used since the boot, checks that nothing
+// holds it, and ends its reservation. The flush comes first, because the disk may refuse it without the reservation.
 func (s *Server) forget(ctx context.Context, volume string, record nodereport.Record, recorded bool) error {
 	if recorded && record.BootID == s.options.BootID {
 		if err := s.release(ctx, volume, record.Device); err != nil {
@@ -101,6 +101,9 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 	}
 	if recorded {
 		if err := s.filesystems.UndoFormat(ctx, volume, record); err != nil {
+			return err
+		}
+		if err := s.leaveRecorded(ctx, record); err != nil {
 			return err
 		}
 		if err := s.options.Records.Delete(volume); err != nil {

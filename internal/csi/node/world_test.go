@@ -64,6 +64,7 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 		t.Fatal(err)
 	}
 	base := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).
 		WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).Build()
 	m := &machine{t: t, direct: base, host: host, bootID: "boot-1", dir: dir, records: nodereport.Records{Dir: filepath.Join(t.TempDir(), "staged")}}
 	m.api = interceptor.NewClient(base, interceptor.Funcs{
@@ -95,7 +96,7 @@ func (m *machine) start() *node.Server {
 	})
 	options := node.Options{
 		NodeName: thisNode, DriverName: driverName, Namespace: namespace, BootID: m.bootID, Client: m.api, Host: m.host,
-		Report: report, Records: m.records, Limit: node.Limit{Volumes: 16}, Expansion: true,
+		Report: report, Records: m.records, Limit: node.Limit{Volumes: 16}, Expansion: true, Reservations: true,
 		Instance: apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "2"},
 	}
 	if m.edit != nil {

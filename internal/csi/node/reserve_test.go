@@ -1,0 +1,351 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// keyOf is a node's key of the volume's disk.
+func keyOf(t *testing.T, name string, epoch int64) provisioner.ReservationKey {
+	t.Helper()
+	key, err := provisioner.NewReservationKey(epoch, name, volumeID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// onNode is the volume's disk as another node sees it.
+func (h *memoryHost) onNode(name string) provisioner.Reservations {
+	return sharedisk.Node{Name: name, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return h.shared, nil }}
+}
+
+// hold lets another node reserve the disk with a key.
+func (h *memoryHost) hold(t *testing.T, name string, key provisioner.ReservationKey) {
+	t.Helper()
+	disk := h.onNode(name)
+	if err := errors.Join(disk.Register(t.Context(), memoryDevice, key), disk.Reserve(t.Context(), memoryDevice, key)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publishShared publishes the volume under an epoch, on a disk that several VMs may attach.
+func (m *machine) publishShared(epoch int64) {
+	m.t.Helper()
+	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		v.Spec.Disk.MaxShares = 3
+		v.Status.Primary.Epoch, a.Spec.Epoch = epoch, epoch
+	})
+}
+
+// addAttachment makes another node's attachment of the volume.
+func (m *machine) addAttachment(name string, edit func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+	m.t.Helper()
+	a := &apiv1.AzVolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, name)},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: name, Role: apiv1.RoleReplica},
+	}
+	edit(a)
+	if err := m.direct.Create(m.t.Context(), a); err != nil {
+		m.t.Fatal(err)
+	}
+	return a
+}
+
+func TestStagingReservesTheDiskBeforeItTouchesIt(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	own := keyOf(t, thisNode, 7)
+	released := func() {}
+	var m *machine
+	m = newMachine(t, host, t.TempDir(), func(write string) {
+		if write == "after report" && m.entry() == nil {
+			released()
+		}
+	})
+	m.publishShared(7)
+	host.hook = func(step string) {
+		if state := host.shared.State(); step != "reserve" && state.Holder != own {
+			t.Errorf("%s: the disk has %s, want a reservation of key %s", step, state, own)
+		}
+	}
+	s := m.start()
+	for range 2 { // the kubelet repeats the call
+		if err := m.stage(s, mountCapability("ext4")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, _, err := m.records.Get(volume)
+	if entry := m.entry(); err != nil || entry == nil || entry.ReservationKey != own.String() || record.ReservationKey != own.String() {
+		t.Errorf("got entry %+v, record %+v, %v; want both with key %s", entry, record, err, own)
+	}
+	if generation := host.shared.State().Generation; generation != 1 {
+		t.Errorf("got %d changes of the registrations, want 1", generation)
+	}
+	host.hook = func(step string) {
+		if step == "reserve" && host.unflushed {
+			t.Error("the reservation ends before the flush")
+		}
+	}
+	reported := false
+	released = func() {
+		if reported = true; len(host.shared.State().Keys) != 0 {
+			t.Error("the volume was reported unstaged before the reservation ended")
+		}
+	}
+	if err := m.unstage(s); err != nil {
+		t.Fatal(err)
+	}
+	if state := host.shared.State(); !reported || len(state.Keys) != 0 {
+		t.Errorf("after the unstage (reported: %t) the disk has %s, want no key", reported, state)
+	}
+	m.assertClean()
+}
+
+func TestTheEntryKeepsItsKeyOverARestart(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, m, func(status *apiv1.AzDriverNodeStatus) { status.StagedVolumes[0].ReservationKey = "" })
+	if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	if want := keyOf(t, thisNode, 7).String(); m.entry().ReservationKey != want {
+		t.Errorf("got key %q after the restart, want %q", m.entry().ReservationKey, want)
+	}
+}
+
+// edit changes the status of the node's object as another writer does.
+func edit(t *testing.T, m *machine, change func(*apiv1.AzDriverNodeStatus)) {
+	t.Helper()
+	var report apiv1.AzDriverNode
+	if err := m.direct.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: thisNode}, &report); err != nil {
+		t.Fatal(err)
+	}
+	change(&report.Status)
+	if err := m.direct.Status().Update(t.Context(), &report); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStagingOverWhatTheDiskHas(t *testing.T) {
+	t.Parallel()
+	own, before, after := keyOf(t, thisNode, 7), keyOf(t, "node-a", 6), keyOf(t, "node-c", 8)
+	const foreign = provisioner.ReservationKey(0x6f3a0001)
+	for name, test := range map[string]struct {
+		holder provisioner.ReservationKey
+		edit   func(*apiv1.AzVolume)
+		off    bool
+		// wanted holder, and code of the failure.
+		want    provisioner.ReservationKey
+		failure codes.Code
+	}{
+		"reserved under the epoch before":                         {holder: before, want: own},
+		"reserved by the node that fenced the one before":         {holder: before.FenceOnly(), want: own},
+		"reserved under a later epoch":                            {holder: after, want: after, failure: codes.FailedPrecondition},
+		"reserved by the node that fences this one":               {holder: keyOf(t, "node-c", 7).FenceOnly(), want: keyOf(t, "node-c", 7).FenceOnly(), failure: codes.FailedPrecondition},
+		"reserved by another program":                             {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
+		"off for the volume, and never reserved":                  {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the volume, and reserved under the epoch before": {holder: before, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the volume, and reserved by another program":     {holder: foreign, want: foreign, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the node, and reserved under the epoch before":   {holder: before, off: true},
+		"a disk for one VM":                                       {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.edit = func(o *node.Options) { o.Reservations = !test.off }
+			m.publishShared(7)
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				if test.edit != nil {
+					test.edit(v)
+				}
+			})
+			if test.holder != 0 {
+				host.hold(t, "holder", test.holder)
+			}
+			s := m.start()
+			err := m.stage(s, mountCapability("ext4"))
+			if test.failure == codes.OK && err != nil || test.failure != codes.OK && (status.Code(err) != test.failure || host.formats != 0) {
+				t.Fatalf("stage: got %v and %d formats, want %v, and no format after a failure", err, host.formats, test.failure)
+			}
+			if state := host.shared.State(); state.Holder != test.want || state.Registered(own) != (test.want == own) {
+				t.Errorf("the disk has %s, want holder %s", state, test.want)
+			}
+			if test.failure != codes.OK {
+				m.assertClean()
+				return
+			}
+			if entry := m.entry(); (entry.ReservationKey != "") != (test.want == own) {
+				t.Errorf("got key %q in the report, want one only of a disk that was reserved", entry.ReservationKey)
+			}
+		})
+	}
+}
+
+func TestADeviceWithoutReservationsIsStagedWithoutAKey(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, withoutReservations{host}, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	s := m.start()
+	if err := m.stage(s, mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged || entry.ReservationKey != "" {
+		t.Errorf("got entry %+v, want it Staged without a key", entry)
+	}
+	if err := m.unstage(s); err != nil {
+		t.Fatal(err)
+	}
+	m.assertClean()
+}
+
+// withoutReservations is a host whose devices have none.
+type withoutReservations struct{ *memoryHost }
+
+func (h withoutReservations) Reservations() provisioner.Reservations {
+	return sharedisk.Node{Name: thisNode, Disk: func(context.Context, string) (*sharedisk.Disk, error) {
+		return nil, provisioner.Errorf(provisioner.Unsupported, "no reservations")
+	}}
+}
+
+func TestAGrantThatIsLostWhileTheDiskIsReserved(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	lost := false
+	host.hook = func(step string) {
+		switch {
+		case step == "reserve" && !lost && host.shared.State().Holder == keyOf(t, thisNode, 7):
+			lost = true
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 7}
+			})
+		case step != "reserve":
+			t.Errorf("%s, after the grant was lost", step)
+		}
+	}
+	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v, want Unavailable", err)
+	}
+	if state := host.shared.State(); !lost || len(state.Keys) != 0 {
+		t.Errorf("the disk has %s, want no key", state)
+	}
+	m.assertClean()
+}
+
+func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]func(*memoryHost){
+		"before the record": func(h *memoryHost) { h.content = content{garbage: true} },
+		"after the record": func(h *memoryHost) {
+			h.onCheck = func(string) error { return provisioner.Errorf(provisioner.FailedPrecondition, "repair it") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			broken(host)
+			if host.content.blank() {
+				host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: "u"}}
+			}
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			if err := m.stage(m.start(), mountCapability("ext4")); err == nil {
+				t.Fatal("got nil, want an error")
+			}
+			if state := host.shared.State(); len(state.Keys) != 0 {
+				t.Errorf("the disk has %s, want no key", state)
+			}
+			m.assertClean()
+		})
+	}
+}
+
+// The node that was fenced has the disk attached until Azure has detached it: if the reservation ended, it could write again.
+func TestUnstagingWaitsUntilAFencedNodeHasLostTheDisk(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	fenced := m.addAttachment("node-a", func(a *apiv1.AzVolumeAttachment) {
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 6
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 6}
+	})
+	host.hold(t, "node-c", keyOf(t, "node-c", 6).FenceOnly())
+	s := m.start()
+	if err := m.stage(s, mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.unstage(s); status.Code(err) != codes.Unavailable {
+		t.Errorf("unstage: got %v, want Unavailable", err)
+	}
+	if host.shared.Allows("node-a", true) || m.entry() == nil {
+		t.Errorf("the disk takes writes of the fenced node: %t; entry %+v, want it kept", host.shared.Allows("node-a", true), m.entry())
+	}
+	if err := m.direct.Delete(t.Context(), fenced); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.unstage(s); err != nil {
+		t.Fatal(err)
+	}
+	if state := host.shared.State(); len(state.Keys) != 0 {
+		t.Errorf("the disk has %s, want no key", state)
+	}
+	m.assertClean()
+}
+
+// TestLaw5AKillAtAnyStepWithAReservationLosesNothing kills the plug-in in each call of the kubelet in turn.
+func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
+	own, next := keyOf(t, thisNode, 7), keyOf(t, "node-c", 8)
+	for n := 1; ; n++ {
+		m, host, k := bench(t)
+		m.publishShared(7)
+		s := m.start()
+		inStage, _ := k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
+		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
+			t.Fatalf("killed at %q, then staged: %v", inStage, err)
+		}
+		if state := host.shared.State(); state.Holder != own || m.entry().ReservationKey != own.String() {
+			t.Errorf("killed at %q, then staged: the disk has %s, the report key %q; want both with key %s", inStage, state, m.entry().ReservationKey, own)
+		}
+		s = m.start()
+		inUnstage, _ := k.during(n, func() error { return m.unstage(s) })
+		if err := m.unstage(m.start()); err != nil {
+			t.Fatalf("killed at %q, then unstaged: %v", inUnstage, err)
+		}
+		m.assertClean()
+		takeOver(t, host, next)
+		if inStage == "" && inUnstage == "" {
+			return
+		}
+	}
+}
+
+// takeOver lets the next owner stage.
+func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
+	t.Helper()
+	reserver := reservation.Reserver{Disk: host.onNode("node-c")}
+	if _, err := reserver.Hold(t.Context(), memoryDevice, key); err != nil || !host.shared.Allows("node-c", true) {
+		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.shared.State())
+	}
+}

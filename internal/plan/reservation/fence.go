@@ -1,0 +1,65 @@
+package reservation
+
+import (
+	"fmt"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+)
+
+// MayFence returns why a node must not take the reservation of a volume from the node that a request names, or "" if it may: the controller
+// has decided to fence that node under that epoch, and this node has a replica that it does not use. volume and own, this node's
+// attachment, were read at the API server; own is nil if there is none. vmID is the VM that this node is.
+func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVolume, own *apiv1.AzVolumeAttachment) string {
+	primary := volume.Status.Primary
+	switch {
+	case request.NodeName == node:
+		return fmt.Sprintf("node %s cannot fence itself", node)
+	case volume.Spec.Access == apiv1.AccessMultiNode:
+		return fmt.Sprintf("volume %s is used by several nodes, which do not reserve its disk", volume.Name)
+	case primary == nil || primary.NodeName != request.NodeName || primary.Epoch != request.Epoch:
+		return fmt.Sprintf("node %s does not own volume %s under epoch %d", request.NodeName, volume.Name, request.Epoch)
+	case !ownership.BeingFenced(volume, request.NodeName):
+		return fmt.Sprintf("node %s is not being fenced from volume %s: its ownership is %s", request.NodeName, volume.Name, primary.State)
+	case own == nil:
+		return fmt.Sprintf("volume %s has no attachment at node %s", volume.Name, node)
+	case own.DeletionTimestamp != nil:
+		return fmt.Sprintf("the attachment of volume %s at node %s is being deleted", volume.Name, node)
+	case own.Spec.Role != apiv1.RoleReplica:
+		return fmt.Sprintf("the attachment of volume %s at node %s is a %s, and not a replica", volume.Name, node, own.Spec.Role)
+	case ownership.AttachedToAnotherVM(own, vmID):
+		return fmt.Sprintf("volume %s was attached to VM %s, and node %s is VM %s now", volume.Name, own.Status.VMID, node, vmID)
+	case own.Status.State != apiv1.AttachmentAttached || own.Status.LUN == nil:
+		return fmt.Sprintf("the attachment of volume %s at node %s is %q", volume.Name, node, own.Status.State)
+	}
+	return ""
+}
+
+// StillFenced returns another node that only a reservation keeps from writing to a volume, "" if there is none: the node was proved to be
+// fenced by a pre-emption, and its attachment still exists, so that the disk may still be attached to it. While there is one, this node must
+// not end the reservation. attachments are those of the volume, read at the API server.
+func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
+	for _, a := range attachments {
+		proof := a.Status.Proof
+		if a.Spec.NodeName != node && ownership.HasProof(a) && proof.Kind == apiv1.ProofPreempted {
+			return a.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+// Unproved says whether a node that was lost under an epoch has not been proved to have released the volume. A fence may become its proof
+// then, also if the request for that fence is gone.
+func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
+	for _, a := range attachments {
+		if a.Spec.NodeName == lost && a.Spec.Epoch == epoch && !ownership.HasProof(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Answers says whether a result is that of a request.
+func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
+	return result.VolumeName == request.VolumeName && result.NodeName == request.NodeName && result.Epoch == request.Epoch
+}
