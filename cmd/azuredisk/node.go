@@ -195,8 +195,11 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
 		"report":  mgr.Add(report),
 		"calls":   mgr.Add(calls),
-		"formats": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			wait.UntilWithContext(ctx, nodes.ClearFormats, node.ClearInterval)
+		"rests": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			wait.UntilWithContext(ctx, func(ctx context.Context) {
+				nodes.ClearFormats(ctx)
+				nodes.EndReservations(ctx)
+			}, node.ClearInterval)
 			return nil
 		})),
 	}

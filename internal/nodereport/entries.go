@@ -61,6 +61,19 @@ func (r *Reporter) Resized(ctx context.Context, volume string, sizeBytes int64) 
 	return nil
 }
 
+// Unreserved writes that this node does not hold the reservation of a volume's disk any more. A volume that has no entry gets none.
+func (r *Reporter) Unreserved(ctx context.Context, volume string) error {
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 {
+			status.StagedVolumes[i].ReservationKey = ""
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("report volume %s without a reservation: %w", volume, err)
+	}
+	return nil
+}
+
 // BeginUnstage writes that the node is unstaging a volume. A volume that has no entry gets none.
 func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {

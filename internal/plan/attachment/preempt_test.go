@@ -45,7 +45,7 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 		proof   string // the node that gave it
 	}{
 		"no helper":                          {},
-		"nobody was asked":                   {helpers: []attachment.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
+		"none was asked":                     {helpers: []attachment.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
 		"the first was just asked":           {helpers: []attachment.Helper{asked("b", second/2), idle("c")}, within: 3 * second / 2},
 		"the first does not answer":          {helpers: []attachment.Helper{asked("b", 2*second), idle("c")}, ask: "c", within: 2 * second},
 		"the first has failed":               {helpers: []attachment.Helper{helper(asked("b", second/2)).answered(""), idle("c")}, ask: "c", within: 2 * second},

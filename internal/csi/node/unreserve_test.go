@@ -1,0 +1,48 @@
+package node_test
+
+import (
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+)
+
+// The way back to V1: the pods run on, and another driver attaches the disks elsewhere later.
+func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	s := m.start()
+	expect.Must(t, m.stage(s, mountCapability("ext4")))
+	s.EndReservations(t.Context())
+	if own := keyOf(t, thisNode, 7); host.shared.State().Holder != own {
+		t.Fatalf("with reservations on, the disk has %s after EndReservations, want key %s", host.shared.State(), own)
+	}
+	fenced := m.addAttachment("lost", func(a *apiv1.AzVolumeAttachment) {
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 6
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 6}
+	})
+	m.edit = func(o *node.Options) { o.Reservations = false }
+	s = m.start()
+	s.EndReservations(t.Context())
+	if host.shared.Allows("lost", true) {
+		t.Fatal("the node that was fenced can write before its disk is detached")
+	}
+	expect.Must(t, m.direct.Delete(t.Context(), fenced, client.GracePeriodSeconds(0)))
+	for range 2 {
+		s.EndReservations(t.Context())
+		record, _, err := m.records.Get(volume)
+		if entry := m.entry(); err != nil || entry == nil || entry.Phase != apiv1.PhaseStaged || entry.ReservationKey != "" || record.ReservationKey != "" {
+			t.Errorf("got entry %+v, record %+v, %v; want both staged and without a key", entry, record, err)
+		}
+		if state := host.shared.State(); len(state.Keys) != 0 {
+			t.Errorf("the disk has %s, want no key", state)
+		}
+	}
+	expect.Must(t, m.unstage(s))
+	m.assertClean()
+}
