@@ -195,6 +195,10 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
 		"report":  mgr.Add(report),
 		"calls":   mgr.Add(calls),
+		"fences": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			nodes.AnswerFences(ctx)
+			return nil
+		})),
 		"rests": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			wait.UntilWithContext(ctx, func(ctx context.Context) {
 				nodes.ClearFormats(ctx)

@@ -55,6 +55,8 @@ type Reporter struct {
 	// which others can change: by an edit, or by restoring an older version. A change needs writing and mu, a read needs
 	// one of them.
 	staged []apiv1.StagedVolume
+	// fenced are the results of fences, by the rules of staged.
+	fenced []apiv1.FenceResult
 	// removing are the volumes whose entries the write in progress removes, those of forgotten at its start. It needs writing.
 	removing []string
 	// changed is closed by the next write, which replaces it by a new channel.
@@ -75,6 +77,10 @@ type Reporter struct {
 	// known is the newest state that this process wrote or has looked at; seen is the one that another writer made and that no write
 	// has started from.
 	known, seen *apiv1.AzDriverNode
+	// requests to fence, as the watch showed them last; without a watch, as they were read last.
+	requests []apiv1.FenceRequest
+	// fencesChanged is closed when requests or fenced changes, which replaces it by a new channel.
+	fencesChanged chan struct{}
 }
 
 // New returns a Reporter that has not written yet.
@@ -83,13 +89,15 @@ func New(options Options) *Reporter {
 		options.Clock = clock.RealClock{}
 	}
 	r := &Reporter{
-		options:    options,
-		writing:    make(chan struct{}, 1),
-		changed:    make(chan struct{}),
-		wake:       make(chan struct{}, 1),
-		written:    make(chan struct{}),
-		forgotten:  map[string]bool{},
-		replicated: map[string]replication{},
+		options: options,
+		writing: make(chan struct{}, 1),
+		changed: make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		written: make(chan struct{}),
+
+		fencesChanged: make(chan struct{}),
+		forgotten:     map[string]bool{},
+		replicated:    map[string]replication{},
 	}
 	r.SetReady(false, reasonStarting, "the node plug-in is starting")
 	return r
@@ -197,11 +205,12 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 	}
 	r.last = next
 	r.wrote(next)
-	if r.scanned.IsZero() {
-		close(r.written)
-	}
+	first := r.scanned.IsZero()
 	r.scanned = scanned
 	r.setStaged(next)
+	if first {
+		close(r.written)
+	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return true, nil
@@ -216,6 +225,7 @@ func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
 		delete(r.forgotten, volume)
 	}
 	r.staged = written.DeepCopy().Status.StagedVolumes
+	r.setFenced(written)
 }
 
 // load reads the object, creates it if it does not exist, and updates its spec.
@@ -239,13 +249,17 @@ func (r *Reporter) load(ctx context.Context) error {
 		}
 	}
 	r.last = node
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setRequests(node)
 	return nil
 }
 
 // merge writes this process's entries to a status that was read, and returns when the node's mounts were scanned. The
 // first write of the process scans them, and its entries are the result of the scan. After that the process's own
 // entries are newer than any scan, because calls may be running. Other entries in the status are outdated, and a missing
-// entry was removed by another writer.
+// entry was removed by another writer. The same holds for the results of fences, except that the first write keeps those
+// of the process before.
 func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned metav1.MicroTime, err error) {
 	status := &node.Status
 	if scanned = r.scanned; scanned.IsZero() {
@@ -272,6 +286,7 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 		r.removing = slices.Collect(maps.Keys(r.forgotten))
 		r.mu.Unlock()
 		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged), func(e apiv1.StagedVolume) bool { return slices.Contains(r.removing, e.VolumeName) })
+		status.FenceResults = slices.Clone(r.fenced)
 	}
 	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID

@@ -78,6 +78,7 @@ func (r *Reporter) needsHeartbeat(event apiwatch.EventType, d *apiv1.AzDriverNod
 	seconds, onRequest := r.interval(&d.Status)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.setRequests(d)
 	if slices.Contains(r.versions, d.ResourceVersion) {
 		return false
 	}
@@ -103,7 +104,9 @@ func (r *Reporter) setWatching(on bool) {
 func (r *Reporter) wrote(d *apiv1.AzDriverNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known, r.seen = d, nil
+	if r.known, r.seen = d, nil; !r.watching { // the watch may have shown a newer state
+		r.setRequests(d)
+	}
 	r.versions = append(r.versions, d.ResourceVersion)
 	if len(r.versions) > ownVersions {
 		r.versions = r.versions[1:]

@@ -124,7 +124,7 @@ func (m *machine) startPlugin() {
 	m.server = node.New(node.Options{
 		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Client: api, Host: host,
 		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
-		AwaitPublish: m.w.byPods, DiskAt: m.w.metadata(host.diskAt), Reservations: true,
+		AwaitPublish: m.w.byPods, DiskAt: m.w.metadata(host.diskAt), Reservations: true, FencesAtOnce: 1,
 		NewUUID: func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
 	})
 	plugin := m.plugin
@@ -134,6 +134,11 @@ func (m *machine) startPlugin() {
 	}()
 	synctest.Wait() // two parts that began at once would write in an order that differs from run to run
 	server := m.server
+	go func() {
+		defer m.w.recovered(plugin.name)
+		server.AnswerFences(withActor(ctx, "fences"))
+	}()
+	synctest.Wait()
 	go func() {
 		defer m.w.recovered(plugin.name)
 		wait.UntilWithContext(withActor(ctx, "clear formats"), server.ClearFormats, node.ClearInterval)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,7 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 		return 0, err
 	}
 	if !s.options.Reservations || volume.Spec.Disk.PersistentReservations == apiv1.ReservationsOff {
-		return 0, s.endReservation(ctx, use.Volume, device, own)
+		return 0, s.endReservation(ctx, use.Disk, device, own)
 	}
 	changed, err := s.reserver.Hold(ctx, device, own)
 	switch {
@@ -61,20 +62,20 @@ func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.Reserva
 
 // endReservation ends a reservation that the driver made under this epoch or an earlier one, for a volume whose disk is not to be reserved any more:
 // the disk would refuse this node's writes.
-func (s *Server) endReservation(ctx context.Context, volume, device string, own provisioner.ReservationKey) error {
+func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, own provisioner.ReservationKey) error {
 	state, err := s.reserver.Disk.Read(ctx, device)
 	switch {
 	case errors.Is(err, provisioner.Unsupported):
 		return nil
 	case err != nil:
-		return fmt.Errorf("read the reservation of volume %s: %w", volume, err)
+		return fmt.Errorf("read the reservation of volume %s: %w", disk.VolumeName(), err)
 	case !state.Holder.IsDrivers():
 		return nil
 	}
 	if _, err := s.reserver.Hold(ctx, device, own); err != nil {
-		return fmt.Errorf("end the reservation of volume %s: %w", volume, err)
+		return fmt.Errorf("end the reservation of volume %s: %w", disk.VolumeName(), err)
 	}
-	return s.leave(ctx, volume, device, own)
+	return s.leave(ctx, disk, device, own)
 }
 
 // unreserve ends the reservation after a failed staging that has left no record of it. With a record, forget ends it, after the flush.
@@ -88,23 +89,35 @@ func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device
 	if err == nil && recorded && record.ReservationKey == own.String() {
 		return
 	}
-	if err = errors.Join(err, s.leave(ctx, disk.VolumeName(), device, own)); err != nil {
+	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {
 		// The next node that stages the volume has a later epoch and pre-empts it.
 		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.String(), "reason", err.Error())
 	}
 }
 
-// leave ends this node's registration and the reservation. It fails with Unavailable while the reservation is what keeps another node
-// from writing.
-func (s *Server) leave(ctx context.Context, volume, device string, own provisioner.ReservationKey) error {
+// leave ends this node's registration and the reservation. While the reservation is what keeps another node from writing, it must not
+// end. If this node was asked to fence the volume, it keeps it with its fence-only key then, until that request is withdrawn (leaveFence). Otherwise
+// leave fails with Unavailable.
+func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own provisioner.ReservationKey) error {
+	volume := disk.VolumeName()
 	attachments, err := s.attachments(ctx, volume)
 	if err != nil {
 		return err
 	}
-	if other := plan.StillFenced(attachments, s.options.NodeName); other != "" {
+	other := plan.StillFenced(attachments, s.options.NodeName)
+	if other == "" {
+		return s.reserver.Leave(ctx, device, own)
+	}
+	requests, _, _ := s.options.Report.Fences()
+	i := slices.IndexFunc(requests, func(r apiv1.FenceRequest) bool { return r.VolumeName == volume })
+	if i < 0 {
 		return provisioner.Errorf(provisioner.Unavailable, "cannot end the reservation of volume %s: the disk is still being detached from node %s, which was fenced; retry", volume, other)
 	}
-	return s.reserver.Leave(ctx, device, own)
+	fenceOnly, err := s.key(disk, requests[i].Epoch)
+	if err != nil {
+		return err
+	}
+	return s.reserver.Exchange(ctx, device, own, fenceOnly.FenceOnly())
 }
 
 // attachments lists the attachments of a volume at the API server.
@@ -131,7 +144,7 @@ func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) er
 	if err != nil {
 		return err
 	}
-	err = s.leave(ctx, record.VolumeName, record.Device, own)
+	err = s.leave(ctx, disk, record.Device, own)
 	switch {
 	case err == nil:
 		return nil

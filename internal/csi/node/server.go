@@ -49,6 +49,8 @@ type Options struct {
 	DiskAt func(ctx context.Context, lun int32) (string, error)
 	// Reservations lets the node reserve shared disks (law 3d). It is a node's choice beside that of each volume.
 	Reservations bool
+	// FencesAtOnce is how many volumes AnswerFences fences at the same time; 0 for 4.
+	FencesAtOnce int
 	// Expansion declares the capability EXPAND_VOLUME.
 	Expansion bool
 	// Clock sets the intervals at which the node reads again while it waits for an attachment; nil for the real one.
@@ -89,6 +91,9 @@ type Server struct {
 func New(options Options) *Server {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
+	}
+	if options.FencesAtOnce == 0 {
+		options.FencesAtOnce = fencesAtOnce
 	}
 	if options.NewUUID == nil {
 		options.NewUUID = func() string { return string(uuid.NewUUID()) }

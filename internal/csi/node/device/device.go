@@ -43,6 +43,16 @@ func (f *Finder) Own(ctx context.Context, use usage.Usage, volume *apiv1.AzVolum
 	return device, grant, release, err
 }
 
+// Replica finds the device of a volume of which this node has a replica, and checks that it is the volume's. Until the caller calls
+// release, no other call uses the device.
+func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, release func(), err error) {
+	if device, err = f.Find(ctx, volume, lun); err != nil {
+		return provisioner.Device{}, nil, err
+	}
+	release, err = f.identify(ctx, usage.Usage{Disk: volumehandle.Of(volume.Spec.Disk), Volume: volume.Name}, volume, lun, device)
+	return device, release, err
+}
+
 // ReportLost ends a call that found no device for a volume, and returns its failure. If the volume was staged before
 // and has lost its device, the report must not say Staged any more: the controller attaches the volume's disk again
 // only while the report says Staging.

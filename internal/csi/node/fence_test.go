@@ -1,0 +1,300 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	lostNode  = "node-a"
+	lostEpoch = int64(6)
+	recorded  = "11111111-1111-1111-1111-111111111111"
+)
+
+// lost makes a machine with a replica of a volume whose owner, which holds the reservation, is lost.
+func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
+	t.Helper()
+	host := newMemoryHost()
+	host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: recorded}}
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		v.Spec.Disk.MaxShares = 3
+		v.Status.Primary = &apiv1.Ownership{NodeName: lostNode, Epoch: lostEpoch, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: recorded}
+		a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 0
+	})
+	other := m.addAttachment(lostNode, func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch })
+	host.hold(t, lostNode, keyOf(t, lostNode, lostEpoch))
+	if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode}}); err != nil {
+		t.Fatal(err)
+	}
+	return m, host, other
+}
+
+// run starts a plug-in that answers requests until stop is called.
+func (m *machine) run() (s *node.Server, stop func()) {
+	m.t.Helper()
+	var report *nodereport.Reporter
+	edit := m.edit
+	m.edit = func(o *node.Options) {
+		if edit != nil {
+			edit(o)
+		}
+		report = o.Report
+	}
+	s = m.start()
+	m.edit = edit
+	ctx, cancel := context.WithCancel(m.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = report.Start(ctx) })
+	running.Go(func() { s.AnswerFences(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	m.t.Cleanup(stop)
+	return s, stop
+}
+
+// request writes the requests as the controller does.
+func (m *machine) request(requests ...apiv1.FenceRequest) {
+	m.t.Helper()
+	for {
+		node := m.node()
+		node.Status.FenceRequests = requests
+		if err := m.direct.Status().Update(m.t.Context(), node); err == nil {
+			return
+		} else if m.t.Context().Err() != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+func (m *machine) node() *apiv1.AzDriverNode {
+	m.t.Helper()
+	node := &apiv1.AzDriverNode{}
+	if err := m.direct.Get(m.t.Context(), client.ObjectKey{Namespace: namespace, Name: thisNode}, node); err != nil {
+		m.t.Fatal(err)
+	}
+	return node
+}
+
+// results waits until the node's results are as wanted.
+func (m *machine) results(what string, wanted func([]apiv1.FenceResult) bool) []apiv1.FenceResult {
+	m.t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		results := m.node().Status.FenceResults
+		if wanted(results) {
+			return results
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			m.t.Fatalf("%s: got results %+v", what, results)
+		}
+	}
+}
+
+func one(results []apiv1.FenceResult) bool  { return len(results) == 1 }
+func none(results []apiv1.FenceResult) bool { return len(results) == 0 }
+
+var lostRequest = apiv1.FenceRequest{VolumeName: volume, NodeName: lostNode, Epoch: lostEpoch}
+
+// provePreempted records the proof as the controller does.
+func (m *machine) provePreempted(a *apiv1.AzVolumeAttachment) {
+	m.t.Helper()
+	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: a.Spec.Epoch}
+	if err := m.direct.Status().Update(m.t.Context(), a); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
+	t.Parallel()
+	m, host, other := lost(t)
+	own := keyOf(t, thisNode, lostEpoch).FenceOnly()
+	m.request(lostRequest)
+	_, stop := m.run()
+	result := m.results("the request was there before the start", one)[0]
+	state := host.shared.State()
+	if result.Key != own.String() || result.Generation != int64(state.Generation) || result.Message != "" || result.NodeName != lostNode || result.Epoch != lostEpoch {
+		t.Errorf("got result %+v, want key %s and generation %d", result, own, state.Generation)
+	}
+	if state.Holder != own || host.shared.Allows(lostNode, true) {
+		t.Errorf("the disk has %s, want it held by %s only", state, own)
+	}
+	stop()
+	_, stop = m.run() // the result outlives the process
+	m.request()
+	m.provePreempted(other)
+	if got := m.results("withdrawn, and the lost node still has the disk", one)[0]; got != result {
+		t.Errorf("after a restart: got result %+v, want %+v", got, result)
+	}
+	if err := m.direct.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	m.results("withdrawn, and the disk is detached from the lost node", none)
+	if state := host.shared.State(); len(state.Keys) != 0 {
+		t.Errorf("the disk has %s, want no key", state)
+	}
+	stop()
+}
+
+func TestARequestIsAnsweredWhileThePluginRuns(t *testing.T) {
+	t.Parallel()
+	m, host, _ := lost(t)
+	watched := m.watched()
+	m.run()
+	<-watched
+	m.request(lostRequest)
+	if result := m.results("the watch shows the request", one)[0]; result.Key == "" || host.shared.Allows(lostNode, true) {
+		t.Errorf("got result %+v, want a key", result)
+	}
+}
+
+func TestAFenceThatIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*machine, *memoryHost){
+		"this node is the primary": func(m *machine, _ *memoryHost) {
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 })
+		},
+		"the ownership has a later epoch": func(m *machine, _ *memoryHost) {
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch++ })
+		},
+		"the device carries another filesystem": func(_ *machine, h *memoryHost) { h.content.fs.UUID = "another" },
+		"the lost node does not hold the reservation": func(m *machine, h *memoryHost) {
+			if err := h.onNode(lostNode).Unregister(m.t.Context(), memoryDevice, keyOf(m.t, lostNode, lostEpoch)); err != nil {
+				m.t.Fatal(err)
+			}
+		},
+		"this node has staged the volume": func(m *machine, _ *memoryHost) {
+			record := nodereport.Record{VolumeName: volume, VolumeID: volumeID, BootID: m.bootID, StagingPath: m.stagingPath(), Device: memoryDevice, Block: true}
+			if err := m.records.Put(record); err != nil {
+				m.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, host, _ := lost(t)
+			edit(m, host)
+			before := host.shared.State().Generation
+			m.request(lostRequest)
+			m.run()
+			if result := m.results("refused", one)[0]; result.Key != "" || result.Message == "" || result.Epoch != lostEpoch {
+				t.Errorf("got result %+v, want a message and no key", result)
+			}
+			if state := host.shared.State(); state.Generation != before {
+				t.Errorf("the disk has %s, want it as before", state)
+			}
+			m.request()
+			m.results("withdrawn", none)
+		})
+	}
+}
+
+// In a cluster without VolumeAttachments the kubelet calls NodeStageVolume before the publish, which waits for the fence.
+func TestAStagingThatWaitsForThePublishDoesNotDelayTheFence(t *testing.T) {
+	t.Parallel()
+	m, _, _ := lost(t)
+	m.edit = func(o *node.Options) { o.AwaitPublish = true }
+	looked := make(chan struct{})
+	var once sync.Once
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, isVolume := o.(*apiv1.AzVolume); isVolume {
+				once.Do(func() { close(looked) })
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	s, _ := m.run()
+	staged := make(chan error, 1)
+	go func() { staged <- m.stage(s, mountCapability("ext4")) }()
+	<-looked
+	m.request(lostRequest)
+	if result := m.results("a NodeStageVolume waits", one)[0]; result.Key == "" {
+		t.Errorf("got result %+v, want a key", result)
+	}
+	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: lostEpoch + 1, State: apiv1.OwnershipHeld}
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
+	})
+	if err := <-staged; err != nil {
+		t.Errorf("the NodeStageVolume: %v", err)
+	}
+}
+
+func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
+	t.Parallel()
+	m, host, other := lost(t)
+	tried := make(chan struct{})
+	var once sync.Once
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if report, ok := o.(*apiv1.AzDriverNode); ok && len(report.Status.FenceResults) > 0 {
+				once.Do(func() { close(tried) })
+				return errors.New("the API server refuses")
+			}
+			return c.Status().Update(ctx, o, opts...)
+		},
+	})
+	m.request(lostRequest)
+	m.run()
+	<-tried
+	if err := m.direct.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	m.request()
+	m.results("the fence-only key remains", func([]apiv1.FenceResult) bool { return len(host.shared.State().Keys) == 0 })
+}
+
+// The node that fenced the lost node becomes the owner, and its pod ends before the disk is detached from the lost node.
+func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
+	t.Parallel()
+	m, host, other := lost(t)
+	m.request(lostRequest)
+	s, _ := m.run()
+	m.results("fenced", one)
+	m.provePreempted(other)
+	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: lostEpoch + 1, State: apiv1.OwnershipHeld}
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
+	})
+	if err := m.stage(s, mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := host.shared.State().Holder, keyOf(t, thisNode, lostEpoch+1); got != want {
+		t.Errorf("staged: the disk is held by %s, want %s", got, want)
+	}
+	if err := m.unstage(s); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := host.shared.State().Holder, keyOf(t, thisNode, lostEpoch).FenceOnly(); got != want {
+		t.Errorf("unstaged: the disk is held by %s, want %s", got, want)
+	}
+	m.assertClean()
+	if err := m.direct.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	m.request()
+	m.results("withdrawn", none)
+	if state := host.shared.State(); len(state.Keys) != 0 {
+		t.Errorf("the disk has %s, want no key", state)
+	}
+}

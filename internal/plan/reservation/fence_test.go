@@ -1,0 +1,113 @@
+package reservation_test
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+)
+
+func TestMayFence(t *testing.T) {
+	t.Parallel()
+	deleted := metav1.Now()
+	for name, test := range map[string]struct {
+		edit func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment)
+		want bool
+	}{
+		"the lost node is being fenced":    {func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, true},
+		"the request names this node":      {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.NodeName = "node-2" }, false},
+		"the request has an earlier epoch": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.Epoch-- }, false},
+		"the volume is used by several nodes": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Spec.Access = apiv1.AccessMultiNode
+		}, false},
+		"the volume was never owned": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, false},
+		"another node owns the volume": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary.NodeName = "node-3"
+		}, false},
+		"the node still holds the ownership": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary.State = apiv1.OwnershipHeld
+		}, false},
+		"the node has released the volume": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary.State = apiv1.OwnershipReleased
+		}, false},
+		"the node is not lost, its pod has ended": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.Status.Primary.Cause = apiv1.CauseUnpublished
+		}, false},
+		"this node's attachment is the primary": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Spec.Role = apiv1.RolePrimary
+		}, false},
+		"this node's attachment is being deleted": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.DeletionTimestamp = &deleted
+		}, false},
+		"this node's disk is being attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.State = apiv1.AttachmentAttaching
+		}, false},
+		"this node's attachment has no LUN": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, false},
+		"this node was another VM when it was attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+			a.Status.VMID = "vm-before"
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			request := apiv1.FenceRequest{VolumeName: "v", NodeName: "node-1", Epoch: 7}
+			volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+				NodeName: "node-1", Epoch: 7, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost,
+			}}}
+			own := attachment("node-2", 0, "")
+			test.edit(&request, volume, own)
+			if why := reservation.MayFence("node-2", "vm", request, volume, own); (why == "") != test.want {
+				t.Errorf("got %q, want it allowed: %t", why, test.want)
+			}
+		})
+	}
+	if reservation.MayFence("node-2", "vm", apiv1.FenceRequest{NodeName: "node-1"}, &apiv1.AzVolume{}, nil) == "" {
+		t.Error("a node without an attachment may fence, want a refusal")
+	}
+}
+
+func attachment(node string, epoch int64, proof apiv1.ProofKind) *apiv1.AzVolumeAttachment {
+	a := &apiv1.AzVolumeAttachment{
+		Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: apiv1.RoleReplica, Epoch: epoch},
+		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](1), VMID: "VM"},
+	}
+	if proof != "" {
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: proof, Epoch: epoch}
+	}
+	return a
+}
+
+func TestWhatMayEndAReservation(t *testing.T) {
+	t.Parallel()
+	promoted := attachment("node-1", 6, apiv1.ProofPreempted)
+	promoted.Spec.Epoch = 8
+	for name, test := range map[string]struct {
+		node1       *apiv1.AzVolumeAttachment
+		stillFenced string
+		unproved    bool
+	}{
+		"the lost node has no attachment":            {nil, "", false},
+		"it was fenced by a pre-emption":             {attachment("node-1", 6, apiv1.ProofPreempted), "node-1", false},
+		"it was fenced by a detach":                  {attachment("node-1", 6, apiv1.ProofDetached), "", false},
+		"it has no proof":                            {attachment("node-1", 6, ""), "", true},
+		"its attachment is new":                      {attachment("node-1", 0, ""), "", false},
+		"it owns the volume again, as a later epoch": {promoted, "", false},
+		"it is this node":                            {attachment("node-2", 6, apiv1.ProofPreempted), "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := []*apiv1.AzVolumeAttachment{attachment("node-3", 0, "")}
+			if test.node1 != nil {
+				all = append(all, test.node1)
+			}
+			if got := reservation.StillFenced(all, "node-2"); got != test.stillFenced {
+				t.Errorf("StillFenced: got %q, want %q", got, test.stillFenced)
+			}
+			if got := reservation.Unproved(all, "node-1", 6); got != test.unproved {
+				t.Errorf("Unproved: got %t, want %t", got, test.unproved)
+			}
+		})
+	}
+}
