@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
@@ -13,12 +11,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Mutants that break the fence by persistent reservations.
 const (
 	// PlainPreempt: a node sends PREEMPT without ABORT, so that writes in flight still reach the disk.
 	PlainPreempt Mutant = "plain PREEMPT"
-	// LeavesEarly: a node ends its reservation although a node that was fenced has the disk attached.
-	LeavesEarly Mutant = "the reservation ends early"
 )
 
 // lateWrites is for how long writes in flight may reach a disk after a command that ends the right to write, and does not abort them.
@@ -106,7 +101,10 @@ func (w *world) preemptedChanged(c memapi.Change) {
 		return
 	}
 	if c.After != nil && ownership.Preempted(a) {
-		w.preempted[client.ObjectKeyFromObject(a).Name] = a
+		if w.preempted[a.Name] == nil {
+			w.note("%s is fenced from %s by pre-emption under epoch %d", a.Spec.NodeName, a.Spec.VolumeName, a.Spec.Epoch)
+		}
+		w.preempted[a.Name] = a
 	} else {
 		delete(w.preempted, a.Name)
 	}

@@ -133,6 +133,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"ownership begins with epoch 1 again":            {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},
 		"a node waits for a disk that is off":            {simulation.StagingIsStaged, "the world does not settle", 11, "faults"},
 		"a volume is staged with another one's device":   {simulation.DevicesOfOthers, "identity", 11, "faults"},
+		"a reservation is taken without an abort":        {simulation.PlainPreempt, "law 3", 3, "reservations"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 17, "edits"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,10 +64,6 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 				a.Spec.Epoch = 0
 			}
 		}
-	case LeavesEarly:
-		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node != "" && a.Spec.NodeName != t.node {
-			a.Status.Proof = nil
-		}
 	case StagingIsStaged:
 		if d, ok := o.(*apiv1.AzDriverNode); ok && t.node == "" {
 			for i := range d.Status.StagedVolumes {
