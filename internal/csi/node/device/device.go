@@ -43,7 +43,7 @@ func (f *Finder) Own(ctx context.Context, use usage.Usage, volume *apiv1.AzVolum
 	return device, grant, release, err
 }
 
-// Replica finds the device of a volume of which this node has a replica, and checks that it is the volume's. Until the caller calls
+// Replica finds the device of a replica that this node has, and checks that it is the volume's. Until the caller calls
 // release, no other call uses the device.
 func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, release func(), err error) {
 	if device, err = f.Find(ctx, volume, lun); err != nil {
