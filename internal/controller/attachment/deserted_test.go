@@ -171,6 +171,25 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 	}
 }
 
+// Seed 184258: the cache had the attachment of the new epoch, and the ownership of the epoch before, which was being released.
+func TestNoNodeIsFencedByAnOwnershipThatIsOlderThanTheAttachment(t *testing.T) {
+	t.Parallel()
+	d := newDeserted(t)
+	for _, c := range []client.Client{d.cache, d.api} {
+		a := &apiv1.AzVolumeAttachment{}
+		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}, a))
+		a.Spec.Epoch = 2
+		expect.Must(t, c.Update(t.Context(), a))
+	}
+	v := &apiv1.AzVolume{}
+	expect.Must(t, d.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedVolume}, v))
+	v.Status.Primary = &apiv1.Ownership{NodeName: desertedNode, Epoch: 2, State: apiv1.OwnershipHeld}
+	expect.Must(t, d.api.Status().Update(t.Context(), v))
+	if recorded, begun := d.reconcile(t); recorded || begun {
+		t.Errorf("got a fence recorded %t, begun %t under the ownership of epoch 1; want none, because the node holds epoch 2", recorded, begun)
+	}
+}
+
 func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -21,6 +22,15 @@ import (
 // fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk. It goes by the disk as well where
 // another attachment names that VM, so that nothing is cut off there.
 func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work.Func {
+	fence := r.fenceBy(in, diskID, vmID, token)
+	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
+		truth, err := fence(ctx, accepted)
+		truth.Epoch = in.Attachment.Spec.Epoch
+		return truth, err
+	}
+}
+
+func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) work.Func {
 	a := in.Attachment
 	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
 		return r.disks.fence(a.Spec.VolumeName, diskID, vmID, token)

@@ -115,6 +115,10 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
 	}
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
+	if err == nil && volume != nil && ownership.OlderThan(volume, a) {
+		// A node that the old copy says to fence may hold the volume under the attachment's epoch.
+		volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
+	}
 	if err != nil {
 		return in, err
 	}

@@ -92,7 +92,7 @@ func TestAFenceThatBeganIsCarriedThroughAlthoughTheNodeIsReadyAgain(t *testing.T
 			if step := attachment.Next(in); step.Start != operation.WorkFence || step.Deserted {
 				t.Errorf("a new process: got %q (from the API server again: %t), want the fence, without a further look", step.Start, step.Deserted)
 			}
-			in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now}
+			in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Epoch: 2}}
 			if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
 				t.Errorf("got proof %+v, want %s", p, apiv1.ProofDetached)
 			}

@@ -124,7 +124,7 @@ func (s *Step) detachEnded(in Input) {
 // the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
 	switch {
-	case in.Job.EndedAs(operation.WorkFence):
+	case in.Job.EndedAs(operation.WorkFence) && (in.Job.Err != nil || in.Job.Truth.Epoch == in.Attachment.Spec.Epoch):
 		s.fenceEnded(in)
 	case in.Job.Running() && in.Job.Work == operation.WorkFence:
 		if op := in.Job.Operation(); op != nil {

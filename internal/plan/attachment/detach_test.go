@@ -33,7 +33,7 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	if step := attachment.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil || step.RemoveFinalizer {
 		t.Fatalf("deleted: start %q, proof %+v", step.Start, step.Status.Proof)
 	}
-	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now}
+	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Epoch: 2}}
 	if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
 		t.Errorf("got proof %+v after Azure listed the disk at no VM, want Detached with epoch 2", p)
 	}
@@ -93,6 +93,24 @@ func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 	}
 }
 
+// Seed 184258: a node acquired the volume again while its fence ended. The result was recorded as a proof for the new epoch, and neither was the disk attached again
+// nor the node fenced under it.
+func TestLaw3AFenceProvesNothingForALaterEpoch(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 3, apiv1.AttachmentPending), Volume: objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)),
+		VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
+		Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Epoch: 2}},
+	}
+	if step := attachment.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil {
+		t.Errorf("after the fence of epoch 2: got start %q, proof %+v; want another fence and no proof", step.Start, step.Status.Proof)
+	}
+	in.Job.Truth.Epoch = 3
+	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Epoch != 3 {
+		t.Errorf("after the fence of epoch 3: got start %q, proof %+v; want the proof", step.Start, step.Status.Proof)
+	}
+}
+
 func TestAnAttachmentWithoutVMAndVolumeIsDeleted(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{Now: objects.Now, Attachment: objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, "")), HasFinalizer: true, NodeLost: true}
@@ -118,7 +136,7 @@ func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
 	if c := condition(); c == nil || c.Reason != attachment.ReasonFencing || !strings.Contains(c.Message, "attached to that of node c") {
 		t.Fatalf("condition %+v", c)
 	}
-	in.Job.Err = nil
+	in.Job.Err, in.Job.Truth.Epoch = nil, 2
 	if c := condition(); c == nil || c.Reason != attachment.ReasonFenced || strings.Contains(c.Message, "node c") {
 		t.Errorf("condition %+v after the proof", c)
 	}

@@ -67,6 +67,8 @@ type Job struct {
 type Truth struct {
 	// VMID is the VM that an attach was asked for; set by that job only.
 	VMID string
+	// Epoch is the attachment's when a fence began: what the fence found is a proof for no later epoch. Set by that job only.
+	Epoch int64
 	// Attached says that the disk is attached to the VM, also while it is being detached.
 	Attached bool
 	// Detaching says that the disk is being detached.

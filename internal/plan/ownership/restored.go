@@ -23,6 +23,12 @@ func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
 	return last
 }
 
+// OlderThan says whether an AzVolume is from before an attachment: its ownership is written before the attachment gets
+// the epoch. It is an old copy, or was restored.
+func OlderThan(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
+	return volume.Spec.Access != apiv1.AccessMultiNode && (volume.Status.Primary == nil || volume.Status.Primary.Epoch < a.Spec.Epoch) && a.Spec.Epoch > 0
+}
+
 // UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use, although the AzVolume
 // would let a node acquire it: the AzVolume does not know of their release. Each needs a proof before the ownership
 // is written.
