@@ -212,7 +212,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	attachments, err := attachment.New(attachment.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
 		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-attachment"),
-		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, Metrics: ctrlmetrics.Registry,
+		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, LeaderElection: settings.LeaderElection, Metrics: ctrlmetrics.Registry,
 	})
 	if err != nil {
 		return nil, err

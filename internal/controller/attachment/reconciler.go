@@ -60,6 +60,8 @@ type Options struct {
 	ReservedSlots int32
 	// Workers is how many attachments are reconciled at once.
 	Workers int
+	// LeaderElection says that another process may have led before this one.
+	LeaderElection bool
 	// Metrics is where the proofs and replicas are counted.
 	Metrics prometheus.Registerer
 }
@@ -69,6 +71,8 @@ type Reconciler struct {
 	Options
 	disks  diskWork
 	proofs *prometheus.CounterVec
+	// leadingSince is set before the first reconciliation, and only if LeaderElection.
+	leadingSince time.Time
 }
 
 // New makes a Reconciler.
@@ -111,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attachment.Input, error) {
 	in := attachment.Input{
-		Now: r.Clock.Now(), Attachment: a, Job: r.Jobs.Job(a),
+		Now: r.Clock.Now(), LeadingSince: r.leadingSince, Attachment: a, Job: r.Jobs.Job(a),
 		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
 	}
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
@@ -33,10 +34,19 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
 		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
+		WatchesRawSource(source.Func(r.lead)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler of attachments: %w", err)
+	}
+	return nil
+}
+
+// lead notes since when this process leads: the sources of the controller start then.
+func (r *Reconciler) lead(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	if r.LeaderElection {
+		r.leadingSince = r.Clock.Now()
 	}
 	return nil
 }

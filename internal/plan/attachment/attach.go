@@ -19,8 +19,10 @@ import (
 
 // Input is what the next step of an attachment is decided from.
 type Input struct {
-	Now        time.Time
-	Attachment *apiv1.AzVolumeAttachment
+	Now time.Time
+	// LeadingSince is since when this process leads; zero if no other process can have led before.
+	LeadingSince time.Time
+	Attachment   *apiv1.AzVolumeAttachment
 	// Volume is nil if there is no such AzVolume.
 	Volume *apiv1.AzVolume
 	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says why.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -65,7 +66,8 @@ func conditionNow(a *apiv1.AzVolumeAttachment) metav1.ConditionStatus {
 func (s *Step) detach(in Input) {
 	a := in.Attachment
 	switch {
-	case in.Job.EndedAs(operation.WorkDetach):
+	case in.Job.EndedAs(operation.WorkDetach) && a.Status.State != apiv1.AttachmentAttaching:
+		// If the state is Attaching, another leader has begun to attach the disk since, and what the job found is older.
 		s.detachEnded(in)
 	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "":
 		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object
@@ -89,6 +91,7 @@ func (s *Step) detach(in Input) {
 			s.tellWaiting(in, ReasonDetaching)
 		}
 	case in.Job.Running():
+	case s.attachMayArrive(in):
 	case a.Status.State == apiv1.AttachmentDetachFail && a.Status.Error != nil &&
 		operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now) > 0:
 		s.RequeueAfter = operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now)
@@ -102,6 +105,25 @@ func (s *Step) detach(in Input) {
 		s.Status.State = apiv1.AttachmentDetaching
 		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
 	}
+}
+
+// attachMayArrive says whether a former leader may still send an attach that it began, and sets the time at which that
+// ends: the disk would stay attached without an object. It is not so of a disk that has been attached for some time, nor
+// of one whose detach has begun, because that has waited. A fence does not wait: a pod waits for the proof, and no node
+// mounts the disk again without the present epoch.
+func (s *Step) attachMayArrive(in Input) bool {
+	a := in.Attachment
+	left := operation.Remaining(operation.LateRequest, in.LeadingSince, in.Now)
+	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
+		switch {
+		case a.Status.State == apiv1.AttachmentDetachFail, a.Status.State == apiv1.AttachmentDetaching && c.Reason == ReasonDetaching:
+			return false
+		case c.Status == metav1.ConditionTrue:
+			left = min(left, operation.Remaining(operation.LateRequest, c.LastTransitionTime.Time, in.Now))
+		}
+	}
+	s.RequeueAfter = left
+	return left > 0
 }
 
 func (s *Step) detachEnded(in Input) {

@@ -93,6 +93,77 @@ func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 	}
 }
 
+// Seeds 86022 and 141584 of the simulation: a leader that had lost its lease sent an attach seven seconds later. The next leader had detached the disk by then and
+// removed the object.
+func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
+	t.Parallel()
+	is := func(state apiv1.AttachmentState, attached metav1.ConditionStatus, reason string, since time.Duration) *apiv1.AzVolumeAttachment {
+		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, state))
+		a.Status.VMID = "/vm/a"
+		a.Status.Conditions = []metav1.Condition{{Type: attachment.ConditionAttached, Status: attached, Reason: reason, LastTransitionTime: *objects.Ago(since)}}
+		return a
+	}
+	for name, test := range map[string]struct {
+		attachment *apiv1.AzVolumeAttachment
+		leadingFor time.Duration // 0 where no other process leads
+		wait       time.Duration // 0 for a detach
+	}{
+		"a leader begins to attach it":                 {is(apiv1.AttachmentAttaching, metav1.ConditionFalse, attachment.ReasonAttaching, time.Hour), 3 * time.Second, 7 * time.Second},
+		"the attach has failed":                        {is(apiv1.AttachmentFailed, metav1.ConditionFalse, attachment.ReasonAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
+		"it was detached by force":                     {is(apiv1.AttachmentPending, metav1.ConditionFalse, attachment.ReasonFenced, time.Hour), 3 * time.Second, 7 * time.Second},
+		"it was attached by two leaders at once":       {is(apiv1.AttachmentAttached, metav1.ConditionTrue, attachment.ReasonAttached, 2*time.Second), 3 * time.Second, 7 * time.Second},
+		"it was attached just before this leader":      {is(apiv1.AttachmentAttached, metav1.ConditionTrue, attachment.ReasonAttached, 8*time.Second), 3 * time.Second, 2 * time.Second},
+		"it was attached long before":                  {is(apiv1.AttachmentAttached, metav1.ConditionTrue, attachment.ReasonAttached, time.Minute), 3 * time.Second, 0},
+		"its detach has begun":                         {is(apiv1.AttachmentDetaching, metav1.ConditionFalse, attachment.ReasonDetaching, time.Second), 3 * time.Second, 0},
+		"its detach has failed":                        {is(apiv1.AttachmentDetachFail, metav1.ConditionFalse, attachment.ReasonDetachFailed, time.Second), 3 * time.Second, 0},
+		"another leader began to attach it after that": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse, attachment.ReasonDetaching, time.Second), 3 * time.Second, 7 * time.Second},
+		"every former leader has ended":                {is(apiv1.AttachmentAttaching, metav1.ConditionFalse, attachment.ReasonAttaching, time.Hour), 10 * time.Second, 0},
+		"no other process leads":                       {is(apiv1.AttachmentAttaching, metav1.ConditionFalse, attachment.ReasonAttaching, time.Hour), 0, 0},
+		"a leader begins to attach it, in this moment": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse, attachment.ReasonAttaching, 0), time.Millisecond, 10*time.Second - time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := attachment.Input{Now: objects.Now, Attachment: test.attachment, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true}
+			if test.leadingFor > 0 {
+				in.LeadingSince = objects.Now.Add(-test.leadingFor)
+			}
+			want := operation.WorkDetach
+			if test.wait > 0 {
+				want = operation.WorkNone
+			}
+			if step := attachment.Next(in); step.Start != want || step.RequeueAfter != test.wait || step.RemoveFinalizer {
+				t.Errorf("got start %q, again in %v, finalizer removed %t; want start %q, again in %v", step.Start, step.RequeueAfter, step.RemoveFinalizer, want, test.wait)
+			}
+		})
+	}
+}
+
+func TestAFenceDoesNotWaitForAFormerLeader(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+		HasFinalizer: true, NodeLost: true, LeadingSince: objects.Now,
+	}
+	if step := attachment.Next(in); step.Start != operation.WorkFence {
+		t.Errorf("got start %q, want %q", step.Start, operation.WorkFence)
+	}
+}
+
+// Seed 86022: the other leader had recorded that Azure accepted its attach when this leader's detach ended.
+func TestADetachThatAnotherLeadersAttachFollowedIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	in := attachment.Input{
+		Now: objects.Now, Attachment: withOperation(objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), operation.WorkAttach, "theirs"),
+		Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true,
+		Job: operation.Job{Work: operation.WorkDetach, Phase: operation.PhaseEnded, Ended: objects.Now},
+	}
+	step := attachment.Next(in)
+	if step.RemoveFinalizer || step.Start != operation.WorkDetach || step.Resume != "" || step.Status.Operation != nil || step.Status.State != apiv1.AttachmentDetaching {
+		t.Errorf("got finalizer removed %t, start %q, resume %q, operation %+v, state %s; want a new detach",
+			step.RemoveFinalizer, step.Start, step.Resume, step.Status.Operation, step.Status.State)
+	}
+}
+
 // Seed 184258: a node acquired the volume again while its fence ended. The result was recorded as a proof for the new epoch, and neither was the disk attached again
 // nor the node fenced under it.
 func TestLaw3AFenceProvesNothingForALaterEpoch(t *testing.T) {
