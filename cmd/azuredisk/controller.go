@@ -218,7 +218,8 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		return nil, err
 	}
 	driverNodes := drivernode.New(drivernode.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Events: mgr.GetEventRecorder("azuredisk-drivernode"), Workers: settings.NodeWorkers,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, FirstConditions: monitor.FirstConditions,
+		Events: mgr.GetEventRecorder("azuredisk-drivernode"), Workers: settings.NodeWorkers,
 	})
 	failovers, err := failover.New(failover.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),

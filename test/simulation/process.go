@@ -136,7 +136,7 @@ func (p *process) start() error {
 		SetUp(ctrl.Manager, string) error
 	}{
 		volumes, attachments, failovers,
-		drivernode.New(drivernode.Options{Client: p.client, Reader: reader, Cloud: cloud, Clock: bubbleClock, Workers: workers}),
+		drivernode.New(drivernode.Options{Client: p.client, Reader: reader, Cloud: cloud, FirstConditions: p.monitor.FirstConditions, Clock: bubbleClock, Workers: workers}),
 	}
 	if w.byPods {
 		p.setUps = append(p.setUps, attachdetach.New(attachdetach.Options{Client: p.client, Reader: reader, Publisher: publisher{p.csi}, Events: silence{}, Clock: bubbleClock, DriverName: driverName}))

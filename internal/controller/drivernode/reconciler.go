@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -53,6 +55,8 @@ type Options struct {
 	Client client.Client
 	Reader client.Reader
 	Cloud  provisioner.Cloud
+	// FirstConditions returns conditions that the status of a new node lacks, which are written with its capacity; nil for none.
+	FirstConditions func(*apiv1.AzDriverNode) []metav1.Condition
 	// Events records events about Nodes whose VM is not known; nil records none.
 	Events events.EventRecorder
 	// Clock paces the looks at Azure; nil for the real one.
@@ -189,13 +193,27 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	if d.Status.Capacity != nil && *d.Status.Capacity == capacity {
 		return nil
 	}
-	changed := d.DeepCopy()
-	changed.Status.Capacity = &capacity
-	if err := r.Client.Status().Patch(ctx, changed, client.MergeFrom(d)); client.IgnoreNotFound(err) != nil {
+	if err := r.writeCapacity(ctx, d, capacity); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write capacity: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("capacity of node", "node", d.Name, "vmSize", capacity.VMSize, "maxDataDisks", capacity.MaxDataDisks, "foreignDisks", capacity.ForeignDisks)
 	return nil
+}
+
+// writeCapacity writes the capacity, and the first conditions of a new node. If another writer of conditions comes first, it writes the capacity alone.
+func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, capacity apiv1.NodeCapacity) error {
+	changed := d.DeepCopy()
+	changed.Status.Capacity = &capacity
+	if d.Status.Capacity == nil && r.FirstConditions != nil {
+		all := changed.DeepCopy()
+		for _, c := range r.FirstConditions(d) {
+			meta.SetStatusCondition(&all.Status.Conditions, c)
+		}
+		if err := r.Client.Status().Patch(ctx, all, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return r.Client.Status().Patch(ctx, changed, client.MergeFrom(d))
 }
 
 // lacks says which SKUs of disks a VM in a zone cannot have. For a size that Azure does not list that is not known.

@@ -359,3 +359,41 @@ func TestACountThatCouldNotBeWrittenIsMadeAgain(t *testing.T) {
 		t.Errorf("the next time: %+v", got)
 	}
 }
+
+func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
+	t.Parallel()
+	reachable := metav1.Condition{Type: apiv1.NodeConditionReachable, Status: metav1.ConditionTrue, Reason: apiv1.ReachableHeartbeatFresh, LastTransitionTime: metav1.Now()}
+	ready := metav1.Condition{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}
+	for name, test := range map[string]struct {
+		// meanwhile are the conditions that the node writes between the read and the write of its object.
+		meanwhile []metav1.Condition
+		want      string
+	}{
+		"no other writer comes first":                   {nil, apiv1.NodeConditionReachable},
+		"the node comes first, and its condition stays": {[]metav1.Condition{ready}, apiv1.NodeConditionReady},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			read := func() *apiv1.AzDriverNode {
+				d := &apiv1.AzDriverNode{}
+				w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
+				return d
+			}
+			w.r.FirstConditions = func(*apiv1.AzDriverNode) []metav1.Condition {
+				if test.meanwhile != nil {
+					d := read()
+					d.Status.Conditions = test.meanwhile
+					w.must(w.api.Status().Update(t.Context(), d))
+				}
+				return []metav1.Condition{reachable}
+			}
+			if got, _ := w.reconcile(); got != room(0) {
+				t.Errorf("got the capacity %+v, want %+v", got, room(0))
+			}
+			if got := read().Status.Conditions; len(got) != 1 || got[0].Type != test.want {
+				t.Errorf("got the conditions %v, want %s alone", got, test.want)
+			}
+		})
+	}
+}

@@ -24,8 +24,12 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update;patch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// publishEvery is how often the conditions are compared with the judgements.
-const publishEvery = time.Second
+const (
+	// publishEvery is how often the conditions are compared with the judgements.
+	publishEvery = time.Second
+	// firstWriteWithin is for how long the first conditions of a new node are left to the writer of its capacity.
+	firstWriteWithin = 2 * time.Minute
+)
 
 // ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a Monitor. Only the leader runs it.
 type ConditionWriter struct {
@@ -67,7 +71,7 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 	}
 	var first error
 	for i := range all.Items {
-		if changed, _ := w.change(&all.Items[i]); changed == nil {
+		if changed, _ := w.Monitor.conditions(&all.Items[i]); changed == nil || w.Monitor.leavesFirst(&all.Items[i]) {
 			continue
 		}
 		if err := w.write(ctx, all.Items[i].Name); err != nil && first == nil {
@@ -77,14 +81,14 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 	return first
 }
 
-// change returns the node with the conditions as they are to be, nil if they are so already, and the conditions that need an event. It does not change
+// conditions returns the node with the conditions as they are to be, nil if they are so already, and the conditions that need an event. It does not change
 // d, which is the cache's.
-func (w *ConditionWriter) change(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
-	judgement, heard := w.Monitor.heard(d.Name)
+func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
+	judgement, heard := m.heard(d.Name)
 	if !heard || d.DeletionTimestamp != nil {
 		return nil, nil
 	}
-	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, w.probeable(d.Name)...) {
+	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, m.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
 		// The message remains that of the moment of the change, because a newer message is not worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
@@ -93,7 +97,7 @@ func (w *ConditionWriter) change(d *apiv1.AzDriverNode) (changed *apiv1.AzDriver
 		if changed == nil {
 			changed = d.DeepCopy()
 		}
-		wanted.LastTransitionTime = metav1.NewTime(w.Clock.Now())
+		wanted.LastTransitionTime = metav1.NewTime(m.Clock.Now())
 		meta.SetStatusCondition(&changed.Status.Conditions, wanted)
 		if before != nil || wanted.Status != metav1.ConditionTrue {
 			told = append(told, wanted)
@@ -102,12 +106,29 @@ func (w *ConditionWriter) change(d *apiv1.AzDriverNode) (changed *apiv1.AzDriver
 	return changed, told
 }
 
+// FirstConditions returns the conditions that the status of a node lacks, if none of them needs an event. The writer of a new node's capacity writes them
+// with it, because a second write for each node delays the first start in a large cluster.
+func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
+	changed, told := m.conditions(d)
+	if changed == nil || len(told) > 0 {
+		return nil
+	}
+	return slices.DeleteFunc(changed.Status.Conditions, func(c metav1.Condition) bool { return meta.FindStatusCondition(d.Status.Conditions, c.Type) != nil })
+}
+
+// leavesFirst says whether the first conditions of a node are left to the writer of its capacity. They wait at most firstWriteWithin, because the capacity
+// may stay unknown.
+func (m *Monitor) leavesFirst(d *apiv1.AzDriverNode) bool {
+	judgement, _ := m.heard(d.Name)
+	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(judgement.Since) < firstWriteWithin && len(m.FirstConditions(d)) > 0
+}
+
 func (w *ConditionWriter) write(ctx context.Context, name string) error {
 	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, w.Client, client.ObjectKey{Namespace: w.Namespace, Name: name})
 	if err != nil || d == nil {
 		return err
 	}
-	changed, told := w.change(d)
+	changed, told := w.Monitor.conditions(d)
 	if changed == nil {
 		return nil
 	}
@@ -140,11 +161,11 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 }
 
 // probeable is what this process knows about probes, for the next leader and for the node, which reports more often if no probe reaches it.
-func (w *ConditionWriter) probeable(node string) []metav1.Condition {
-	works, contradicted := w.Monitor.probed(node)
+func (m *Monitor) probeable(node string) []metav1.Condition {
+	works, contradicted := m.probed(node)
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
 	switch {
-	case w.Monitor.Prober == nil:
+	case m.Prober == nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ProbeableDisabled, "the controller is configured not to probe nodes"
 	case works:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, apiv1.ProbeableAnswered, "the node has answered a probe of the controller"

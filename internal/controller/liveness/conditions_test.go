@@ -143,6 +143,57 @@ func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
 	}
 }
 
+// A new node's capacity is written soon, and its conditions with it: one write instead of two.
+func TestTheFirstConditionsOfANodeWaitForItsCapacity(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	node := func() *apiv1.AzDriverNode {
+		d := &apiv1.AzDriverNode{}
+		w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+		return d
+	}
+	d := node()
+	d.Spec.VMSize = "Standard_D4s_v5"
+	w.must(p.Client.Update(t.Context(), d))
+	if got, _ := p.reachable(n); got != "" {
+		t.Errorf("got the condition %s before the capacity, want none", got)
+	}
+	var names []string
+	for _, c := range w.monitor.FirstConditions(node()) {
+		names = append(names, c.Type+" "+string(c.Status))
+	}
+	if got, want := strings.Join(names, ", "), "Reachable True, Probeable True"; got != want {
+		t.Errorf("to be written with the capacity: got %q, want %q", got, want)
+	}
+	w.sleep(2 * time.Minute)
+	if got, want := first(p.reachable(n)), "True HeartbeatFresh"; got != want {
+		t.Errorf("the capacity stays unknown: got the condition %q, want %q", got, want)
+	}
+	if left := w.monitor.FirstConditions(node()); left != nil {
+		t.Errorf("got %v to be written with the capacity, want nothing, because the node has them", left)
+	}
+}
+
+func TestBadNewsOfANewNodeDoesNotWaitForItsCapacity(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	d := &apiv1.AzDriverNode{}
+	w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+	d.Spec.VMSize = "Standard_D4s_v5"
+	w.must(p.Client.Update(t.Context(), d))
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
+	if got, want := first(p.reachable(n)), "False NodeLost"; got != want {
+		t.Errorf("got the condition %q, want %q", got, want)
+	}
+}
+
+func first(short, _ string) string { return short }
+
 func TestAfterARestartTheConditionSaysThatProbesReachANodeThatHasDied(t *testing.T) {
 	w := newWorld(t)
 	n := w.add(5, fast)[0]
