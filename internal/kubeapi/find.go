@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Find reads an object. It returns nil if there is none.
+// Find reads an object. It returns nil if there is none. With client.UnsafeDisableDeepCopy the object shares memory with the cache and must not be changed.
 func Find[T any, Object interface {
 	*T
 	client.Object
-}](ctx context.Context, reader client.Reader, key client.ObjectKey) (Object, error) {
+}](ctx context.Context, reader client.Reader, key client.ObjectKey, options ...client.GetOption) (Object, error) {
 	found := Object(new(T))
-	err := reader.Get(ctx, key, found)
+	err := reader.Get(ctx, key, found, options...)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -39,7 +39,7 @@ func Keys(o client.Object) []string {
 // Of returns the identity of a node. cache has the index VM. Either object may be nil.
 func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.AzDriverNode) (identity.Identity, error) {
 	self := identity.Node{Node: node, DriverNode: d}
-	if node == nil || d == nil || !identity.IsVM(d.Spec.VMID) { // then the other nodes do not matter
+	if node == nil || d == nil || d.Spec.VMID == "" { // then the other nodes do not matter
 		return identity.Identify(self, nil), nil
 	}
 	others, err := OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
@@ -51,7 +51,7 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 
 // OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode
 // says, in the order of their names. Each has a Node. cache has the index VM, so that the cost does not depend on the
-// number of nodes.
+// number of nodes. The objects share memory with the cache and must not be changed.
 func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
 	by := client.MatchingFields{VM: strings.ToLower(vm)}
 	var nodes corev1.NodeList
@@ -62,32 +62,43 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	if err := cache.List(ctx, &driverNodes, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list AzDriverNodes of VM %s: %w", vm, err)
 	}
-	names := map[string]bool{}
+	named := map[string]identity.Node{}
 	for i := range nodes.Items {
-		names[nodes.Items[i].Name] = true
+		named[nodes.Items[i].Name] = identity.Node{Node: &nodes.Items[i]}
 	}
 	for i := range driverNodes.Items {
-		names[driverNodes.Items[i].Name] = true
+		named[driverNodes.Items[i].Name] = identity.Node{Node: named[driverNodes.Items[i].Name].Node, DriverNode: &driverNodes.Items[i]}
 	}
-	var found []identity.Node
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		node, err := kubeapi.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name})
+	found := make([]identity.Node, 0, len(named))
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		n, err := complete(ctx, cache, namespace, vm, name, named[name])
 		if err != nil {
 			return nil, err
 		}
-		if node == nil {
-			continue // the Node was deleted
+		if n.Node != nil {
+			found = append(found, n)
 		}
-		if provider := identity.ProviderVM(node); provider != "" && !strings.EqualFold(provider, vm) {
-			continue
-		}
-		d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{Namespace: namespace, Name: name})
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, identity.Node{Node: node, DriverNode: d})
 	}
 	return found, nil
+}
+
+// complete adds the object of a node that names another VM, or none. The result has no Node if there is none, or if that is another VM.
+func complete(ctx context.Context, cache client.Reader, namespace, vm, name string, n identity.Node) (identity.Node, error) {
+	var err error
+	if n.Node != nil {
+		if n.DriverNode == nil {
+			n.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy)
+		}
+		return n, err
+	}
+	node, err := kubeapi.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	if err != nil || node == nil {
+		return identity.Node{}, err
+	}
+	if provider := identity.ProviderVM(node); provider != "" && !strings.EqualFold(provider, vm) {
+		return identity.Node{}, nil
+	}
+	return identity.Node{Node: node, DriverNode: n.DriverNode}, nil
 }
 
 // All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, so it may read from

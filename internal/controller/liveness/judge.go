@@ -27,7 +27,8 @@ type guard struct {
 
 // judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	states := make(map[*node]nodehealth.Judgement, len(m.nodes))
+	states := m.states
+	clear(states)
 	// gone counts the nodes that are lost or down. over counts those that are failed over, which the guard does not count.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {

@@ -76,8 +76,10 @@ type Monitor struct {
 	work    pools
 	wake    chan struct{}
 
-	mu          sync.Mutex
-	nodes       map[string]*node
+	mu    sync.Mutex
+	nodes map[string]*node
+	// states are the judgements while judge runs, kept for their memory.
+	states      map[*node]nodehealth.Judgement
 	contact     contact
 	guard       guard
 	subscribers []*subscription
@@ -85,7 +87,7 @@ type Monitor struct {
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
-	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), nodes: map[string]*node{}}
+	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), nodes: map[string]*node{}, states: map[*node]nodehealth.Judgement{}}
 	var err error
 	m.metrics, err = newMetrics(options.Metrics)
 	return m, err

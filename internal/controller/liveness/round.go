@@ -149,9 +149,12 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 		look{stakes, func(n *node) *attempt { return &n.stake.attempt }, m.stakeDue, m.readStake})
 	m.step(ctx, r, look{requests, func(n *node) *attempt { return &n.request.attempt }, m.requestDue, m.requestHeartbeat})
 	m.step(ctx, r, look{confirmations, func(n *node) *attempt { return &n.confirm }, m.confirmationDue, m.confirmSilence})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.judge(m.Clock.Now())
 }
 
-// step does the work that is due now, what has waited longest first, and judges.
+// step does the work that is due now, what has waited longest first. What is due does not depend on judgements of the same round.
 func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()
@@ -170,9 +173,6 @@ func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	for _, do := range work {
 		do()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.judge(m.Clock.Now())
 }
 
 // sorted returns the nodes for which a look is due, in the order of their last attempts, and then of their names, so that every node has its turn.

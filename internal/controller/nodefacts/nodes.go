@@ -79,16 +79,17 @@ func slots(d *apiv1.AzDriverNode) int32 {
 	return max(c.MaxDataDisks-c.ForeignDisks, 1)
 }
 
+// read reads the objects of a node. They share memory with the cache and must not be changed.
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{Namespace: n.namespace, Name: name})
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{Namespace: n.namespace, Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name})
+	node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	return d, node, err
 }
 
-// View returns a node as placement sees it, or nil if it has no Node or no AzDriverNode.
+// View returns a node as placement sees it, or nil if it has no Node or no AzDriverNode. Its objects share memory with the cache and must not be changed.
 func (n *Nodes) View(ctx context.Context, name string) (*placement.NodeView, error) {
 	d, node, err := n.read(ctx, name)
 	if err != nil || d == nil || node == nil {
@@ -105,7 +106,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name})
+		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, err
 		}
