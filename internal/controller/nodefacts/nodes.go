@@ -89,7 +89,8 @@ func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *co
 	return d, node, err
 }
 
-// View returns a node as placement sees it, or nil if it has no Node or no AzDriverNode. Its objects share memory with the cache and must not be changed.
+// View returns a node as placement sees it that has an attachment of the volume already, or nil if it has no Node or no AzDriverNode: without its slots
+// and its other volumes, which decide only whether it may get one. Its objects share memory with the cache and must not be changed.
 func (n *Nodes) View(ctx context.Context, name string) (*placement.NodeView, error) {
 	d, node, err := n.read(ctx, name)
 	if err != nil || d == nil || node == nil {
@@ -114,6 +115,9 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 			continue
 		}
 		v, err := n.view(ctx, &all.Items[i], node)
+		if err == nil {
+			err = n.addSlots(ctx, v, &all.Items[i])
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -127,15 +131,19 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 	if err != nil {
 		return nil, err
 	}
-	v := &placement.NodeView{
-		Node: node, Zone: identity.Zone, Location: identity.Location, Health: n.health(d, node, identity),
-		FreeSlots: -1, Volumes: map[string]bool{},
-	}
+	return &placement.NodeView{
+		Node: node, Zone: identity.Zone, Location: identity.Location, Health: n.health(d, node, identity), FreeSlots: -1,
+	}, nil
+}
+
+// addSlots adds to a view what decides whether the node may get another attachment.
+func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.AzDriverNode) error {
 	here, err := index.AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	taken := int32(0)
+	v.Volumes = make(map[string]bool, len(here))
 	for i := range here {
 		v.Volumes[here[i].Spec.VolumeName] = true
 		if here[i].Status.State != apiv1.AttachmentFailed {
@@ -148,7 +156,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 	if most := slots(d); most > 0 {
 		v.FreeSlots = max(most-taken, 0)
 	}
-	return v, nil
+	return nil
 }
 
 // health derives the health of a node for replicas. A node whose VM is not established gets none.

@@ -50,7 +50,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 	return err
 }
 
-// pod returns a pod that uses the volume, with its other volumes.
+// pod returns a pod that uses the volume, with its other volumes. They share memory with the cache and must not be changed.
 func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (placement.PodView, error) {
 	p := placement.PodView{Pod: pod}
 	for _, v := range pod.Spec.Volumes {
@@ -58,9 +58,9 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 			continue
 		}
 		claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim)
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim, client.UnsafeDisableDeepCopy)
 		if err == nil && claim.Spec.VolumeName != "" {
-			err = r.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv)
+			err = r.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv, client.UnsafeDisableDeepCopy)
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return p, fmt.Errorf("get the pod's volumes: %w", err)
