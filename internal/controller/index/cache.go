@@ -84,7 +84,7 @@ func shared[S ~string](s S) S { return unique.Make(s).Value() }
 
 func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
-		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Name: o.Name, Namespace: shared(o.Namespace), UID: o.UID, ResourceVersion: o.ResourceVersion,
 		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
 	}
 	if labels {
@@ -200,11 +200,13 @@ func trimPersistentVolume(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
-	trimmed.Spec.ClaimRef = pv.Spec.ClaimRef
-	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
+	if claim := pv.Spec.ClaimRef; claim != nil {
+		trimmed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: shared(claim.Namespace), Name: claim.Name, UID: claim.UID}
+	}
+	trimmed.Spec.NodeAffinity = shareTopology(pv.Spec.NodeAffinity)
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
-		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: shared(pv.Spec.CSI.Driver), VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
 	}
 	if disk := pv.Spec.AzureDisk; disk != nil {
 		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a handle.
@@ -212,6 +214,23 @@ func trimPersistentVolume(object any) (any, error) {
 	}
 	trimmed.Status.Phase = pv.Status.Phase
 	return trimmed, nil
+}
+
+// shareTopology lets the strings of a node affinity share memory: most PersistentVolumes name one of a few zones.
+func shareTopology(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	if a == nil || a.Required == nil {
+		return a
+	}
+	for _, term := range a.Required.NodeSelectorTerms {
+		for i := range term.MatchExpressions {
+			e := &term.MatchExpressions[i]
+			e.Key, e.Operator = shared(e.Key), shared(e.Operator)
+			for k := range e.Values {
+				e.Values[k] = shared(e.Values[k])
+			}
+		}
+	}
+	return a
 }
 
 func trimPersistentVolumeClaim(object any) (any, error) {
