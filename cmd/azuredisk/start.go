@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -34,18 +33,6 @@ func prepare(cmd *cobra.Command, common *config.Common, validate func() error) e
 		return fmt.Errorf("bad configuration:\n%w", err)
 	}
 	return setLogger(common)
-}
-
-// heapGrowth is by how many percent the heap may grow until the garbage is collected. While the caches of a large cluster are filled, most of the heap is
-// garbage, and Go's default of 100 doubles the peak.
-const heapGrowth = 50
-
-// limitHeap makes the garbage collector run more often than by default. The environment variable GOGC takes precedence.
-func limitHeap() {
-	const byDefault = 100
-	if set := debug.SetGCPercent(heapGrowth); set != byDefault {
-		debug.SetGCPercent(set)
-	}
 }
 
 func setLogger(common *config.Common) error {
