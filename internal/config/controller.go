@@ -68,6 +68,10 @@ type Controller struct {
 	WaitTimeout time.Duration
 }
 
+// controllerQPS is the default of kube-api-qps. The first start in a cluster writes each AzDriverNode, and a lost node costs some writes for each of its
+// volumes. API priority and fairness protects the API server from more than that; this limit leaves room for other clients of the same priority level.
+const controllerQPS = 200
+
 // controllerBurst is the default of kube-api-burst: forty volumes that are unpublished at once cost about 500 calls, and those that wait for their turn miss the
 // update of the VM that detaches the others.
 const controllerBurst = 1000
@@ -75,6 +79,7 @@ const controllerBurst = 1000
 // AddFlags registers the settings with their defaults.
 func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	c.Common.AddFlags(flags)
+	c.KubeAPIQPS, flags.Lookup("kube-api-qps").DefValue = controllerQPS, strconv.Itoa(controllerQPS)
 	c.KubeAPIBurst, flags.Lookup("kube-api-burst").DefValue = controllerBurst, strconv.Itoa(controllerBurst)
 	c.Cloud.AddFlags(flags)
 	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
