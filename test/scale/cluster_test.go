@@ -86,7 +86,7 @@ func (c *cluster) node(i int) *corev1.Node {
 	}}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vmID(i)}}
 	quantities := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("128Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	n.Status = corev1.NodeStatus{
-		Capacity: quantities, Allocatable: quantities, Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: nodeName(i)}, {Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+		Capacity: quantities, Allocatable: quantities, Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: nodeName(i)}, {Type: corev1.NodeInternalIP, Address: commonIP}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: c.kubeletPort}},
 		NodeInfo:        corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", KernelVersion: "6.8.0-1021-azure", OSImage: "Ubuntu 24.04", ContainerRuntimeVersion: "containerd://2.1.4"},
 	}

@@ -28,6 +28,8 @@ type controllerResult struct {
 	First, Second startResult
 	// Steady is a minute at rest after the second start.
 	Steady minute
+	// Loss is what follows when nodes lose their power after that.
+	Loss lossResult
 }
 
 type startResult struct {
@@ -59,6 +61,7 @@ func measureController(t testing.TB, f *filler, nodes int) controllerResult {
 	t.Helper()
 	l := &controllerLab{azure: startAzure(t, nodes), api: newAPIMetrics(t), nodes: nodes, filler: f, quiet: 15 * time.Second, metrics: "0"}
 	result := controllerResult{Nodes: nodes}
+	f.answerRequests(t)
 	first := l.start(t, "first")
 	result.First = l.rest(t, first)
 	fmt.Printf("first start with %d nodes: leads after %.1f s, rests after %.1f s\n", nodes, result.First.LeaderSeconds, result.First.RestSeconds)
@@ -72,6 +75,7 @@ func measureController(t testing.TB, f *filler, nodes int) controllerResult {
 	case <-time.After(time.Minute): // what is measured is a minute
 	}
 	result.Steady = minute{CPUSeconds: (second.cpu(t) - cpu).Seconds(), traffic: l.traffic(t).since(before)}
+	result.Loss = l.measureLoss(t, second)
 	second.stop(t)
 	return result
 }

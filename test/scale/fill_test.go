@@ -126,8 +126,10 @@ func sampleVolumes() []int {
 // filler writes the cluster.
 type filler struct {
 	*cluster
-	kube client.Client
+	kube client.WithWatch
 	etcd etcd
+	// machines are those of the first nodes, which can lose their power.
+	machines []*machine
 }
 
 // store writes an object through the API server, with its status, and returns how it is stored.
@@ -259,6 +261,7 @@ func (f *filler) copies(s samples, node, nodes int) []keyValue {
 	}
 	rename(podName(sampleNode), podName(node))
 	rename(uid("boot", sampleNode), uid("boot", node))
+	rename(commonIP, kubeletIP(node))
 	rename(s.node.uid, uid("node", node))
 	rename(s.driverNode.uid, uid("driverNode", node))
 	rename(digest(s.driverNode.uid, sampleVolumes()), digest(uid("driverNode", node), volumes))
@@ -325,7 +328,7 @@ func newFiller(t testing.TB, kubeletPort int32) *filler {
 	t.Helper()
 	config := apiserver.Config(t)
 	config.QPS, config.RateLimiter = -1, nil
-	kube, err := client.New(config, client.Options{Scheme: apiserver.Scheme(t)})
+	kube, err := client.NewWithWatch(config, client.Options{Scheme: apiserver.Scheme(t)})
 	must(t, err)
 	return &filler{cluster: &cluster{namespace: apiserver.Namespace(t), kubeletPort: kubeletPort}, kube: kube, etcd: etcd{apiserver.Etcd(t)}}
 }

@@ -49,6 +49,13 @@ func writePage(t testing.TB) {
 		rows(t, "controller", func(r controllerResult) row {
 			return row{r.Nodes, []string{"a minute at rest", "", "", fmt.Sprintf("%.1f", r.Steady.CPUSeconds), "", fmt.Sprint(r.Steady.Writes), fmt.Sprint(conflicts(r.Steady.traffic)), fmt.Sprint(sumOf(r.Steady.Azure))}}
 		}))
+	table(&page, "Nodes that lose their power: time until the controller knows", []string{"one node, least, s", "one node, longest, s", "nodes at once", "all of them, s"},
+		rows(t, "controller", func(r controllerResult) row {
+			alone := r.Loss.AloneSeconds
+			return row{r.Nodes, []string{
+				fmt.Sprintf("%.1f", slices.Min(alone)), fmt.Sprintf("%.1f", slices.Max(alone)), fmt.Sprint(r.Loss.Together), fmt.Sprintf("%.1f", r.Loss.TogetherSeconds),
+			}}
+		}))
 	file := filepath.Join(tree.Root(), "out", "bench-scale", "scale.md")
 	must(t, os.WriteFile(file, []byte(page.String()), 0o644))
 	fmt.Printf("%s:\n\n%s", file, page.String())

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -32,26 +33,13 @@ func BenchmarkScale(b *testing.B) {
 // filled returns a cluster with as many nodes, which answer probes.
 func filled(t testing.TB, nodes int) *filler {
 	t.Helper()
-	kubelets, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { _ = kubelets.Close() })
-	go answerProbes(kubelets)
-	f := newFiller(t, int32(kubelets.Addr().(*net.TCPAddr).Port))
+	_, port := startMachine(t, "", net.JoinHostPort(commonIP, "0"))
+	f := newFiller(t, int32(port))
+	for node := range min(nodes, lostAlone+lostTogether) {
+		m, _ := startMachine(t, nodeName(node), net.JoinHostPort(kubeletIP(node), strconv.Itoa(port)))
+		f.machines = append(f.machines, m)
+	}
 	f.fill(t, f.sample(t), nodes)
 	f.check(t, nodes)
 	return f
-}
-
-// answerProbes keeps each connection until its peer closes it, as a kubelet does.
-func answerProbes(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			_, _ = conn.Read(make([]byte, 1))
-		}()
-	}
 }
