@@ -6,6 +6,12 @@ SHELL := /bin/bash
 export CGO_ENABLED := 0
 export GOFLAGS := -buildvcs=false -trimpath -gcflags=all=-dwarf=false
 
+# The version of Kubernetes that playgrounds and tests run. Empty means the newest; `bin/playground programs list --help` names the others.
+KUBERNETES ?=
+ifneq ($(KUBERNETES),)
+export PLAYGROUND_KUBERNETES := $(KUBERNETES)
+endif
+
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/azuredisk-csi/azuredisk/internal/version.Version=$(VERSION)
 GO_BUILD := go build -ldflags '$(LDFLAGS)'
@@ -86,7 +92,7 @@ packages: ## Install the system packages that building and testing need (root, D
 	@hack/install-packages.sh
 
 .PHONY: programs
-programs: packages build ## Build the pinned Kubernetes, etcd, containerd, … programs (cached outside of the tree)
+programs: packages build ## Build the pinned Kubernetes (KUBERNETES=1.33 for another version), etcd, containerd, … (cached outside of the tree)
 	@bin/playground programs ensure
 
 .PHONY: unit
@@ -103,7 +109,7 @@ chaos: ## Kill the processes at random under load and check that nothing is lost
 	@hack/test.sh chaos
 
 .PHONY: e2e
-e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall, migration
+e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall, migration (KUBERNETES=1.33 for another version)
 	@hack/test.sh e2e
 
 .PHONY: guides

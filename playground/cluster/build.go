@@ -25,9 +25,11 @@ import (
 
 // BuildOptions are the user's choices.
 type BuildOptions struct {
-	Nodes   int
-	Subnet  netip.Prefix
-	APIPort int
+	// Kubernetes is the minor version of Kubernetes, like "1.36".
+	Kubernetes string
+	Nodes      int
+	Subnet     netip.Prefix
+	APIPort    int
 	// Latency is azuresim's latency profile and Seed its seed.
 	Latency string
 	// NoQuotas switches off Azure's quotas.
@@ -56,7 +58,7 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 	if err := refuseIfUp(dir); err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(progress)
+	b, err := newBuilder(opts.Kubernetes, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -90,25 +92,30 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 
 type builder struct {
 	root     string
+	programs *programs.Builder
 	progress Progress
 	store    images.Store
 	// dirs are where images will be unpacked.
 	dirs []string
 }
 
-func newBuilder(progress Progress) (*builder, error) {
+func newBuilder(kubernetes string, progress Progress) (*builder, error) {
 	root, err := source.Root()
 	if err != nil {
 		return nil, err
 	}
-	return &builder{root: root, progress: progress, dirs: []string{programs.CacheDir()}, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
+	built, err := programs.NewBuilder(root, kubernetes, progress)
+	if err != nil {
+		return nil, err
+	}
+	return &builder{root: root, programs: built, progress: progress, dirs: []string{programs.CacheDir()}, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
-	out := state.Options{Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, NoQuotas: opts.NoQuotas, Seed: opts.Seed,
+	out := state.Options{Kubernetes: b.programs.Kubernetes, Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, NoQuotas: opts.NoQuotas, Seed: opts.Seed,
 		PlainScheduler: opts.PlainScheduler}
 	var err error
-	if out.Programs, err = programs.NewBuilder(b.root, b.progress).Ensure(ctx); err != nil {
+	if out.Programs, err = b.programs.Ensure(ctx); err != nil {
 		return out, err
 	}
 	pause, err := b.own(ctx, "playground", "pause")
@@ -141,7 +148,7 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	if out.SnapshotController, err = b.static(ctx, "snapshot-controller", out.Programs); err != nil {
 		return out, err
 	}
-	sources, err := programs.NewBuilder(b.root, b.progress).Sources(ctx, "kubernetes", snapshotModule)
+	sources, err := b.programs.Sources(ctx, "kubernetes", snapshotModule)
 	if err != nil {
 		return out, err
 	}
@@ -178,7 +185,7 @@ func (b *builder) driver(ctx context.Context, out *state.Options) error {
 
 // BuildImages makes all images, as far as they are not cached, and lists them.
 func BuildImages(ctx context.Context, progress Progress) ([]images.Image, error) {
-	b, err := newBuilder(progress)
+	b, err := newBuilder(programs.FromEnvironment(), progress)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +196,7 @@ func BuildImages(ctx context.Context, progress Progress) ([]images.Image, error)
 // UpdateDriver builds the driver and its images again, gives them to the nodes, and
 // installs or upgrades the chart.
 func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Progress) error {
-	b, err := newBuilder(progress)
+	b, err := newBuilder(c.Options.Kubernetes.Minor, progress)
 	if err != nil {
 		return err
 	}
@@ -219,7 +226,7 @@ func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Prog
 }
 
 func (b *builder) static(ctx context.Context, name string, paths map[string]string) (images.Image, error) {
-	p, err := programs.Find(name)
+	p, err := b.programs.Find(name)
 	if err != nil {
 		return images.Image{}, err
 	}

@@ -8,7 +8,7 @@ const crashpointTag = "crashpoints"
 // CrashpointDriver makes the image of a driver that can be told where to die, gives it to
 // the nodes, and returns the Helm values with which the chart takes it.
 func (c *Cluster) CrashpointDriver(ctx context.Context, progress func(format string, args ...any)) (map[string]any, error) {
-	b, err := newBuilder(progress)
+	b, err := newBuilder(c.Options.Kubernetes.Minor, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/azuredisk-csi/azuredisk/playground/images"
+	"github.com/azuredisk-csi/azuredisk/playground/programs"
 )
 
 // OwnImage makes the image of a program of the playground's own, a folder of its cmd,
 // from the source tree, unless the cache holds it.
 func OwnImage(ctx context.Context, name string, progress Progress) (images.Image, error) {
-	b, err := newBuilder(progress)
+	b, err := newBuilder(programs.FromEnvironment(), progress)
 	if err != nil {
 		return images.Image{}, err
 	}

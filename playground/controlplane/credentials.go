@@ -22,6 +22,8 @@ type Credentials struct {
 	// Dir holds pki/ and the kubeconfigs *.conf.
 	Dir     string
 	Kubeadm string
+	// Version is that of Kubernetes, like "v1.36.3". kubeadm refuses newer ones than its own.
+	Version string
 	Plan    topology.Plan
 }
 
@@ -105,7 +107,7 @@ localAPIEndpoint:
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 clusterName: playground
-kubernetesVersion: v1.36.3
+kubernetesVersion: %[7]s
 certificatesDir: %[3]s
 controlPlaneEndpoint: %[1]s:%[2]d
 networking:
@@ -114,5 +116,5 @@ networking:
   dnsDomain: %[6]s
 apiServer:
   certSANs: ["127.0.0.1", "localhost", "control-plane"]
-`, c.Plan.ControlPlane(), apiPort, filepath.Join(c.Dir, "pki"), c.Plan.ServiceNet, c.Plan.PodNet, topology.ClusterDomain)
+`, c.Plan.ControlPlane(), apiPort, filepath.Join(c.Dir, "pki"), c.Plan.ServiceNet, c.Plan.PodNet, topology.ClusterDomain, c.Version)
 }

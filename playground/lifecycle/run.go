@@ -51,6 +51,8 @@ type Report struct {
 	Passed  int       `json:"passed"`
 	Failed  int       `json:"failed"`
 	Tests   []Result  `json:"tests"`
+	// LeftOut are the tests that need what this version of Kubernetes does not serve.
+	LeftOut []string `json:"leftOut,omitempty"`
 }
 
 // Write writes the report to a file of that name in the folder, and returns its path.
@@ -79,6 +81,14 @@ func Run(ctx context.Context, tests []Test, o Options) (report *Report, err erro
 		return nil, fmt.Errorf("prepare the tests: %w", err)
 	}
 	r := &runner{Options: o, world: w, report: &Report{Started: time.Now()}}
+	tests, out, err := leaveOut(tests, w.serves)
+	if err != nil {
+		return nil, err
+	}
+	for _, test := range out {
+		r.report.LeftOut = append(r.report.LeftOut, test.String())
+		o.Print("left out      %s: Kubernetes %s does not serve %s", test, o.Cluster.Options.Kubernetes.Version, test.Needs.GroupResource())
+	}
 	leftovers, err := w.inventory(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("see what there is before the tests: %w", err)

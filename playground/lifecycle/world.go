@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -88,6 +89,18 @@ func newWorld(ctx context.Context, o Options) (*world, error) {
 		return nil, err
 	}
 	return w, o.Cluster.LoadImage(ctx, o.Image.Tar)
+}
+
+// serves says whether the API server serves a resource.
+func (w *world) serves(resource schema.GroupVersionResource) (bool, error) {
+	list, err := w.kube.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource }), nil
 }
 
 // await blocks until reached returns nil or the context ends. Its last error says what was missing.

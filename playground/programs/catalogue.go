@@ -1,7 +1,8 @@
 // Package programs builds and caches the third-party programs that the
 // playground and the test suites run: Kubernetes, etcd, containerd, the CSI
 // sidecars, CoreDNS and Helm. Each is built from a Go module at a version
-// pinned by a tool module in a folder of this one.
+// pinned by a tool module in a folder of this one. Kubernetes itself can be built
+// in several versions.
 //
 // Programs live outside the tree, under
 // <cache>/programs/<module>-<hash>/bin/<program>, where the hash covers the tool
@@ -15,12 +16,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 )
 
 const (
-	kubernetesVersion = "v1.36.3"
 	containerdVersion = "v2.4.2"
 	helmVersion       = "v3.21.4"
 )
@@ -46,11 +45,9 @@ func (p Program) builtAs() string {
 	return name
 }
 
-// Catalogue lists every program, in the order in which they are best built.
-var Catalogue = slices.Concat(
-	[]Program{{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "v3.7.3"}},
-	kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kubectl", "kubelet", "kube-proxy"),
-	[]Program{
+// Catalogue lists every program, with those of that version of Kubernetes, in the order in which they are best built.
+func Catalogue(version Kubernetes) []Program {
+	return slices.Concat([]Program{{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "v3.7.3"}}, version.programs(), []Program{
 		{"containerd", "containerd", "github.com/containerd/containerd/v2/cmd/containerd", containerdVersion},
 		{"containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", containerdVersion},
 		{"ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", containerdVersion},
@@ -62,39 +59,24 @@ var Catalogue = slices.Concat(
 		{"csi-resizer", "kubernetes", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer", "v2.2.0"},
 		{"csi-snapshotter", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter", "v8.6.0"},
 		{"snapshot-controller", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", "v8.6.0"},
-	},
-)
-
-func kubernetes(names ...string) []Program {
-	var list []Program
-	for _, name := range names {
-		list = append(list, Program{name, "kubernetes", "k8s.io/kubernetes/cmd/" + name, kubernetesVersion})
-	}
-	return list
+	})
 }
 
 func cni(name, kind string) Program {
 	return Program{name, "containerd", "github.com/containernetworking/plugins/plugins/" + kind + "/" + name, "v1.9.1"}
 }
 
-// Find returns the named program, or an error that lists the names there are.
-func Find(name string) (Program, error) {
-	for _, p := range Catalogue {
+// find returns the named program, or an error that lists the names there are.
+func find(catalogue []Program, name string) (Program, error) {
+	var names []string
+	for _, p := range catalogue {
 		if p.Name == name {
 			return p, nil
 		}
-	}
-	return Program{}, fmt.Errorf("no program %q; there are: %v", name, Names())
-}
-
-// Names lists the names of all programs, sorted.
-func Names() []string {
-	names := make([]string, 0, len(Catalogue))
-	for _, p := range Catalogue {
 		names = append(names, p.Name)
 	}
-	sort.Strings(names)
-	return names
+	slices.Sort(names)
+	return Program{}, fmt.Errorf("no program %q; there are: %v", name, names)
 }
 
 // ldflags returns the linker flags of a tool module. Versions are given to the
@@ -102,15 +84,16 @@ func Names() []string {
 func ldflags(module string) string {
 	flags := "-s -w"
 	set := func(name, value string) { flags += " -X " + name + "=" + value }
-	switch module {
-	case "kubernetes":
+	if k, ok := kubernetesModule(module); ok {
 		const version = "k8s.io/component-base/version."
-		set(version+"gitVersion", kubernetesVersion)
+		set(version+"gitVersion", k.Version)
 		set(version+"gitMajor", "1")
-		set(version+"gitMinor", "36")
+		set(version+"gitMinor", strings.TrimPrefix(k.Minor, "1."))
 		set(version+"gitCommit", "playground")
 		set(version+"gitTreeState", "clean")
 		set(version+"buildDate", "1970-01-01T00:00:00Z")
+	}
+	switch module {
 	case "containerd":
 		set("github.com/containerd/containerd/v2/version.Version", containerdVersion)
 		set("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "v1.9.1")
@@ -118,7 +101,7 @@ func ldflags(module string) string {
 		set("helm.sh/helm/v3/internal/version.version", helmVersion)
 		// Helm takes the Kubernetes version of its default capabilities from here.
 		set("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1")
-		set("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "36")
+		set("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", strings.TrimPrefix(Versions[0].Minor, "1."))
 	}
 	return flags
 }

@@ -23,6 +23,8 @@ type Builder struct {
 	Source string
 	// Cache is the root of the cache. Programs go to Cache/programs.
 	Cache string
+	// Kubernetes is the version of Kubernetes whose programs are built.
+	Kubernetes Kubernetes
 	// Progress receives a line when the programs of a tool module begin to be built, when they are, and every few seconds
 	// in between. It may be nil.
 	Progress func(format string, args ...any)
@@ -30,14 +32,23 @@ type Builder struct {
 	goVersion string
 }
 
-// NewBuilder returns a builder for the source tree that this process belongs to.
-func NewBuilder(root string, progress func(format string, args ...any)) *Builder {
+// NewBuilder returns a builder for the source tree that this process belongs to, and for that minor version of Kubernetes.
+// It fails if there is no such version.
+func NewBuilder(root, kubernetes string, progress func(format string, args ...any)) (*Builder, error) {
+	version, err := FindKubernetes(kubernetes)
 	return &Builder{
-		Source:   filepath.Join(root, "playground", "programs"),
-		Cache:    CacheDir(),
-		Progress: progress,
-	}
+		Source:     filepath.Join(root, "playground", "programs"),
+		Cache:      CacheDir(),
+		Kubernetes: version,
+		Progress:   progress,
+	}, err
 }
+
+// Catalogue lists every program that the builder can build.
+func (b *Builder) Catalogue() []Program { return Catalogue(b.Kubernetes) }
+
+// Find returns the named program, or an error that lists the names there are.
+func (b *Builder) Find(name string) (Program, error) { return find(b.Catalogue(), name) }
 
 // CacheDir is $AZUREDISK_CACHE, or azuredisk in the user's cache directory.
 func CacheDir() string {
@@ -53,7 +64,7 @@ func CacheDir() string {
 
 // Path returns where the named program is or will be. It does not build.
 func (b *Builder) Path(ctx context.Context, name string) (string, error) {
-	p, err := Find(name)
+	p, err := b.Find(name)
 	if err != nil {
 		return "", err
 	}
@@ -69,14 +80,14 @@ func (b *Builder) Path(ctx context.Context, name string) (string, error) {
 // built together, while the sources of the next one are fetched.
 func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]string, error) {
 	if len(names) == 0 {
-		for _, p := range Catalogue {
+		for _, p := range b.Catalogue() {
 			names = append(names, p.Name)
 		}
 	}
 	paths := make(map[string]string, len(names))
 	var missing []toolBuild
 	for _, name := range names {
-		p, err := Find(name)
+		p, err := b.Find(name)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package programs
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -10,7 +11,7 @@ import (
 // newTestBuilder has a tool module that builds in a moment and needs nothing from elsewhere.
 func newTestBuilder(t *testing.T) *Builder {
 	t.Helper()
-	b := &Builder{Source: t.TempDir(), Cache: t.TempDir()}
+	b := &Builder{Source: t.TempDir(), Cache: t.TempDir(), Kubernetes: Versions[0]}
 	write(t, filepath.Join(b.Source, "coredns", "go.mod"), "module github.com/azuredisk-csi/azuredisk/playground/programs/coredns\n\ngo 1.26.0\n")
 	write(t, filepath.Join(b.Source, "coredns", "main.go"), program)
 	return b
@@ -64,29 +65,71 @@ func TestAProgramIsBuiltOnceAndAgainWhenItsModuleChanges(t *testing.T) {
 }
 
 func TestNamesAreUniqueAndEveryModuleIsThere(t *testing.T) {
-	seen := map[string]bool{}
-	for _, p := range Catalogue {
-		if seen[p.Name] {
-			t.Errorf("%s is listed twice", p.Name)
-		}
-		seen[p.Name] = true
-		if _, err := os.Stat(filepath.Join(p.Module, "go.mod")); err != nil {
-			t.Error(err)
+	for _, version := range Versions {
+		seen := map[string]bool{}
+		for _, p := range Catalogue(version) {
+			if seen[p.Name] {
+				t.Errorf("Kubernetes %s: %s is listed twice", version.Minor, p.Name)
+			}
+			seen[p.Name] = true
+			if _, err := os.Stat(filepath.Join(p.Module, "go.mod")); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
 
-func TestOneSetOfFlagsIsUsedEverywhere(t *testing.T) {
-	for file, line := range map[string]string{
-		"Makefile":       "export GOFLAGS := " + GoFlags + "\n",
-		"hack/stages.sh": "GOFLAGS=\"" + GoFlags + "\"\n",
-	} {
-		data, err := os.ReadFile(filepath.Join("..", "..", file))
+func TestTheModulesPinTheVersionsOfKubernetes(t *testing.T) {
+	for _, version := range Versions {
+		file := filepath.Join(version.module, "go.mod")
+		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(data), line) {
-			t.Errorf("%s does not hold %q: Go would compile everything once more", file, line)
+		staging := strings.Replace(version.Version, "v1.", "v0.", 1)
+		for _, line := range []string{"\tk8s.io/kubernetes " + version.Version + " // indirect\n", "\tk8s.io/api => k8s.io/api " + staging + "\n"} {
+			if !strings.Contains(string(data), line) {
+				t.Errorf("%s does not have the line %q", file, line)
+			}
 		}
+		if !strings.HasPrefix(version.Version, "v"+version.Minor+".") {
+			t.Errorf("Kubernetes %s is pinned at %s", version.Minor, version.Version)
+		}
+	}
+}
+
+func TestAnUnknownVersionOfKubernetesIsAnErrorThatListsTheVersions(t *testing.T) {
+	for _, minor := range []string{"", "1.32", "v1.36", "1.36.3", "newest"} {
+		_, err := FindKubernetes(minor)
+		if err == nil || !strings.Contains(err.Error(), strconv.Quote(minor)) || !strings.Contains(err.Error(), "1.33, 1.34, 1.35, 1.36") {
+			t.Errorf("FindKubernetes(%q): got %v, want an error that names it and the versions there are", minor, err)
+		}
+	}
+}
+
+// inTree fails the test unless a file of the tree, by its path from the root, has that text.
+func inTree(t *testing.T, file, text, why string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), text) {
+		t.Errorf("%s does not have %q: %s", file, text, why)
+	}
+}
+
+func TestOneSetOfFlagsIsUsedEverywhere(t *testing.T) {
+	const why = "Go would compile everything once more"
+	inTree(t, "Makefile", "export GOFLAGS := "+GoFlags+"\n", why)
+	inTree(t, "hack/stages.sh", "GOFLAGS=\""+GoFlags+"\"\n", why)
+}
+
+func TestTheSupportedVersionsOfKubernetesAreThoseOfThePlayground(t *testing.T) {
+	oldest := Versions[len(Versions)-1].Minor
+	inTree(t, "charts/azuredisk/Chart.yaml", "kubeVersion: \">="+oldest+".0-0\"\n", "it is the oldest that is tested")
+	inTree(t, "hack/manifests/main.go", "kubeVersion = \""+oldest+".0\"\n", "it is the oldest that the chart installs on")
+	for _, version := range Versions {
+		inTree(t, "SUPPORT.md", "| "+version.Minor+" | "+strings.TrimPrefix(version.Version, "v")+" |", "the table has the tested releases")
 	}
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
-// Run runs the test in the state folder, in which no playground may be up. It returns
-// what failed.
-func Run(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
+// Run runs the test with that minor version of Kubernetes in the state folder, in which no playground may be up. It
+// returns what failed.
+func Run(ctx context.Context, dir state.Dir, kubernetes string, progress cluster.Progress) error {
 	before, err := host.LookForTraces(string(dir))
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func Run(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
 		{"a playground that is taken down leaves nothing", (*test).usualSteps},
 		{"a playground whose supervisor is killed leaves nothing either", (*test).killSteps},
 	} {
-		if err := play(ctx, dir, before, round.steps, progress); err != nil {
+		if err := play(ctx, dir, kubernetes, before, round.steps, progress); err != nil {
 			progress("FAILED: %v", err)
 			return fmt.Errorf("%s: %w", round.name, err)
 		}
@@ -47,9 +47,9 @@ func Run(ctx context.Context, dir state.Dir, progress cluster.Progress) error {
 
 // play brings a playground up, runs the steps, takes it down and compares the machine
 // with what it was before.
-func play(ctx context.Context, dir state.Dir, before host.Traces, steps func(*test) []step, progress cluster.Progress) error {
+func play(ctx context.Context, dir state.Dir, kubernetes string, before host.Traces, steps func(*test) []step, progress cluster.Progress) error {
 	t := &test{progress: progress}
-	failure := t.up(ctx, dir)
+	failure := t.up(ctx, dir, kubernetes)
 	if failure == nil {
 		failure = t.run(ctx, steps(t))
 	}
@@ -92,9 +92,9 @@ type step struct {
 	run  func(context.Context) error
 }
 
-func (t *test) up(ctx context.Context, dir state.Dir) error {
+func (t *test) up(ctx context.Context, dir state.Dir, kubernetes string) error {
 	c, err := cluster.BuildAndUp(ctx, dir, cluster.BuildOptions{
-		Nodes: 4, Subnet: netip.MustParsePrefix(topology.DefaultSubnet), Latency: "fast", Seed: 1, NoDriver: true,
+		Nodes: 4, Subnet: netip.MustParsePrefix(topology.DefaultSubnet), Latency: "fast", Seed: 1, NoDriver: true, Kubernetes: kubernetes,
 	}, t.progress)
 	if err != nil {
 		return err

@@ -70,8 +70,8 @@ func (t *test) endpoints(ctx context.Context) error {
 	hostNetwork := t.podOn("node-2", "get", "https://"+t.Plan.APIService().String()+"/version")
 	hostNetwork.Spec.HostNetwork = true
 	return errors.Join(
-		t.expect(ctx, t.podOn("node-1", "get", "https://kubernetes.default.svc.cluster.local/version"), "v1.36.3"),
-		t.expect(ctx, hostNetwork, "v1.36.3"),
+		t.expect(ctx, t.podOn("node-1", "get", "https://kubernetes.default.svc.cluster.local/version"), t.Options.Kubernetes.Version),
+		t.expect(ctx, hostNetwork, t.Options.Kubernetes.Version),
 		t.expect(ctx, t.podOn("node-3", "get", status.Azure+"/subscriptions/"+topology.SubscriptionID+"?api-version=2022-12-01"), "401"),
 		t.expect(ctx, t.podOn("node-4", "get", "http://"+collector), "collected"),
 	)

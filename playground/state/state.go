@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
+	"github.com/azuredisk-csi/azuredisk/playground/programs"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -97,6 +98,8 @@ func (d Dir) Clear() error {
 type Options struct {
 	Nodes  int          `json:"nodes"`
 	Subnet netip.Prefix `json:"subnet"`
+	// Kubernetes is the version of Kubernetes.
+	Kubernetes programs.Kubernetes `json:"kubernetes"`
 	// APIPort is the port of the API server on 127.0.0.1; 0 takes a free one.
 	APIPort int `json:"apiPort"`
 	// Latency is azuresim's latency profile: realistic or fast.

@@ -106,7 +106,9 @@ func (s *Supervisor) prepare() error {
 	if s.cgroups, err = host.DetectCgroups(string(s.dir)); err != nil {
 		return err
 	}
-	s.credentials = controlplane.Credentials{Dir: s.dir.ControlPlane("credentials"), Kubeadm: s.opts.Programs["kubeadm"], Plan: s.plan}
+	s.credentials = controlplane.Credentials{
+		Dir: s.dir.ControlPlane("credentials"), Kubeadm: s.opts.Programs["kubeadm"], Version: s.opts.Kubernetes.Version, Plan: s.plan,
+	}
 	// The host's later mounts are seen here; none of those made here is seen there.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("separate the mounts from the host's: %w", err)
@@ -118,7 +120,7 @@ func (s *Supervisor) prepare() error {
 }
 
 func (s *Supervisor) up(ctx context.Context) error {
-	s.progress("%s, %d nodes in %s", s.cgroups.Describe(), len(s.plan.Nodes), s.plan.Subnet)
+	s.progress("Kubernetes %s, %s, %d nodes in %s", s.opts.Kubernetes.Version, s.cgroups.Describe(), len(s.plan.Nodes), s.plan.Subnet)
 	release, notes, err := host.Machine().Use()
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // Find returns the path of a program, as in "kube-apiserver". Of several builds it is the newest, which is the one
-// that the tree pins now. It reads the variable AZUREDISK_PROGRAMS, which only makes a difference to Go: where it names the programs' builds, a test
+// that the tree pins now. The programs of Kubernetes are those of the version in PLAYGROUND_KUBERNETES, or of the newest. It reads the variable AZUREDISK_PROGRAMS, which only makes a difference to Go: where it names the programs' builds, a test
 // that passed with others is not remembered as passed.
 func Find(name string) (string, error) {
 	_ = os.Getenv("AZUREDISK_PROGRAMS")
@@ -21,7 +21,20 @@ func Find(name string) (string, error) {
 		}
 		cache = filepath.Join(dir, "azuredisk")
 	}
+	// Only versions of Kubernetes that are not the newest have a folder, and only with Kubernetes' own programs.
 	pattern := filepath.Join(cache, "programs", "*", "bin", name)
+	ofVersion := filepath.Join(cache, "programs", os.Getenv("PLAYGROUND_KUBERNETES"), "*", "bin", name)
+	for _, p := range []string{ofVersion, pattern} {
+		newest, err := newestOf(p)
+		if newest != "" || err != nil {
+			return newest, err
+		}
+	}
+	return "", fmt.Errorf("%s is not in the program cache (%s): run `make programs` first", name, pattern)
+}
+
+// newestOf returns the newest file of a pattern, or nothing if there is none.
+func newestOf(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err != nil {
 		return "", fmt.Errorf("look for %s: %w", pattern, err)
@@ -35,9 +48,6 @@ func Find(name string) (string, error) {
 		if modified := info.ModTime().UnixNano(); newest == "" || modified > at {
 			newest, at = path, modified
 		}
-	}
-	if newest == "" {
-		return "", fmt.Errorf("%s is not in the program cache (%s): run `make programs` first", name, pattern)
 	}
 	return newest, nil
 }

@@ -30,6 +30,9 @@ func newUpCommand(dir *string) *cobra.Command {
 				if err := c.Ready(cmd.Context()); err != nil {
 					return fmt.Errorf("a playground is there already: %w (`playground down` takes it down)", err)
 				}
+				if minor := c.Options.Kubernetes.Minor; minor != build.Kubernetes && cmd.Flags().Changed("kubernetes") {
+					return fmt.Errorf("start Kubernetes %s: a playground with Kubernetes %s is up already in %s (`playground down` takes it down)", build.Kubernetes, minor, *dir)
+				}
 				progress("the playground is up already (%s)", *dir)
 				return nil
 			case !errors.Is(err, cluster.ErrNotUp):
@@ -46,6 +49,7 @@ func newUpCommand(dir *string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&build.Nodes, "nodes", 4, "number of worker nodes")
+	kubernetesFlag(f, &build.Kubernetes)
 	f.StringVar(&subnet, "subnet", subnet, "network of the machines (IPv4, 24 bits); pods and Services take the next two of 16 bits")
 	f.IntVar(&build.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (0 takes a free one)")
 	f.StringVar(&build.Latency, "latency", "realistic", "azuresim's latencies: realistic or fast")

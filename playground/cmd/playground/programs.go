@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/azuredisk-csi/azuredisk/playground/programs"
 	"github.com/azuredisk-csi/azuredisk/playground/source"
@@ -14,17 +15,19 @@ func newProgramsCommand() *cobra.Command {
 		Use:   "programs",
 		Short: "Build and find the programs that the playground and the tests run",
 	}
+	var version string
+	kubernetesFlag(cmd.PersistentFlags(), &version)
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "list",
 			Short: "List the programs, their versions and where they are or will be",
 			Args:  cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				builder, err := newBuilder()
+				builder, err := newBuilder(version)
 				if err != nil {
 					return err
 				}
-				for _, p := range programs.Catalogue {
+				for _, p := range builder.Catalogue() {
 					path, err := builder.Path(cmd.Context(), p.Name)
 					if err != nil {
 						return err
@@ -38,7 +41,7 @@ func newProgramsCommand() *cobra.Command {
 			Use:   "ensure [NAME...]",
 			Short: "Build those of the named programs (all, if none is named) that are not there yet",
 			RunE: func(cmd *cobra.Command, names []string) error {
-				builder, err := newBuilder()
+				builder, err := newBuilder(version)
 				if err != nil {
 					return err
 				}
@@ -51,7 +54,7 @@ func newProgramsCommand() *cobra.Command {
 			Short: "Build the named program if it is not there yet, and print its path",
 			Args:  cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, names []string) error {
-				builder, err := newBuilder()
+				builder, err := newBuilder(version)
 				if err != nil {
 					return err
 				}
@@ -67,10 +70,16 @@ func newProgramsCommand() *cobra.Command {
 	return cmd
 }
 
-func newBuilder() (*programs.Builder, error) {
+func newBuilder(kubernetes string) (*programs.Builder, error) {
 	root, err := source.Root()
 	if err != nil {
 		return nil, err
 	}
-	return programs.NewBuilder(root, newProgress()), nil
+	return programs.NewBuilder(root, kubernetes, newProgress())
+}
+
+// kubernetesFlag adds the flag that names the version of Kubernetes.
+func kubernetesFlag(flags *pflag.FlagSet, version *string) {
+	oldest, newest := programs.Versions[len(programs.Versions)-1].Minor, programs.Versions[0].Minor
+	flags.StringVar(version, "kubernetes", programs.FromEnvironment(), fmt.Sprintf("version of Kubernetes, %s to %s ($PLAYGROUND_KUBERNETES)", oldest, newest))
 }

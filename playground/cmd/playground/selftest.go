@@ -8,14 +8,17 @@ import (
 )
 
 func newSelftestCommand(dir *string) *cobra.Command {
-	return &cobra.Command{
+	var kubernetes string
+	cmd := &cobra.Command{
 		Use:   "selftest",
 		Short: "Bring a playground up without the driver, test it from inside and outside, and take it down",
 		Long: "Bring a playground up without the driver, test it from inside and outside, and take it down.\n\n" +
 			"Every difference on the machine afterwards is an error, so no other playground may come up or go down while it runs.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return selftest.Run(cmd.Context(), state.Dir(*dir), newProgress())
+			return selftest.Run(cmd.Context(), state.Dir(*dir), kubernetes, newProgress())
 		},
 	}
+	kubernetesFlag(cmd.Flags(), &kubernetes)
+	return cmd
 }
