@@ -25,7 +25,7 @@ import (
 const (
 	release   = "azuredisk"
 	namespace = "azure-disk-csi"
-	// kubeVersion is the oldest that takes the manifests, so that newer ones take them too.
+	// kubeVersion is the oldest that the chart installs on, so that newer ones take the manifests too.
 	kubeVersion = "1.33.0"
 )
 
