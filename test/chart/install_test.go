@@ -17,6 +17,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,8 +86,12 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	attributesClasses := "volumeAttributesClasses.gold.parameters.skuName=Premium_LRS"
+	if err := kube.List(t.Context(), &storagev1.VolumeAttributesClassList{}); meta.IsNoMatchError(err) {
+		attributesClasses = "volumeAttributesClasses=null" // Kubernetes before 1.34, where the chart refuses them
+	}
 	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
-		run(t, "upgrade", release, chartDir(), "--set", "scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,volumeAttributesClasses.gold.parameters.skuName=Premium_LRS")
+		run(t, "upgrade", release, chartDir(), "--set", "scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+attributesClasses)
 		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")
 		run(t, "upgrade", release, chartDir(), "--reset-values")
 	})
@@ -94,7 +99,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		for _, values := range valueFiles(t) {
 			if strings.Contains(values, "everything") {
 				// Of the other projects' kinds, this API server has none.
-				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace)
+				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace+","+attributesClasses)
 				continue
 			}
 			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "scheduler.webhook.certManager.enabled=false")

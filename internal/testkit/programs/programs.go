@@ -9,8 +9,9 @@ import (
 )
 
 // Find returns the path of a program, as in "kube-apiserver". Of several builds it is the newest, which is the one
-// that the tree pins now. The programs of Kubernetes are those of the version in PLAYGROUND_KUBERNETES, or of the newest. It reads the variable AZUREDISK_PROGRAMS, which only makes a difference to Go: where it names the programs' builds, a test
-// that passed with others is not remembered as passed.
+// that the tree pins now. The programs of Kubernetes are those of the version in PLAYGROUND_KUBERNETES, or of the newest
+// version. Find reads the variable AZUREDISK_PROGRAMS, which only makes a difference to Go: where it names the programs'
+// builds, a test that passed with others is not remembered as passed.
 func Find(name string) (string, error) {
 	_ = os.Getenv("AZUREDISK_PROGRAMS")
 	cache := os.Getenv("AZUREDISK_CACHE")
