@@ -36,9 +36,25 @@ func (e *Environment) LossOf(ctx context.Context, w Workload, v observer.Volume)
 	if pod == nil || !observer.IsRunning(pod) {
 		return Failover{}, fmt.Errorf("pod %s does not run", w.Pod())
 	}
+	fencing := func() string { return observer.Text(e.View.AzVolume(v.Name), "status", "fencing") }
+	err := e.View.Await(ctx, FencingTimeout, "the driver says how the node would be fenced", func() bool { return fencing() != "" })
+	if err != nil {
+		return Failover{}, err
+	}
 	return Failover{
-		Workload: w, Volume: v, From: pod.Spec.NodeName, Old: pod.UID, Machines: e.View.Nodes(""),
+		Workload: w, Volume: v, From: pod.Spec.NodeName, Old: pod.UID, Machines: e.View.Nodes(""), Fencing: fencing(),
 	}, nil
+}
+
+// FencingTimeout limits the wait for what the driver says about the fencing of a node that has staged a volume.
+const FencingTimeout = 10 * time.Second
+
+// ProofOfLoss is the proof that a lost node leads to whose VM is said to run.
+func (f Failover) ProofOfLoss() string {
+	if f.Fencing == observer.FencingPreemption {
+		return observer.ProofPreempted
+	}
+	return observer.ProofDetached
 }
 
 // AwaitFailover blocks until the workload runs on another node than the one that was
@@ -180,6 +196,7 @@ func (e *Environment) RecordFailover(f Failover, proofs ...string) {
 	e.Metric("lost_node", f.From)
 	e.Metric("new_node", f.To)
 	e.Metric("proof", f.ProofKind)
+	e.Metric("fencing", f.Fencing)
 	e.Metric("unreachable_reason", f.UnreachableReason)
 	e.Metric("onto_a_replica", f.OntoReplica)
 	for _, step := range []struct {

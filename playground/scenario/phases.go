@@ -22,6 +22,8 @@ type Failover struct {
 	Old, New types.UID
 	// OntoReplica says that the disk was attached to To before.
 	OntoReplica bool
+	// Fencing is how the driver fences From, as its AzVolume said before the fault.
+	Fencing string
 	// Fault is when the node was lost.
 	Fault time.Time
 	// LastWrite is the time in the last acknowledged record of the old pod, FirstWrite

@@ -31,6 +31,8 @@ type Workload struct {
 	// MaxShares and Replicas are the StorageClass parameters maxShares and
 	// maxMountReplicaCount.
 	MaxShares, Replicas int
+	// NoReservations switches the disk's persistent reservations off, so that only Azure can prove that a lost node does not write.
+	NoReservations bool
 	// Zone keeps the pod in one zone; empty for any.
 	Zone string
 	// KeepTrying makes the pod continue when its disk fails, instead of ending.
@@ -47,15 +49,20 @@ func (w Workload) Claim() string { return "data-" + w.Pod() }
 
 // storageClass is made once and shared by all runs: its name says all that is in it.
 func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass {
+	reservations := "auto"
+	if w.NoReservations {
+		reservations = "off"
+	}
 	return &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   fmt.Sprintf("scenario-shares-%d-replicas-%d-%s", w.MaxShares, w.Replicas, driver),
+			Name:   fmt.Sprintf("scenario-shares-%d-replicas-%d-reservations-%s-%s", w.MaxShares, w.Replicas, reservations, driver),
 			Labels: map[string]string{scenarioLabel: scenario},
 		},
 		Provisioner: driver,
 		Parameters: map[string]string{
 			"skuName": "Premium_LRS", "cachingMode": "None",
 			"maxShares": fmt.Sprint(w.MaxShares), "maxMountReplicaCount": fmt.Sprint(w.Replicas),
+			"persistentReservations": reservations,
 		},
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		ReclaimPolicy:     ptr.To(corev1.PersistentVolumeReclaimDelete),

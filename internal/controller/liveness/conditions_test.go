@@ -176,7 +176,7 @@ func TestTheFirstConditionsOfANodeWaitForItsCapacity(t *testing.T) {
 	}
 }
 
-func TestBadNewsOfANewNodeDoesNotWaitForItsCapacity(t *testing.T) {
+func TestBadNewsOfANodeDoesNotWaitForItsCapacity(t *testing.T) {
 	w := newWorld(t)
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)

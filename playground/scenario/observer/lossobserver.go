@@ -18,6 +18,8 @@ const (
 	conditionReachable = "Reachable"
 	ProofDetached      = "Detached"
 	ProofVMDown        = "VMDown"
+	ProofPreempted     = "Preempted"
+	FencingPreemption  = "Preemption"
 )
 
 const (

@@ -46,7 +46,9 @@ var AzureBrownout = scenario.Scenario{
 // The failover cannot end before that; it must end soon after, and must not have skipped
 // its proof.
 func azureBrownout(ctx context.Context, e *scenario.Environment) error {
-	f, err := beginLoss(ctx, e, single)
+	w := single
+	w.NoReservations = true
+	f, err := beginLoss(ctx, e, w)
 	if err != nil {
 		return err
 	}

@@ -62,8 +62,13 @@ func endLoss(ctx context.Context, e *scenario.Environment, f scenario.Failover) 
 }
 
 // usualFence is about how long it takes from a power cut until the next pod is scheduled:
-// to notice it and to detach the disk by force.
-const usualFence = 18 * time.Second
+// to notice it, and to take the reservation or to detach the disk by force.
+func usualFence(f scenario.Failover) time.Duration {
+	if f.Fencing == observer.FencingPreemption {
+		return 4 * time.Second
+	}
+	return 18 * time.Second
+}
 
 // awaitTypicalTime blocks until a time at which a power cut leads to a failover of typical
 // length. A kubelet mounts a new volume only after its own next report, every ten seconds,
@@ -93,7 +98,7 @@ func awaitTypicalTime(ctx context.Context, e *scenario.Environment, f *scenario.
 	e.Report.Notes = append(e.Report.Notes, fmt.Sprintf(
 		"The power was cut when the kubelet of %s was likely to be half a period of ten seconds away from its next report of the volumes that it uses. With VolumeAttachments it mounts a new volume only after that, "+
 			"so the whole would have taken up to five seconds more or less at another moment.", other))
-	return e.AwaitTime(ctx, scenario.MiddleStart(e.View.Observer.ReportedUse(other), usualFence, e.Clock.Now()))
+	return e.AwaitTime(ctx, scenario.MiddleStart(e.View.Observer.ReportedUse(other), usualFence(*f), e.Clock.Now()))
 }
 
 // PowerCut is the scenario node-power-cut.
@@ -128,7 +133,7 @@ func cutPower(ctx context.Context, e *scenario.Environment, f scenario.Failover,
 		return err
 	}
 	p := f.Phases(f.Fault)
-	e.RecordFailover(f, observer.ProofDetached)
+	e.RecordFailover(f, f.ProofOfLoss())
 	e.CheckOrder(f)
 	e.Bound("the loss is known after", p.Detect, maxDetectSeconds)
 	e.Bound("the pod runs elsewhere after", p.Total, maxPowerCutSeconds)

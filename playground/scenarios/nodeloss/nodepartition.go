@@ -52,7 +52,7 @@ func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	if err := e.AwaitFailover(ctx, &f, scenario.FailoverTimeout); err != nil {
 		return err
 	}
-	e.RecordFailover(f, observer.ProofDetached)
+	e.RecordFailover(f, f.ProofOfLoss())
 	e.CheckOrder(f)
 	e.Bound("the pod runs elsewhere after", f.Took(), maxPartitionSeconds)
 	return endCutOff(ctx, e, f, func(ctx context.Context) (time.Time, error) {

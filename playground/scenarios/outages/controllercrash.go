@@ -117,11 +117,11 @@ func reserveControllers(ctx context.Context, e *scenario.Environment) ([]seat, e
 		for _, zone := range zones[:2] {
 			nodes := e.View.Nodes(zone)
 			kept = append(kept, nodes[len(nodes)-1])
-			seats = append(seats, seat{workload: scenario.Workload{Name: "writer-" + zone, MaxShares: 2, Replicas: 1, Zone: zone}})
+			seats = append(seats, seat{workload: scenario.Workload{Name: "writer-" + zone, MaxShares: 2, Replicas: 1, Zone: zone, NoReservations: true}})
 		}
 	} else {
 		kept = e.View.Nodes(zones[1])
-		seats = append(seats, seat{workload: scenario.Workload{Name: "writer-" + zones[0], MaxShares: 2, Replicas: 1, Zone: zones[0]}})
+		seats = append(seats, seat{workload: scenario.Workload{Name: "writer-" + zones[0], MaxShares: 2, Replicas: 1, Zone: zones[0], NoReservations: true}})
 	}
 	e.Metric("controller_nodes", strings.Join(kept, ", "))
 	release := func(ctx context.Context) error {
