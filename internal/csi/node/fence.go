@@ -11,11 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -233,16 +230,6 @@ func (s *Server) checkFence(ctx context.Context, volume *apiv1.AzVolume, device 
 	return nil
 }
 
-// replicaOf reads a volume and this node's attachment at the API server; each is nil if there is none.
-func (s *Server) replicaOf(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
-	volume, err := kubeapi.Find[apiv1.AzVolume](ctx, s.options.Client, client.ObjectKey{Namespace: s.options.Namespace, Name: name})
-	if err != nil || volume == nil {
-		return nil, nil, err
-	}
-	attachment, err := s.grants.Attachment(ctx, name, s.options.NodeName)
-	return volume, attachment, err
-}
-
 // leaveFence ends this node's fence-only registration, once nothing depends on it: no node has the disk attached that only a reservation
 // keeps from writing, and if the result may become the lost node's proof, that node has one. It succeeds if the disk is not attached to this
 // node any more, and if this node uses the volume, because the key of its own epoch has replaced the fence-only key then.
@@ -250,16 +237,9 @@ func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, prova
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
 	name := result.VolumeName
-	record, recorded, err := s.options.Records.Get(name)
-	if err != nil || recorded && record.BootID == s.options.BootID {
+	record, _, err := s.options.Records.Get(name)
+	if err != nil || record.ReservationKey != "" && record.BootID == s.options.BootID {
 		return err
-	}
-	volume, own, err := s.replicaOf(ctx, name)
-	if err != nil {
-		return err
-	}
-	if volume == nil || own == nil || own.Status.State != apiv1.AttachmentAttached || own.Status.LUN == nil || ownership.AttachedToAnotherVM(own, s.options.Instance.VMID) {
-		return nil
 	}
 	attachments, err := s.attachments(ctx, name)
 	if err != nil {
@@ -268,17 +248,8 @@ func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, prova
 	if provable && plan.Unproved(attachments, result.NodeName, result.Epoch) {
 		return provisioner.Errorf(provisioner.Unavailable, "cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
 	}
-	disk := volumehandle.Of(volume.Spec.Disk)
-	key, err := s.key(disk, result.Epoch)
-	if err != nil {
-		return err
-	}
-	device, err := s.devices.Find(ctx, volume, *own.Status.LUN)
-	if err != nil {
-		return err
-	}
-	if err := s.leave(ctx, disk, device.Path, key.FenceOnly()); !errors.Is(err, provisioner.Unsupported) {
-		return err
-	}
-	return nil
+	return s.leaveAttached(ctx, name, func(disk volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey, error) {
+		key, err := s.key(disk, result.Epoch)
+		return key.FenceOnly(), err
+	})
 }

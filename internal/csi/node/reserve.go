@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -92,66 +87,5 @@ func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device
 	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {
 		// The next node that stages the volume has a later epoch and pre-empts it.
 		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.String(), "reason", err.Error())
-	}
-}
-
-// leave ends this node's registration and the reservation. While the reservation is what keeps another node from writing, it must not
-// end. If this node was asked to fence the volume, it keeps it with its fence-only key then, until that request is withdrawn (leaveFence). Otherwise
-// leave fails with Unavailable.
-func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own provisioner.ReservationKey) error {
-	volume := disk.VolumeName()
-	attachments, err := s.attachments(ctx, volume)
-	if err != nil {
-		return err
-	}
-	other := plan.StillFenced(attachments, s.options.NodeName)
-	if other == "" {
-		return s.reserver.Leave(ctx, device, own)
-	}
-	requests, _, _ := s.options.Report.Fences()
-	i := slices.IndexFunc(requests, func(r apiv1.FenceRequest) bool { return r.VolumeName == volume })
-	if i < 0 {
-		return provisioner.Errorf(provisioner.Unavailable, "cannot end the reservation of volume %s: the disk is still being detached from node %s, which was fenced; retry", volume, other)
-	}
-	fenceOnly, err := s.key(disk, requests[i].Epoch)
-	if err != nil {
-		return err
-	}
-	return s.reserver.Exchange(ctx, device, own, fenceOnly.FenceOnly())
-}
-
-// attachments lists the attachments of a volume at the API server.
-func (s *Server) attachments(ctx context.Context, volume string) ([]*apiv1.AzVolumeAttachment, error) {
-	var list apiv1.AzVolumeAttachmentList
-	if err := s.options.Client.List(ctx, &list, client.InNamespace(s.options.Namespace), client.MatchingFields{"spec.volumeName": volume}); err != nil {
-		return nil, fmt.Errorf("list the attachments of volume %s: %w", volume, err)
-	}
-	return kubeapi.Pointers(list.Items), nil
-}
-
-// leaveRecorded ends the reservation of a volume that was unmounted and flushed. A device that is gone or fails takes no command, and the
-// reservation remains: the next node that stages the volume pre-empts it. So does the reservation of a record from before a reboot, whose path may
-// name another device now.
-func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) error {
-	if record.ReservationKey == "" || record.BootID != s.options.BootID {
-		return nil
-	}
-	disk, err := volumehandle.Parse(record.VolumeID)
-	if err != nil {
-		return fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
-	}
-	own, err := s.key(disk, record.Epoch)
-	if err != nil {
-		return err
-	}
-	err = s.leave(ctx, disk, record.Device, own)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, provisioner.Unsupported), errors.Is(err, provisioner.NotFound), ctx.Err() == nil && s.devices.Answers(ctx, record.Device) != nil:
-		logr.FromContextOrDiscard(ctx).Info("the reservation remains on the disk", "volumeName", record.VolumeName, "device", record.Device, "key", own.String(), "reason", err.Error())
-		return nil
-	default:
-		return fmt.Errorf("unstage volume %s: %w", record.VolumeName, err)
 	}
 }

@@ -334,6 +334,9 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 			t.Fatalf("killed at %q, then unstaged: %v", inUnstage, err)
 		}
 		m.assertClean()
+		if state := host.shared.State(); len(state.Keys) != 0 {
+			t.Errorf("killed at %q, then unstaged: the disk has %s, want no key", inUnstage, state)
+		}
 		takeOver(t, host, next)
 		if inStage == "" && inUnstage == "" {
 			return

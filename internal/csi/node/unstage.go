@@ -76,6 +76,9 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 			return err
 		}
 	}
+	if !recorded {
+		s.leaveUnrecorded(ctx, disk)
+	}
 	if err := s.forget(ctx, volume, record, recorded); err != nil {
 		return err
 	}
