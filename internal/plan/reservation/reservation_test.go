@@ -1,14 +1,14 @@
 package reservation_test
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -92,7 +92,7 @@ func held(holder provisioner.ReservationKey, keys ...provisioner.ReservationKey)
 func TestAFencedNodeNeverWrites(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		disk := reservations.State{}
+		disk := &sharedisk.Disk{}
 		before := &actor{node: "before", key: key(t, 1, "before")}
 		before.stages()
 		old := &actor{node: "old", key: key(t, 2, "old")}
@@ -105,7 +105,7 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 		next := &actor{node: nextNode, key: key(t, 3, nextNode)}
 		next.stages()
 		if rapid.Bool().Draw(t, "the first owner left its reservation behind") {
-			before.run(t, &disk)
+			before.run(t, disk)
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			turn := []*actor{old, fencer}
@@ -116,22 +116,22 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 			if a.ended && a != fencer && rapid.Bool().Draw(t, "again") {
 				a.ended = false // its plug-in was restarted, or the kubelet repeats the call
 			}
-			a.step(t, &disk)
+			a.step(t, disk)
 			if fencer.done() && disk.Allows(old.node, true) {
-				t.Fatalf("after the proof the disk takes writes of the fenced node: %+v", disk)
+				t.Fatalf("after the proof the disk takes writes of the fenced node: %s", disk.State())
 			}
 			if next.done() && !disk.Allows(next.node, true) {
-				t.Fatalf("the disk refuses the writes of its owner: %+v", disk)
+				t.Fatalf("the disk refuses the writes of its owner: %s", disk.State())
 			}
 		}
 		if !fencer.done() {
 			return
 		}
-		if next.ended = false; !next.run(t, &disk) {
-			t.Fatalf("the next owner could not stage: %v; the disk has %+v", next.failed, disk)
+		if next.ended = false; !next.run(t, disk) {
+			t.Fatalf("the next owner could not stage: %v; the disk has %s", next.failed, disk.State())
 		}
-		if !next.leaves().run(t, &disk) || disk.Type != 0 || len(disk.Registrations) > 1 {
-			t.Fatalf("after the owner left, the disk has %+v, want no reservation and no key but the fenced node's", disk)
+		if !next.leaves().run(t, disk) || disk.State().Type != provisioner.NoReservation || len(disk.State().Keys) > 1 {
+			t.Fatalf("after the owner left, the disk has %s, want no reservation and no key but the fenced node's", disk.State())
 		}
 	})
 }
@@ -162,70 +162,42 @@ func (a *actor) leaves() *actor {
 func (a *actor) done() bool { return a.ended && a.failed == nil }
 
 // run lets the node finish without another one in between, and says whether it is done.
-func (a *actor) run(t rapid.TB, disk *reservations.State) bool {
+func (a *actor) run(t *rapid.T, disk *sharedisk.Disk) bool {
 	for range 20 {
 		if a.step(t, disk); a.ended {
 			return a.done()
 		}
 	}
-	t.Fatalf("%s does not end: %+v", a.node, *disk)
+	t.Fatalf("%s does not end: %s", a.node, disk.State())
 	return false
 }
 
 // step reads and decides, or sends what was decided.
-func (a *actor) step(t rapid.TB, disk *reservations.State) {
+func (a *actor) step(t *rapid.T, disk *sharedisk.Disk) {
 	if a.next.Command == "" {
-		next, err := a.decide(read(t, *disk))
+		next, err := a.decide(disk.State())
 		a.failed, a.ended = err, err != nil || next.Command == reservation.Done
 		if !a.ended {
 			a.next = next
 		}
 		return
 	}
-	var answer reservations.Answer
-	switch own := uint64(a.key); a.next.Command {
+	var err error
+	device := sharedisk.Node{Name: a.node, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
+	switch a.next.Command {
 	case reservation.Register:
-		answer = disk.Execute(a.node, command(reservations.RegisterAndIgnore), list(0, own))
+		err = device.Register(t.Context(), "", a.key)
 	case reservation.Unregister:
-		answer = disk.Execute(a.node, command(reservations.Register), list(own, 0))
+		err = device.Unregister(t.Context(), "", a.key)
 	case reservation.Reserve:
-		answer = disk.Execute(a.node, command(reservations.Reserve), list(own, 0))
+		err = device.Reserve(t.Context(), "", a.key)
 	case reservation.Preempt:
-		answer = disk.Execute(a.node, command(reservations.PreemptAndAbort), list(own, uint64(a.next.Victim)))
+		err = device.PreemptAndAbort(t.Context(), "", a.key, a.next.Victim)
 	default:
 		t.Fatalf("unknown command %q", a.next.Command)
 	}
-	if answer.Status == reservations.CheckCondition {
-		t.Fatalf("%s of %s: sense %x", a.next.Command, a.node, answer.Sense)
+	if err != nil && !errors.Is(err, provisioner.Conflict) { // a conflict changes nothing
+		t.Fatalf("%s of %s: %v", a.next.Command, a.node, err)
 	}
-	*disk, a.next = answer.State, reservation.Step{} // a conflict changes nothing
-}
-
-func command(action byte) []byte {
-	return []byte{reservations.OpOut, action, byte(reservations.WriteExclusive), 0, 0, 0, 0, 0, 24, 0}
-}
-
-func list(own, other uint64) []byte {
-	out := make([]byte, 24)
-	binary.BigEndian.PutUint64(out, own)
-	binary.BigEndian.PutUint64(out[8:], other)
-	return out
-}
-
-func read(t rapid.TB, disk reservations.State) provisioner.ReservationState {
-	state := provisioner.ReservationState{Generation: disk.Generation}
-	for _, r := range disk.Registrations {
-		state.Keys = append(state.Keys, provisioner.ReservationKey(r.Key))
-		if r.Initiator == disk.Holder {
-			state.Holder = provisioner.ReservationKey(r.Key)
-		}
-	}
-	switch disk.Type {
-	case 0:
-	case reservations.WriteExclusive:
-		state.Type = provisioner.WriteExclusive
-	default:
-		t.Fatalf("a reservation of type %d, want only Write Exclusive", disk.Type)
-	}
-	return state
+	a.next = reservation.Step{}
 }
