@@ -139,8 +139,22 @@ func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
 		t.Errorf("the disk has %s, want it held by %s only", state, own)
 	}
 	stop()
+	lists := make(chan struct{}, 100)
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			lists <- struct{}{}
+			return c.List(ctx, list, opts...)
+		},
+	})
 	_, stop = m.run() // the result outlives the process
 	m.request()
+	for range 3 { // each try lists the attachments once while there is no proof, and a try that ends the registration lists them twice
+		select {
+		case <-lists:
+		case <-time.After(20 * time.Second):
+			t.Fatal("withdrawn, and the lost node has no proof: the node does not try to end its registration again")
+		}
+	}
 	m.provePreempted(other)
 	if got := m.results("withdrawn, and the lost node still has the disk", one)[0]; got != result {
 		t.Errorf("after a restart: got result %+v, want %+v", got, result)
