@@ -212,7 +212,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	attachments, err := attachment.New(attachment.Options{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
 		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-attachment"),
-		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, LeaderElection: settings.LeaderElection, Metrics: ctrlmetrics.Registry,
+		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, Overlap: overlap(settings), Metrics: ctrlmetrics.Registry,
 	})
 	if err != nil {
 		return nil, err
@@ -227,6 +227,15 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
 	})
 	return []reconciler{volumes, attachments, driverNodes, failovers}, err
+}
+
+// overlap is how long a former leader may send requests after this one has the lease: until it has missed the renewal,
+// which it tries at each period, and has ended (ADR 0014).
+func overlap(settings *config.Controller) time.Duration {
+	if !settings.LeaderElection {
+		return 0
+	}
+	return settings.RenewDeadline + settings.RetryPeriod + time.Second
 }
 
 // newPodReconcilers makes the reconcilers that act on what Kubernetes knows of pods and nodes.

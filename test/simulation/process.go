@@ -121,7 +121,7 @@ func (p *process) start() error {
 	}
 	attachments, err := attachment.New(attachment.Options{
 		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
-		Events: silence{}, ReservedSlots: reservedSlots, Workers: workers, LeaderElection: true,
+		Events: silence{}, ReservedSlots: reservedSlots, Workers: workers, Overlap: 10 * time.Second,
 	})
 	if err != nil {
 		return err

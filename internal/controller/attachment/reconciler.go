@@ -60,8 +60,9 @@ type Options struct {
 	ReservedSlots int32
 	// Workers is how many attachments are reconciled at once.
 	Workers int
-	// LeaderElection says that another process may have led before this one.
-	LeaderElection bool
+	// Overlap is how long after this process has begun to lead a former leader may still send requests; 0 without
+	// leader election.
+	Overlap time.Duration
 	// Metrics is where the proofs and replicas are counted.
 	Metrics prometheus.Registerer
 }
@@ -71,7 +72,7 @@ type Reconciler struct {
 	Options
 	disks  diskWork
 	proofs *prometheus.CounterVec
-	// leadingSince is set before the first reconciliation, and only if LeaderElection.
+	// leadingSince is set before the first reconciliation.
 	leadingSince time.Time
 }
 
@@ -115,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attachment.Input, error) {
 	in := attachment.Input{
-		Now: r.Clock.Now(), LeadingSince: r.leadingSince, Attachment: a, Job: r.Jobs.Job(a),
+		Now: r.Clock.Now(), LeadingSince: r.leadingSince, Overlap: r.Overlap, Attachment: a, Job: r.Jobs.Job(a),
 		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
 	}
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)

@@ -45,9 +45,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 
 // lead notes since when this process leads: the sources of the controller start then.
 func (r *Reconciler) lead(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	if r.LeaderElection {
-		r.leadingSince = r.Clock.Now()
-	}
+	r.leadingSince = r.Clock.Now()
 	return nil
 }
 

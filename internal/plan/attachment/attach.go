@@ -20,8 +20,10 @@ import (
 // Input is what the next step of an attachment is decided from.
 type Input struct {
 	Now time.Time
-	// LeadingSince is since when this process leads; zero if no other process can have led before.
+	// LeadingSince is since when this process leads, and Overlap how long after that a former leader may still send
+	// requests; 0 if there was none.
 	LeadingSince time.Time
+	Overlap      time.Duration
 	Attachment   *apiv1.AzVolumeAttachment
 	// Volume is nil if there is no such AzVolume.
 	Volume *apiv1.AzVolume

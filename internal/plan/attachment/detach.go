@@ -113,13 +113,13 @@ func (s *Step) detach(in Input) {
 // mounts the disk again without the present epoch.
 func (s *Step) attachMayArrive(in Input) bool {
 	a := in.Attachment
-	left := operation.Remaining(operation.LateRequest, in.LeadingSince, in.Now)
+	left := operation.Remaining(in.Overlap, in.LeadingSince, in.Now)
 	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
 		switch {
 		case a.Status.State == apiv1.AttachmentDetachFail, a.Status.State == apiv1.AttachmentDetaching && c.Reason == ReasonDetaching:
 			return false
 		case c.Status == metav1.ConditionTrue:
-			left = min(left, operation.Remaining(operation.LateRequest, c.LastTransitionTime.Time, in.Now))
+			left = min(left, operation.Remaining(in.Overlap, c.LastTransitionTime.Time, in.Now))
 		}
 	}
 	s.RequeueAfter = left

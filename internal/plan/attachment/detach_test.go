@@ -125,7 +125,7 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 			t.Parallel()
 			in := attachment.Input{Now: objects.Now, Attachment: test.attachment, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true}
 			if test.leadingFor > 0 {
-				in.LeadingSince = objects.Now.Add(-test.leadingFor)
+				in.LeadingSince, in.Overlap = objects.Now.Add(-test.leadingFor), 10*time.Second
 			}
 			want := operation.WorkDetach
 			if test.wait > 0 {
@@ -142,7 +142,7 @@ func TestAFenceDoesNotWaitForAFormerLeader(t *testing.T) {
 	t.Parallel()
 	in := attachment.Input{
 		Now: objects.Now, Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
-		HasFinalizer: true, NodeLost: true, LeadingSince: objects.Now,
+		HasFinalizer: true, NodeLost: true, LeadingSince: objects.Now, Overlap: 10 * time.Second,
 	}
 	if step := attachment.Next(in); step.Start != operation.WorkFence {
 		t.Errorf("got start %q, want %q", step.Start, operation.WorkFence)

@@ -20,6 +20,10 @@ import (
 // one change of a disk after the other.
 const gatherTime = 500 * time.Millisecond
 
+// lateRequest is how long after it has recorded an update a leader may still send the request, although another one leads: it ends at the latest 9 seconds after it
+// has lost the lease (ADR 0014).
+const lateRequest = 10 * time.Second
+
 // firstLook and lastLook limit how often Azure is asked for the progress of a conversion: after each tenth of the
 // time that it has lasted.
 const firstLook, lastLook = time.Minute, 10 * time.Minute
@@ -134,8 +138,8 @@ func (s *Step) requestMayArrive(in Input) bool {
 	if op == nil || op.Kind != string(operation.WorkUpdateDisk) || op.ResumeToken != "" {
 		return false
 	}
-	left := op.StartTime.Add(operation.LateRequest).Sub(in.Now)
-	if left <= 0 || left > operation.LateRequest { // the time of another clock
+	left := op.StartTime.Add(lateRequest).Sub(in.Now)
+	if left <= 0 || left > lateRequest { // the time of another clock
 		return false
 	}
 	s.RequeueAfter = max(left, operation.MinWait)

@@ -16,10 +16,6 @@ func RetryIn(since, last, now time.Time) time.Duration {
 	return Remaining(min(max(last.Sub(since), FirstRetry), LastRetry), last, now)
 }
 
-// LateRequest is how long after another controller has taken the lease a leader may still send a request: it ends at
-// the latest 9 seconds after it has lost the lease (ADR 0014).
-const LateRequest = 10 * time.Second
-
 // ClockSkew is how far ahead a recorded time may be and still count as now: times in the API have whole seconds, and
 // clocks differ a little.
 const ClockSkew = 2 * time.Second
