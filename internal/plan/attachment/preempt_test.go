@@ -93,7 +93,7 @@ func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 		if step := attachment.Next(in); step.Start != operation.WorkFence || step.Resume != "fence" || step.RemoveFinalizer {
 			t.Errorf("deleted %t, in a new process: got work %q with token %q; want the forced detach resumed", a.DeletionTimestamp != nil, step.Start, step.Resume)
 		}
-		in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now}
+		in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Epoch: 2}}
 		if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
 			t.Errorf("deleted %t, after the forced detach: got proof %+v, want Detached", a.DeletionTimestamp != nil, p)
 		}
