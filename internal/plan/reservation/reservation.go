@@ -51,7 +51,8 @@ func AtStage(state provisioner.ReservationState, own provisioner.ReservationKey)
 	case holder == own && state.Registered(own):
 		return Step{Command: Done}, nil
 	case holder.Epoch() > own.Epoch():
-		return Step{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use the disk under epoch %d: it is reserved under epoch %d (key %s)",
+		return Step{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use the disk under epoch %d: it is reserved under epoch %d (key %s), "+
+			"by a later owner, or by a node of another cluster; if no node uses the disk, remove the reservation with sg_persist or nvme",
 			own.Epoch(), holder.Epoch(), holder)
 	case holder.Epoch() == own.Epoch() && holder != own:
 		return Step{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use the disk under epoch %d: another node has fenced this one (key %s)",
