@@ -158,7 +158,7 @@ func TestKindsOfErrors(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
-	for status, want := range map[statusError]bool{0x18: true, 0x83: true, 0x4083: true, 0x02: false, 0xE0000: false, 0x4002: false} {
+	for status, want := range map[statusError]bool{0x18: true, 0x118: true, 0x110018: true, 0x4018: false, 0x83: true, 0x4083: true, 0x02: false, 0xE0000: false, 0x4002: false} {
 		if status.conflict() != want {
 			t.Errorf("status %#x is a conflict: got %t, want %t", int(status), status.conflict(), want)
 		}
@@ -203,6 +203,26 @@ func TestArgumentsHaveTheSizesOfTheHeaders(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("struct %s has %d bytes, want %d", name, c.got, c.want)
+		}
+	}
+}
+
+func TestARefusalOfANodeThatIsNotRegisteredIsAConflict(t *testing.T) {
+	t.Parallel()
+	state := provisioner.ReservationState{Keys: []provisioner.ReservationKey{7}}
+	for name, c := range map[string]struct {
+		status statusError
+		needs  registered
+		want   bool
+	}{
+		"a conflict":                               {statusConflict, 7, true},
+		"check condition, and no such key":         {0x02, 8, true},
+		"check condition, though the key is there": {0x02, 7, false},
+		"check condition of a registration":        {0x02, 0, false},
+		"another status, and no such key":          {0xE0000, 8, false},
+	} {
+		if got := isConflict(c.status, c.needs, state); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (Reservations) Read(ctx context.Context, device string) (provisioner.Reserv
 // registration is to be replaced, which a namespace may refuse where there is none, and 0 that one is to be made, which it may refuse where
 // there is one.
 func (Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "register key "+key.String(), device, keys{key}, func(fd int) error {
+	return change(ctx, "register key "+key.String(), device, 0, keys{key}, func(fd int) error {
 		err := control(fd, iocRegister, &prRegistration{oldKey: uint64(key), newKey: uint64(key), flags: prIgnoreKey})
 		if status := statusError(0); errors.As(err, &status) && status.conflict() {
 			err = control(fd, iocRegister, &prRegistration{newKey: uint64(key), flags: prIgnoreKey})
@@ -38,7 +38,7 @@ func (Reservations) Register(ctx context.Context, device string, key provisioner
 
 // Unregister implements provisioner.Reservations.
 func (Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "unregister key "+key.String(), device, keys{key}, func(fd int) error {
+	err := change(ctx, "unregister key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
 			return err
 		}
@@ -49,14 +49,14 @@ func (Reservations) Unregister(ctx context.Context, device string, key provision
 
 // Reserve implements provisioner.Reservations.
 func (Reservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "reserve with key "+key.String(), device, keys{key}, func(fd int) error {
+	return change(ctx, "reserve with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		return control(fd, iocReserve, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
 // Release implements provisioner.Reservations.
 func (Reservations) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "release the reservation of key "+key.String(), device, keys{key}, func(fd int) error {
+	err := change(ctx, "release the reservation of key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		return control(fd, iocRelease, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return s.Holder != key })
@@ -64,14 +64,14 @@ func (Reservations) Release(ctx context.Context, device string, key provisioner.
 
 // PreemptAndAbort implements provisioner.Reservations.
 func (Reservations) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
-	return change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, keys{own, victim}, func(fd int) error {
+	return change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, registered(own), keys{own, victim}, func(fd int) error {
 		return control(fd, iocPreemptAbort, &prPreempt{oldKey: uint64(own), newKey: uint64(victim), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
 // Clear implements provisioner.Reservations.
 func (Reservations) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "clear the reservations with key "+key.String(), device, keys{key}, func(fd int) error {
+	err := change(ctx, "clear the reservations with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		return control(fd, iocClear, &prClear{key: uint64(key)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
@@ -88,9 +88,12 @@ func unlessDone(err error, done func(provisioner.ReservationState) bool) error {
 
 type keys []provisioner.ReservationKey
 
+// registered is the key with which a command wants this node to be registered.
+type registered provisioner.ReservationKey
+
 // change makes a change with keys, and finds out why a disk refused it. The key 0 has a meaning of its own in some commands, which none of the
-// methods has.
-func change(ctx context.Context, command, device string, with keys, do func(fd int) error) error {
+// methods has. needs is 0 if the command needs no registration.
+func change(ctx context.Context, command, device string, needs registered, with keys, do func(fd int) error) error {
 	if slices.Contains(with, 0) {
 		return provisioner.Errorf(provisioner.InvalidArgument, "%s on %s: a key must not be 0", command, device)
 	}
@@ -105,12 +108,18 @@ func change(ctx context.Context, command, device string, with keys, do func(fd i
 		switch {
 		case readErr != nil:
 			return struct{}{}, errors.Join(err, readErr)
-		case status.conflict():
+		case isConflict(status, needs, state):
 			return struct{}{}, &provisioner.ReservationConflict{Device: device, Command: command, State: state}
 		}
 		return struct{}{}, fmt.Errorf("%w; the disk has %s", err, state)
 	})
 	return err
+}
+
+// isConflict says whether the disk refused a command because of its state. Linux's target answers some commands of a node that is not registered with
+// CHECK CONDITION, where SPC-4 has RESERVATION CONFLICT.
+func isConflict(status statusError, needs registered, state provisioner.ReservationState) bool {
+	return status.conflict() || status.checkCondition() && needs != 0 && !state.Registered(provisioner.ReservationKey(needs))
 }
 
 // repeated repeats a change that the disk answers with CHECK CONDITION, which says that the disk did not run it. The reason can be a unit attention: after
