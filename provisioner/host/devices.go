@@ -29,7 +29,8 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	defer events.close()
 	ticker := d.options.Clock.NewTicker(d.options.RescanInterval)
 	defer ticker.Stop()
-	d.rescanControllers()
+	scans := make(chan struct{}, 1)
+	d.startScan(scans, events)
 	for {
 		events.watchDirectories()
 		if device, found := d.lookup(ctx, lun); found {
@@ -40,9 +41,23 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 			return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d showed up: %w", lun, ctx.Err())
 		case <-events.happened:
 		case <-ticker.C():
-			d.rescanControllers()
+			d.startScan(scans, events)
 		}
 	}
+}
+
+// startScan scans the controllers, unless a scan is running, and tells when it has ended. A scan waits for disks that do not answer, and cannot be stopped.
+func (d devices) startScan(running chan struct{}, events *subscription) {
+	select {
+	case running <- struct{}{}:
+	default:
+		return
+	}
+	go func() {
+		d.rescanControllers()
+		<-running
+		events.notify()
+	}()
 }
 
 func (d devices) linkDirectories() []string {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -73,6 +75,23 @@ func TestFindRescansTheBusAndGivesUpWithTheContext(t *testing.T) {
 	}
 	if raw, _ := os.ReadFile(scan); string(raw) != "- - -" {
 		t.Errorf("the SCSI host was told %q", raw)
+	}
+}
+
+func TestFindEndsWhileAScanOfTheBusWaits(t *testing.T) {
+	sys := newSysfs(t)
+	scan := sys.write("class/scsi_host/host5/scan", "")
+	if err := errors.Join(os.Remove(scan), unix.Mkfifo(scan, 0o600)); err != nil { // to open it for writing waits for a reader
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := host.New(host.Options{DevRoot: t.TempDir(), SysRoot: sys.root}).Devices().Find(ctx, 3)
+	if !errors.Is(err, provisioner.NotFound) {
+		t.Errorf("Find = %v, want NotFound because of the deadline", err)
+	}
+	if raw, err := os.ReadFile(scan); string(raw) != "- - -" { // and ends the scan
+		t.Errorf("the SCSI host was told %q, %v", raw, err)
 	}
 }
 
