@@ -3,6 +3,7 @@
 package reservations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// limit is how long one test may take.
-const limit = 2 * time.Minute
+// defaultLimit is how long one test may take.
+const defaultLimit = 2 * time.Minute
 
 // Host is a node of a disk under test.
 type Host struct {
@@ -39,6 +40,8 @@ type Harness struct {
 	Unsupported func(t *testing.T) Host
 	// Rounds of pre-emptions under load; 200 if it is 0.
 	Rounds int
+	// Limit is how long one test may take; 2 minutes if it is 0.
+	Limit time.Duration
 }
 
 // run is one test on one disk.
@@ -65,30 +68,26 @@ func Run(t *testing.T, h Harness) {
 		{"keys that are 0", (*run).noKey},
 		{"a context that has ended", (*run).ended},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.play(newRun(t, h.NewDisk(t))) })
+		t.Run(test.name, func(t *testing.T) { test.play(h.newRun(t, h.NewDisk(t))) })
 	}
 	if h.Restart != nil {
-		t.Run("a restart of the disk", func(t *testing.T) { newRun(t, h.NewDisk(t)).restart(h.Restart) })
+		t.Run("a restart of the disk", func(t *testing.T) { h.newRun(t, h.NewDisk(t)).restart(h.Restart) })
 	}
 	if h.Detach != nil {
-		t.Run("a device that is gone", func(t *testing.T) { newRun(t, h.NewDisk(t)).gone(h.Detach) })
+		t.Run("a device that is gone", func(t *testing.T) { h.newRun(t, h.NewDisk(t)).gone(h.Detach) })
 	}
 	if h.Unsupported != nil {
 		t.Run("a device without reservations", func(t *testing.T) {
-			newRun(t, []Host{h.Unsupported(t)}).unsupported()
+			h.newRun(t, []Host{h.Unsupported(t)}).unsupported()
 		})
 	}
 	t.Run("no write after a pre-emption", func(t *testing.T) {
-		rounds := h.Rounds
-		if rounds == 0 {
-			rounds = defaultRounds
-		}
-		newRun(t, h.NewDisk(t)).fences(rounds)
+		h.newRun(t, h.NewDisk(t)).fences(cmp.Or(h.Rounds, defaultRounds))
 	})
 }
 
-func newRun(t *testing.T, hosts []Host) *run {
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+func (h Harness) newRun(t *testing.T, hosts []Host) *run {
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(h.Limit, defaultLimit))
 	t.Cleanup(cancel)
 	return &run{t, ctx, hosts}
 }
