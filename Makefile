@@ -55,8 +55,9 @@ image: ## Make the driver's image for linux/amd64 and linux/arm64 in out/image (
 	  --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" --created $(CREATED)
 
 .PHONY: image-lock
-image-lock: ## Raise the Debian packages of the image to the newest versions, verified by Debian's signatures
-	@cd image && go run ./cmd/lock packages.lock.yaml $(CACHE)/debian
+image-lock: ## Raise the Debian packages of the image and of vm-test to the newest versions, verified by Debian's signatures
+	@cd image && go run ./cmd/lock image packages.lock.yaml $(CACHE)/debian
+	@cd image && go run ./cmd/lock testvm testvm/packages.lock.yaml $(CACHE)/debian
 
 .PHONY: push
 push: ## Push out/image to REGISTRY/azuredisk, with the credentials of `docker login`
@@ -115,6 +116,10 @@ e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall,
 .PHONY: guides
 guides: programs ## Run the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters (5 minutes)
 	@hack/e2e.sh guides
+
+.PHONY: vm-test
+vm-test: ## Test the host library in a virtual machine, with real SCSI disks, NVMe namespaces and reservations (10 minutes)
+	@hack/vm-test.sh
 
 .PHONY: bench
 bench: programs ## Measure bursts of volumes, attach batching and the extender

@@ -14,8 +14,8 @@ var tools = []string{
 	"sh", "unshare",
 }
 
-// files are the patterns of the files that are taken.
-func files() []string {
+// Files are the patterns of the files that are taken.
+func Files() []string {
 	patterns := []string{
 		"etc/debian_version", "etc/mke2fs.conf", "etc/os-release", "usr/share/common-licenses/*",
 		// The C library opens it when a thread ends.

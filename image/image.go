@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ import (
 var LockText []byte
 
 // Inputs are all that decides which tools an image has, besides the code of this module.
-func Inputs() string { return string(LockText) + strings.Join(files(), "\n") }
+func Inputs() string { return string(LockText) + strings.Join(Files(), "\n") }
 
 const (
 	// Entrypoint is the driver's path in the image.
@@ -80,30 +79,18 @@ func FetchTools(ctx context.Context, from debian.Fetcher, lock debian.Lock, arch
 	if err != nil {
 		return Tools{}, err
 	}
-	all, control := rootfs.Tree{}, map[string][]byte{}
-	for _, p := range lock.Packages[architecture] {
-		data, err := from.Fetch(ctx, p, lock.Taken)
-		if err != nil {
-			return Tools{}, err
-		}
-		deb, err := debian.Unpack(data)
-		if err != nil {
-			return Tools{}, fmt.Errorf("unpack %s %s: %w", p.Name, p.Version, err)
-		}
-		control[p.Name] = deb.Control
-		if err := all.Add(p.Name, deb.Files); err != nil {
-			return Tools{}, err
-		}
+	all, control, err := rootfs.Fetch(ctx, from, lock, architecture)
+	if err != nil {
+		return Tools{}, err
 	}
-	tree, err := all.Select(target, files())
+	tree, err := all.Select(target, Files())
 	if err != nil {
 		return Tools{}, fmt.Errorf("%w (`make image-lock` chooses the packages again)", err)
 	}
 	if err := tree.AddSystem(all, control); err != nil {
 		return Tools{}, err
 	}
-	used := tree.Packages()
-	packages := slices.DeleteFunc(slices.Clone(lock.Packages[architecture]), func(p debian.Package) bool { return !slices.Contains(used, p.Name) })
+	packages := tree.Used(lock.Packages[architecture])
 	return Tools{Architecture: architecture, Tree: tree, Packages: packages}, nil
 }
 

@@ -114,6 +114,6 @@ func archiveNames() []string {
 // Marshal returns the text of the lock file.
 func (l Lock) Marshal() ([]byte, error) {
 	data, err := yaml.Marshal(l)
-	return append([]byte("# The Debian packages that the image's files come from. `make image-lock` writes this file after it has verified Debian's\n"+
+	return append([]byte("# The Debian packages that files are taken from. `make image-lock` writes this file after it has verified Debian's\n"+
 		"# signatures. Do not edit it.\n"), data...), err
 }

@@ -17,8 +17,8 @@ const NonRoot = "65532"
 // packages, from which scanners learn what is installed. It also adds the licence of each package. from has all files of the packages,
 // and control their control files by name.
 func (t Tree) AddSystem(from Tree, control map[string][]byte) error {
-	t.put("etc/passwd", 0o644, "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:"+NonRoot+":"+NonRoot+":nonroot:/nonexistent:/sbin/nologin\n")
-	t.put("etc/group", 0o644, "root:x:0:\nnonroot:x:"+NonRoot+":\n")
+	t.Put("etc/passwd", 0o644, "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:"+NonRoot+":"+NonRoot+":nonroot:/nonexistent:/sbin/nologin\n")
+	t.Put("etc/group", 0o644, "root:x:0:\nnonroot:x:"+NonRoot+":\n")
 	// The filesystem tools look there for what is mounted.
 	t["etc/mtab"] = File{File: debian.File{Path: "etc/mtab", Mode: 0o777, Link: "../proc/self/mounts"}}
 	bundle := certificates(from)
@@ -35,14 +35,19 @@ func (t Tree) AddSystem(from Tree, control map[string][]byte) error {
 		for _, at := range passed {
 			t[at] = from[at]
 		}
-		t.put("var/lib/dpkg/status.d/"+name, 0o644, status(control[name]))
+		t.Put("var/lib/dpkg/status.d/"+name, 0o644, status(control[name]))
 	}
+	t.AddMergedLinks()
+	return nil
+}
+
+// AddMergedLinks adds the links from /bin, /lib and so on to the folders below /usr.
+func (t Tree) AddMergedLinks() {
 	for _, name := range merged {
 		if t.has("usr/" + name + "/") {
 			t[name] = File{File: debian.File{Path: name, Mode: 0o777, Link: "usr/" + name}}
 		}
 	}
-	return nil
 }
 
 func (t Tree) has(prefix string) bool {

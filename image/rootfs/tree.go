@@ -5,6 +5,7 @@ package rootfs
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"path"
@@ -50,8 +51,28 @@ func (t Tree) Add(pkg string, files []debian.File) error {
 	return nil
 }
 
-// put adds a file that is made here.
-func (t Tree) put(name string, mode fs.FileMode, content string) {
+// Fetch downloads the packages of the lock for the architecture and returns all their files, and their control files by name.
+func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) (all Tree, control map[string][]byte, err error) {
+	all, control = Tree{}, map[string][]byte{}
+	for _, p := range lock.Packages[architecture] {
+		data, err := from.Fetch(ctx, p, lock.Taken)
+		if err != nil {
+			return nil, nil, err
+		}
+		deb, err := debian.Unpack(data)
+		if err != nil {
+			return nil, nil, fmt.Errorf("unpack %s %s: %w", p.Name, p.Version, err)
+		}
+		control[p.Name] = deb.Control
+		if err := all.Add(p.Name, deb.Files); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all, control, nil
+}
+
+// Put adds a file that is made here.
+func (t Tree) Put(name string, mode fs.FileMode, content string) {
 	t[name] = File{File: debian.File{Path: name, Mode: mode, Data: []byte(content)}}
 }
 
@@ -99,6 +120,12 @@ func (t Tree) firstLink(name string) (link, rest string, ok bool) {
 
 // normal is the path as it is in a tree.
 func normal(name string) string { return underUsr(strings.TrimPrefix(path.Clean("/"+name), "/")) }
+
+// Used returns those of the packages that files come from.
+func (t Tree) Used(packages []debian.Package) []debian.Package {
+	used := t.Packages()
+	return slices.DeleteFunc(slices.Clone(packages), func(p debian.Package) bool { return !slices.Contains(used, p.Name) })
+}
 
 // Packages are the names of the packages that files come from.
 func (t Tree) Packages() []string {

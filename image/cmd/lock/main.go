@@ -1,5 +1,5 @@
-// Command lock chooses the packages of the driver's image and writes the lock file: the newest versions of Debian's releases, after it
-// has verified their signatures, and only the packages that files of the image come from.
+// Command lock chooses the packages of the driver's image, or of the virtual machine of `make vm-test`, and writes the lock file: the
+// newest versions of Debian's releases, after it has verified their signatures, and only the packages that files are taken from.
 package main
 
 import (
@@ -14,37 +14,54 @@ import (
 	"github.com/azuredisk-csi/azuredisk/image"
 	"github.com/azuredisk-csi/azuredisk/image/debian"
 	"github.com/azuredisk-csi/azuredisk/image/debian/release"
+	"github.com/azuredisk-csi/azuredisk/image/testvm"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: lock LOCKFILE CACHE")
+	if len(os.Args) != 4 || contents[os.Args[1]].used == nil {
+		fmt.Fprintln(os.Stderr, "usage: lock image|testvm LOCKFILE CACHE")
 		os.Exit(2)
 	}
-	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
+	if err := run(ctx, contents[os.Args[1]], os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, file, cache string) error {
+// content is what packages are chosen for.
+type content struct {
+	named, architectures []string
+	// used returns the packages of the lock that files are taken from.
+	used func(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) ([]debian.Package, error)
+}
+
+var contents = map[string]content{
+	"image": {image.Named, image.Platforms(), func(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) ([]debian.Package, error) {
+		tools, err := image.FetchTools(ctx, from, lock, architecture)
+		return tools.Packages, err
+	}},
+	"testvm": {testvm.Named, []string{testvm.Architecture}, func(ctx context.Context, from debian.Fetcher, lock debian.Lock, _ string) ([]debian.Package, error) {
+		vm, err := testvm.Fetch(ctx, from, lock)
+		return vm.Packages, err
+	}},
+}
+
+func run(ctx context.Context, of content, file, cache string) error {
 	from := debian.NewFetcher(cache, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
 	keys, err := release.Keys()
 	if err != nil {
 		return err
 	}
-	lock, err := release.Candidates(ctx, from, keys, image.Named, image.Platforms(), time.Now())
+	lock, err := release.Candidates(ctx, from, keys, of.named, of.architectures, time.Now())
 	if err != nil {
 		return err
 	}
-	for _, architecture := range image.Platforms() {
-		tools, err := image.FetchTools(ctx, from, lock, architecture)
-		if err != nil {
+	for _, architecture := range of.architectures {
+		if lock.Packages[architecture], err = of.used(ctx, from, lock, architecture); err != nil {
 			return err
 		}
-		lock.Packages[architecture] = tools.Packages
 	}
 	// The time alone is no change.
 	if before, err := readLock(file); err == nil && equal(before, lock) {

@@ -80,6 +80,9 @@ func dependencies(field string) []string {
 	return names
 }
 
+// kernelPrefix begins the names of Debian's kernels. The name of one has its version, and the package without a version depends on the newest.
+const kernelPrefix = "linux-image-"
+
 // withLibraries returns the named packages and the libraries that they depend on, directly and indirectly, in order of names.
 // Dependencies that are not libraries serve maintainer scripts and programs that are not taken.
 func (x index) withLibraries(names []string) ([]debian.Package, error) {
@@ -97,7 +100,7 @@ func (x index) withLibraries(names []string) ([]debian.Package, error) {
 		taken[name] = true
 		list = append(list, found.Package)
 		for _, depends := range found.depends {
-			if x[depends].section == "libs" {
+			if x[depends].section == "libs" || strings.HasPrefix(depends, kernelPrefix) {
 				queue = append(queue, depends)
 			}
 		}
