@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the system packages that building, testing and the playground need. It installs
-# only what is missing, prints what it installs, and can be run again at any time.
+# Installs the system packages that building, testing and the playground need, and those of the arguments. It
+# installs only what is missing, prints what it installs, and can be run again at any time.
+# Usage: hack/install-packages.sh [PACKAGE:PROGRAM ...]
 set -euo pipefail
 
 # A package, and a program or file that shows that it is installed.
@@ -8,7 +9,7 @@ wanted=(
   "runc:runc" "nftables:nft" "iptables:iptables" "conntrack:conntrack" "iproute2:ip"
   "e2fsprogs:mkfs.ext4" "xfsprogs:mkfs.xfs" "util-linux:nsenter" "mount:mount" "kmod:modprobe"
   "fuse3:fusermount3" "make:make" "git:git" "gcc:gcc" "libc6-dev:/usr/include/stdio.h"
-  "ca-certificates:/etc/ssl/certs/ca-certificates.crt" "procps:ps"
+  "ca-certificates:/etc/ssl/certs/ca-certificates.crt" "procps:ps" "$@"
 )
 
 have() {
