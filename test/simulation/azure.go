@@ -35,8 +35,9 @@ type platform struct {
 	// changed says that state must be read again.
 	changed bool
 	last    fake.State
-	// listed is the last answer of a list of VMs.
-	listed map[string][]provisioner.Attachment
+	// listed is the last answer of a list of VMs, and listedAt its time.
+	listed   map[string][]provisioner.Attachment
+	listedAt time.Time
 }
 
 // began is an operation that the platform accepted.
@@ -242,7 +243,10 @@ func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.At
 	return a.hide(vm, disks), err
 }
 
-// ListMany answers every other time with what was there at the call before: lists may lag behind.
+// listLag is how far a list of VMs lags behind at most.
+const listLag = time.Minute
+
+// ListMany answers every other time with what was there at the call before, if that was not long ago: lists may lag behind.
 func (a azureAttachments) ListMany(ctx context.Context, vms []string) (map[string][]provisioner.Attachment, error) {
 	found, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsListMany}, func() (map[string][]provisioner.Attachment, error) { return a.Cloud.Attachments().ListMany(ctx, vms) })
 	for _, vm := range vms {
@@ -250,9 +254,9 @@ func (a azureAttachments) ListMany(ctx context.Context, vms []string) (map[strin
 			found[strings.ToLower(vm)] = a.hide(vm, disks)
 		}
 	}
-	lagging := a.w.azure.listed
-	a.w.azure.listed = found
-	if err == nil && a.w.steps%2 == 0 && lagging != nil {
+	lagging, age := a.w.azure.listed, a.w.now().Sub(a.w.azure.listedAt)
+	a.w.azure.listed, a.w.azure.listedAt = found, a.w.now()
+	if err == nil && a.w.steps%2 == 0 && lagging != nil && age <= listLag {
 		return lagging, nil
 	}
 	return found, err

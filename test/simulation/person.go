@@ -10,6 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // intervention is what a person does in a situation that the driver cannot resolve. Each one is documented, and a test compares the table with the
@@ -59,6 +60,8 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Set the field back"},
 	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
+	{when: (*world).reservedUnrecorded, do: (*cluster).removeReservation,
+		file: "guides/reservations.md", section: "Remove a reservation manually", words: "Do this only if no node uses the disk:"},
 	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
 		file: "guides/restore.md", section: "From a backup of etcd", words: "If the disk is shared, end all pods that use the volume first:"},
 	{when: (*world).diskLargerThanRecorded, do: (*cluster).expandToDisk,
@@ -180,6 +183,23 @@ func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 }
 
 func (c *cluster) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
+
+// reservedUnrecorded: a person removed the AzVolume, or restored an older one, and the disk is reserved under an epoch that the new ownership does not exceed.
+func (w *world) reservedUnrecorded(v *volumeModel, m *machine) bool {
+	o := w.volume(v.name)
+	if !w.reservations || !v.edited || o == nil || o.Status.Primary == nil || o.Status.Primary.NodeName != m.name || m.mounted(v.name) || len(w.writers(v.name)) > 0 {
+		return false
+	}
+	epoch, holder := o.Status.Primary.Epoch, w.sharedDisk(diskOf(v.name)).State().Holder
+	own, err := provisioner.NewReservationKey(epoch, m.name, diskOf(v.name))
+	w.must(err)
+	return holder.IsDrivers() && holder.Epoch() >= epoch && holder != own
+}
+
+func (c *cluster) removeReservation(v *volumeModel, _ *machine) {
+	c.w.note("a person removes the reservation of %s", v.name)
+	c.w.shared[diskOf(v.name)] = nil
+}
 
 // diskLargerThanRecorded: an AzVolume from before an expansion was restored.
 func (w *world) diskLargerThanRecorded(v *volumeModel, _ *machine) bool {
