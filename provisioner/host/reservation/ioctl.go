@@ -54,12 +54,13 @@ var (
 // statusError is what an ioctl returned that the disk refused.
 type statusError int
 
-// The numbers of a conflict: enum pr_status and SCSI's status, and NVMe's status before Linux 6.2. The latter may have the bit Do Not Retry. Before Linux 6.2
+// The numbers of a conflict: enum pr_status and SCSI's status, and NVMe's status before Linux 6.2. The latter may have flags above. Before Linux 6.2
 // SCSI's status comes with what the kernel made of it in the bytes above: 0x110018 before Linux 6.1, and then 0x118.
 const (
 	statusConflict     statusError = 0x18
 	nvmeStatusConflict statusError = 0x83
-	nvmeDoNotRetry     statusError = 0x4000
+	// nvmeFlags are Do Not Retry, More, and the delay of a repetition.
+	nvmeFlags statusError = 0x7800
 )
 
 func (s statusError) Error() string {
@@ -70,8 +71,8 @@ func (s statusError) Error() string {
 func (s statusError) checkCondition() bool { return s&0xFF == scsiCheckCondition }
 
 func (s statusError) conflict() bool {
-	scsi := s&0xFF == statusConflict && s&nvmeDoNotRetry == 0
-	return scsi || s&^nvmeDoNotRetry == nvmeStatusConflict
+	scsi := s&0xFF == statusConflict && s&nvmeFlags == 0
+	return scsi || s&^nvmeFlags == nvmeStatusConflict
 }
 
 // control calls an ioctl. A positive result is a statusError.

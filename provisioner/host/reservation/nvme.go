@@ -47,7 +47,7 @@ const (
 	nvmeReportRoom    = 4096 // for 63 hosts in the extended data structure
 )
 
-// Statuses of NVMe, without the bit Do Not Retry.
+// Statuses of NVMe, without the flags.
 const (
 	nvmeInvalidOpcode    statusError = 0x01
 	nvmeInvalidField     statusError = 0x02
@@ -75,7 +75,7 @@ func nvmeSend(fd int, opcode uint8, cdw10, cdw11 uint32, data []byte) error {
 // hasStatus says whether the namespace refused a command with the status.
 func hasStatus(err error, want statusError) bool {
 	var status statusError
-	return errors.As(err, &status) && status&^nvmeDoNotRetry == want
+	return errors.As(err, &status) && status&^nvmeFlags == want
 }
 
 // nvmeUnregister removes the registration of this host with the key.

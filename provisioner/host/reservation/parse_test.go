@@ -158,7 +158,7 @@ func TestKindsOfErrors(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
-	for status, want := range map[statusError]bool{0x18: true, 0x118: true, 0x110018: true, 0x4018: false, 0x83: true, 0x4083: true, 0x02: false, 0xE0000: false, 0x4002: false} {
+	for status, want := range map[statusError]bool{0x18: true, 0x118: true, 0x110018: true, 0x4018: false, 0x83: true, 0x4083: true, 0x6083: true, 0x02: false, 0xE0000: false, 0x4002: false} {
 		if status.conflict() != want {
 			t.Errorf("status %#x is a conflict: got %t, want %t", int(status), status.conflict(), want)
 		}
@@ -223,6 +223,15 @@ func TestARefusalOfANodeThatIsNotRegisteredIsAConflict(t *testing.T) {
 	} {
 		if got := isConflict(c.status, c.needs, state); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+func TestTheFlagsOfAnNVMeStatusDoNotMatter(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[statusError]bool{0x01: true, 0x4001: true, 0x6001: true, 0x4002: false, 0x101: false} {
+		if got := hasStatus(status, nvmeInvalidOpcode); got != want {
+			t.Errorf("status %#x is an invalid opcode: got %t, want %t", int(status), got, want)
 		}
 	}
 }
