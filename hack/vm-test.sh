@@ -13,9 +13,8 @@ export CGO_ENABLED=0
 echo "vm-test: building the tests"
 go build -o "$out/init" ./test/vm/init
 go test -c -vet=off -tags vm -o "$out/devices" ./test/vm
-go test -c -vet=off -o "$out/node" ./internal/csi/node
 (cd image && go build -o "../$out/testvm" ./cmd/testvm)
-"$out/testvm" --cache "$cache" --out "$out" --program "init=$out/init,suites/devices=$out/devices,suites/node@Real=$out/node"
+"$out/testvm" --cache "$cache" --out "$out" --program "init=$out/init,suites/devices=$out/devices"
 
 # /dev/kvm alone does not say that machines run on it: there are virtual machines that have it, and a processor without virtualization.
 accelerator="tcg,thread=multi"

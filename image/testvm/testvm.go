@@ -45,7 +45,7 @@ var files = []string{
 var modules = []string{
 	"virtio_pci", "virtio_console", "sd_mod", "vmw_pvscsi", "virtio_scsi", "nvme",
 	"crc32c_generic", "libcrc32c", "blake2b_generic", "xxhash_generic", "ext4", "xfs", "btrfs", "loop", "fuse",
-	"target_core_mod", "target_core_iblock", "iscsi_target_mod", "iscsi_tcp", "nvmet_tcp", "nvme_tcp",
+	"target_core_mod", "iscsi_target_mod", "iscsi_tcp", "nvmet_tcp", "nvme_tcp",
 }
 
 // Modules is the file that lists the modules of the root filesystem by path, in the order in which to load them.

@@ -17,11 +17,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/reservation"
 )
 
-// TestReservationsOfLinuxsTarget runs the suite on Linux's own SCSI target. Its backing store is a SCSI disk of QEMU, so that writes are in flight for a
-// while. Its initiators come over iSCSI: in Linux 6.1, a PREEMPT AND ABORT of an initiator of tcm_loop waits for itself forever.
+// TestReservationsOfLinuxsTarget runs the suite on Linux's own SCSI target. Its initiators come over iSCSI: in Linux 6.1, a PREEMPT AND ABORT of an
+// initiator of tcm_loop waits for itself forever. Its backing store is memory: over a slower disk, a PREEMPT AND ABORT under load sometimes waits for a
+// command of the other node that has ended.
 func TestReservationsOfLinuxsTarget(t *testing.T) {
 	const size = 16 * hosttest.MiB
-	below := plug(t, dataHost, 40, other, size)
 	plain := plug(t, dataHost, 41, other, size).device(t)
 	nodes := login(t)
 	lun := 0
@@ -29,7 +29,7 @@ func TestReservationsOfLinuxsTarget(t *testing.T) {
 	reservations.Run(t, reservations.Harness{
 		NewDisk: func(t *testing.T) []reservations.Host {
 			lun++
-			last = newTarget(t, nodes, below.device(t), lun)
+			last = newTarget(t, nodes, size, lun)
 			t.Cleanup(func() { last.destroy(t) })
 			return last.hosts(t)
 		},
@@ -93,16 +93,16 @@ func initiatorOf(t *testing.T, target string) string {
 // target is a disk of Linux's target that all nodes have at the same LUN.
 type target struct {
 	nodes   []node
-	device  string
+	size    int64
 	lun     int
 	backing string // its folder below targetRoot
 	quiet   func() // ends what talk began
 }
 
-func newTarget(t *testing.T, nodes []node, device string, lun int) *target {
+func newTarget(t *testing.T, nodes []node, size int64, lun int) *target {
 	t.Helper()
-	tg := &target{nodes: nodes, device: device, lun: lun, quiet: func() {}}
-	tg.backing = filepath.Join(targetRoot, "core/iblock_0", fmt.Sprintf("disk%d", lun))
+	tg := &target{nodes: nodes, size: size, lun: lun, quiet: func() {}}
+	tg.backing = filepath.Join(targetRoot, "core/rd_mcp_0", fmt.Sprintf("disk%d", lun))
 	tg.create(t)
 	tg.export(t)
 	return tg
@@ -112,7 +112,7 @@ func newTarget(t *testing.T, nodes []node, device string, lun int) *target {
 func (tg *target) create(t *testing.T) {
 	t.Helper()
 	must(t, os.MkdirAll(tg.backing, 0o755))
-	write(t, filepath.Join(tg.backing, "control"), "udev_path="+tg.device)
+	write(t, filepath.Join(tg.backing, "control"), fmt.Sprintf("rd_pages=%d", tg.size/4096))
 	write(t, filepath.Join(tg.backing, "wwn/vpd_unit_serial"), filepath.Base(tg.backing))
 	write(t, filepath.Join(tg.backing, "enable"), "1")
 }
