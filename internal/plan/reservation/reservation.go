@@ -50,13 +50,13 @@ func AtStage(state provisioner.ReservationState, own provisioner.ReservationKey)
 		return Step{}, foreign(state)
 	case holder == own && state.Registered(own):
 		return Step{Command: Done}, nil
-	case holder.Epoch() > own.Epoch():
-		return Step{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use the disk under epoch %d: it is reserved under epoch %d (key %s), "+
-			"by a later owner, or by a node of another cluster; if no node uses the disk, remove the reservation with sg_persist or nvme",
-			own.Epoch(), holder.Epoch(), holder)
-	case holder.Epoch() == own.Epoch() && holder != own:
+	case holder.Epoch() == own.Epoch() && holder.IsFenceOnly():
 		return Step{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use the disk under epoch %d: another node has fenced this one (key %s)",
 			own.Epoch(), holder)
+	case holder.Epoch() >= own.Epoch() && holder != own:
+		return Step{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use the disk under epoch %d: it is reserved under epoch %d (key %s), "+
+			"by a later owner, by a node of another cluster, or under an AzVolume that was deleted; if no node uses the disk, remove the reservation with sg_persist or nvme",
+			own.Epoch(), holder.Epoch(), holder)
 	case !state.Registered(own):
 		return Step{Command: Register}, nil
 	default:
