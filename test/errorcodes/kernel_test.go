@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -23,6 +24,8 @@ type kernel struct {
 	dead bool
 	// refused is what mounting fails with.
 	refused error
+	// shared is what the disk knows of reservations.
+	shared sharedisk.Disk
 	// held makes mounting wait until it is closed.
 	held chan struct{}
 }
@@ -33,6 +36,9 @@ func (k *kernel) Devices() provisioner.Devices         { return kernelDevices{ni
 func (k *kernel) Tuner() provisioner.Tuner             { return kernelTuner{k} }
 func (k *kernel) Filesystems() provisioner.Filesystems { return kernelFilesystems{nil, k} }
 func (k *kernel) Mounts() provisioner.Mounts           { return kernelMounts{k} }
+func (k *kernel) Reservations() provisioner.Reservations {
+	return sharedisk.Node{Name: "node", Disk: func(context.Context, string) (*sharedisk.Disk, error) { return &k.shared, nil }}
+}
 
 type kernelDevices struct {
 	provisioner.Devices
