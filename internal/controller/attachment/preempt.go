@@ -17,11 +17,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // helpers returns the healthy nodes with a replica that can take the reservation of the disk from the attachment's node, in the order of
 // their names; nil if the fence has nothing to take.
 func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper, error) {
+	if !ownership.BeingFenced(volume, a.Spec.NodeName) {
+		return nil, nil // as nearly always: then the report need not be read
+	}
 	report, err := r.driverNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)
 	if err != nil || !attachment.MayPreempt(volume, a, report) {
 		return nil, err

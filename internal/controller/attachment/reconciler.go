@@ -169,7 +169,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 
 // reportProof returns what the node's report proves, which is read from the API server.
 func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachment, now time.Time) (*apiv1.ReleaseProof, error) {
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName})
+	report, err := r.driverNode(ctx, r.Reader, a.Namespace, a.Spec.NodeName)
 	if err != nil || report == nil {
 		return nil, err
 	}

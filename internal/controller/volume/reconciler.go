@@ -185,7 +185,7 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) er
 	if primary == nil || primary.NodeName == "" {
 		return nil
 	}
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName})
+	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName}, client.UnsafeDisableDeepCopy)
 	if err != nil || report == nil {
 		return err
 	}

@@ -40,8 +40,7 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 // not end the reservation. attachments are those of the volume, read at the API server.
 func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
 	for _, a := range attachments {
-		proof := a.Status.Proof
-		if a.Spec.NodeName != node && ownership.HasProof(a) && proof.Kind == apiv1.ProofPreempted {
+		if a.Spec.NodeName != node && ownership.Preempted(a) {
 			return a.Spec.NodeName
 		}
 	}
