@@ -36,7 +36,7 @@ build: ## Build our programs into bin/
 	@cd playground && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 CACHE ?= $(or $(AZUREDISK_CACHE),$(HOME)/.cache/azuredisk)
-IMAGE = (cd image && go build -o ../bin/image ./cmd/image) && bin/image
+IMAGE = $(MAKE) --no-print-directory bin/image && bin/image
 # The time of the commit, so that a commit has one image.
 CREATED ?= $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 0))
 # The registry, and perhaps a folder in it, to which images are pushed.
@@ -44,13 +44,20 @@ REGISTRY ?=
 REPOSITORY = $(or $(REGISTRY),$(error REGISTRY is not set: make $@ REGISTRY=registry.example.com))/azuredisk
 KEY ?= cosign.key
 
+DRIVERS := out/driver/amd64/azuredisk out/driver/arm64/azuredisk
+.PHONY: $(DRIVERS)
+$(DRIVERS): out/driver/%/azuredisk:
+	@echo "image: building the driver for linux/$*"
+	@GOGC=off GOMEMLIMIT=1500MiB GOOS=linux GOARCH=$* $(GO_BUILD) -o $@ ./cmd/azuredisk
+
+.PHONY: bin/image
+bin/image:
+	@cd image && go build -o ../bin/image ./cmd/image
+
 .PHONY: image
 image: ## Make the driver's image for linux/amd64 and linux/arm64 in out/image (needs no root and no container engine)
-	@for arch in amd64 arm64; do \
-	  echo "image: building the driver for linux/$$arch"; \
-	  GOGC=off GOMEMLIMIT=1500MiB GOOS=linux GOARCH=$$arch $(GO_BUILD) -o out/driver/$$arch/azuredisk ./cmd/azuredisk || exit; \
-	done
-	@$(IMAGE) build --out out/image --sbom out/sbom --cache $(CACHE)/debian \
+	@$(MAKE) --no-print-directory -j3 $(DRIVERS) bin/image # at once: the compiler and the linker alone do not use all cores
+	@bin/image build --out out/image --sbom out/sbom --cache $(CACHE)/debian \
 	  --program amd64=out/driver/amd64/azuredisk,arm64=out/driver/arm64/azuredisk \
 	  --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" --created $(CREATED)
 
