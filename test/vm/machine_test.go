@@ -10,35 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
+	"github.com/azuredisk-csi/azuredisk/test/vm/kernel"
 )
-
-// patience is how long the emulated machine may take for anything.
-const patience = 30 * time.Second
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// await waits until a condition is true.
-func await(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !is() {
-		select {
-		case <-deadline:
-			t.Fatalf("still waiting for %s after %v", what, patience)
-		case <-tick.C:
-		}
-	}
-}
 
 // qemu is QEMU's monitor.
 type qemu struct {
@@ -60,7 +35,7 @@ func command(t *testing.T, name string, args arguments) {
 			t.Fatalf("the machine has the ports %q, want the one of QEMU's monitor", ports)
 		}
 		port, err := os.OpenFile(ports[0], os.O_RDWR, 0)
-		must(t, err)
+		kernel.Must(t, err)
 		monitor = &qemu{port, bufio.NewReader(port)}
 		command(t, "qmp_capabilities", nil)
 	}
@@ -69,17 +44,17 @@ func command(t *testing.T, name string, args arguments) {
 		request["arguments"] = args
 	}
 	text, err := json.Marshal(request)
-	must(t, err)
+	kernel.Must(t, err)
 	_, err = monitor.port.Write(text)
-	must(t, err)
+	kernel.Must(t, err)
 	for {
 		line, err := monitor.answers.ReadBytes('\n')
-		must(t, err)
+		kernel.Must(t, err)
 		var answer struct {
 			Return json.RawMessage
 			Error  *struct{ Desc string }
 		}
-		must(t, json.Unmarshal(line, &answer))
+		kernel.Must(t, json.Unmarshal(line, &answer))
 		switch {
 		case answer.Error != nil:
 			t.Fatalf("QEMU refuses %s: %s", text, answer.Error.Desc)
@@ -159,7 +134,7 @@ func (d *disk) unplug(t *testing.T) {
 }
 
 // device waits until the kernel has the disk, and returns its device node.
-func (d *disk) device(t *testing.T) string { return scsiDevice(t, d.address) }
+func (d *disk) device(t *testing.T) string { return kernel.SCSIDevice(t, d.address) }
 
 // gone says whether the kernel has removed the disk.
 func (d *disk) gone() bool {
@@ -167,31 +142,15 @@ func (d *disk) gone() bool {
 	return err != nil
 }
 
-func scsiDevice(t *testing.T, address string) string {
-	t.Helper()
-	var found string
-	await(t, "the SCSI disk "+address, func() bool {
-		blocks, _ := filepath.Glob("/sys/bus/scsi/devices/" + address + "/block/*") // the pattern is good
-		if len(blocks) == 1 {
-			found = "/dev/" + filepath.Base(blocks[0])
-			// The kernel shows a disk before it can be opened.
-			file, err := os.Open(found)
-			return err == nil && file.Close() == nil
-		}
-		return false
-	})
-	return found
-}
-
 // udevRules makes udev follow the rules until the end of the test, and removes the links that it made by them.
 func udevRules(t *testing.T, rules ...string) {
 	t.Helper()
 	const file = "/run/udev/rules.d/99-test.rules"
-	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	must(t, os.WriteFile(file, []byte(strings.Join(rules, "\n")+"\n"), 0o600))
+	kernel.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	kernel.Must(t, os.WriteFile(file, []byte(strings.Join(rules, "\n")+"\n"), 0o600))
 	hosttest.Run(t, "udevadm", "control", "--reload")
 	t.Cleanup(func() {
-		must(t, os.Remove(file))
+		kernel.Must(t, os.Remove(file))
 		hosttest.Run(t, "udevadm", "control", "--reload")
 	})
 }
@@ -199,10 +158,4 @@ func udevRules(t *testing.T, rules ...string) {
 // linkByLUN is a rule that makes the link of azure-vm-utils for the SCSI disk.
 func linkByLUN(address string, lun int32) string {
 	return fmt.Sprintf(`SUBSYSTEM=="block", SUBSYSTEMS=="scsi", KERNELS==%q, SYMLINK+="disk/azure/data/by-lun/%d"`, address, lun)
-}
-
-// write writes to an attribute or file of the kernel.
-func write(t *testing.T, file, value string) {
-	t.Helper()
-	must(t, os.WriteFile(file, []byte(value), 0o600))
 }

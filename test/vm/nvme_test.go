@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/reservation"
+	"github.com/azuredisk-csi/azuredisk/test/vm/kernel"
 )
 
 // remote is Linux's own NVMe target, which is connected over the loopback interface. It says that it is Azure's controller of remote disks. QEMU's
@@ -28,16 +28,16 @@ const (
 func newRemote(t *testing.T) *remote {
 	t.Helper()
 	r := &remote{filepath.Join(nvmetRoot, "subsystems", nqn)}
-	must(t, os.Mkdir(r.subsystem, 0o755))
-	write(t, filepath.Join(r.subsystem, "attr_model"), "MSFT NVMe Accelerator v1.0")
-	write(t, filepath.Join(r.subsystem, "attr_allow_any_host"), "1")
+	kernel.Must(t, os.Mkdir(r.subsystem, 0o755))
+	kernel.Write(t, filepath.Join(r.subsystem, "attr_model"), "MSFT NVMe Accelerator v1.0")
+	kernel.Write(t, filepath.Join(r.subsystem, "attr_allow_any_host"), "1")
 	port := filepath.Join(nvmetRoot, "ports/1")
-	must(t, os.Mkdir(port, 0o755))
+	kernel.Must(t, os.Mkdir(port, 0o755))
 	for name, value := range map[string]string{"addr_trtype": "tcp", "addr_adrfam": "ipv4", "addr_traddr": "127.0.0.1", "addr_trsvcid": "4420"} {
-		write(t, filepath.Join(port, name), value)
+		kernel.Write(t, filepath.Join(port, name), value)
 	}
 	link := filepath.Join(port, "subsystems", nqn)
-	must(t, os.Symlink(r.subsystem, link))
+	kernel.Must(t, os.Symlink(r.subsystem, link))
 	t.Cleanup(func() {
 		for _, name := range []string{link, port, r.subsystem} {
 			if err := os.Remove(name); err != nil {
@@ -52,32 +52,32 @@ func newRemote(t *testing.T) *remote {
 func (r *remote) connect(t *testing.T) {
 	t.Helper()
 	fabrics, err := os.OpenFile("/dev/nvme-fabrics", os.O_RDWR, 0)
-	must(t, err)
+	kernel.Must(t, err)
 	defer fabrics.Close()
 	_, err = fabrics.WriteString("transport=tcp,traddr=127.0.0.1,trsvcid=4420,nqn=" + nqn)
-	must(t, err)
+	kernel.Must(t, err)
 	answer := make([]byte, 100)
 	n, err := fabrics.Read(answer)
-	must(t, err)
+	kernel.Must(t, err)
 	var instance int
 	if _, err := fmt.Sscanf(string(answer[:n]), "instance=%d", &instance); err != nil {
 		t.Fatalf("the kernel answers %q: %v", answer[:n], err)
 	}
-	t.Cleanup(func() { write(t, fmt.Sprintf("/sys/class/nvme/nvme%d/delete_controller", instance), "1") })
+	t.Cleanup(func() { kernel.Write(t, fmt.Sprintf("/sys/class/nvme/nvme%d/delete_controller", instance), "1") })
 }
 
 // namespace adds a namespace over a file until the end of the test.
 func (r *remote) namespace(t *testing.T, number int, size int64) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "namespace")
-	must(t, os.WriteFile(file, nil, 0o600))
-	must(t, os.Truncate(file, size))
+	kernel.Must(t, os.WriteFile(file, nil, 0o600))
+	kernel.Must(t, os.Truncate(file, size))
 	dir := filepath.Join(r.subsystem, "namespaces", fmt.Sprint(number))
-	must(t, os.Mkdir(dir, 0o755))
-	t.Cleanup(func() { must(t, os.Remove(dir)) })
-	write(t, filepath.Join(dir, "buffered_io"), "1") // tmpfs has no other
-	write(t, filepath.Join(dir, "device_path"), file)
-	write(t, filepath.Join(dir, "enable"), "1")
+	kernel.Must(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { kernel.Must(t, os.Remove(dir)) })
+	kernel.Write(t, filepath.Join(dir, "buffered_io"), "1") // tmpfs has no other
+	kernel.Write(t, filepath.Join(dir, "device_path"), file)
+	kernel.Write(t, filepath.Join(dir, "enable"), "1")
 	return file
 }
 
@@ -85,10 +85,10 @@ func (r *remote) namespace(t *testing.T, number int, size int64) (file string) {
 func blockOf(t *testing.T, model string, number int) string {
 	t.Helper()
 	var found string
-	await(t, fmt.Sprintf("namespace %d of a controller %q", number, model), func() bool {
+	kernel.Await(t, fmt.Sprintf("namespace %d of a controller %q", number, model), func() bool {
 		blocks, _ := filepath.Glob("/sys/class/block/nvme*n*") // the pattern is good
 		for _, block := range blocks {
-			if attribute(block, "hidden") != "1" && attribute(block, "device/model") == model && attribute(block, "nsid") == fmt.Sprint(number) {
+			if kernel.Attribute(block, "hidden") != "1" && kernel.Attribute(block, "device/model") == model && kernel.Attribute(block, "nsid") == fmt.Sprint(number) {
 				found = "/dev/" + filepath.Base(block)
 				_, err := os.Stat(found)
 				return err == nil
@@ -109,17 +109,17 @@ func TestNamespacesOfARemoteController(t *testing.T) {
 	file := r.namespace(t, 7, small)
 	find(t, 5, blockOf(t, model, 7), small)
 	paths, err := filepath.Glob("/sys/class/block/nvme*c*n*")
-	must(t, err)
+	kernel.Must(t, err)
 	if len(paths) == 0 {
 		t.Error("the kernel shows no hidden paths to the namespaces, want some: without them the test shows less")
 	}
 
-	must(t, os.Truncate(file, 2*small))
-	write(t, filepath.Join(r.subsystem, "namespaces/7/revalidate_size"), "1")
+	kernel.Must(t, os.Truncate(file, 2*small))
+	kernel.Write(t, filepath.Join(r.subsystem, "namespaces/7/revalidate_size"), "1")
 	var got provisioner.Device
-	await(t, "the new size of the namespace", func() bool {
+	kernel.Await(t, "the new size of the namespace", func() bool {
 		got, err = host.New(host.Options{}).Devices().Rescan(t.Context(), blockOf(t, model, 7))
-		must(t, err)
+		kernel.Must(t, err)
 		return got.SizeBytes == 2*small
 	})
 	withoutReservations(t, got.Path)
@@ -132,7 +132,7 @@ func TestANamespaceOfALocalController(t *testing.T) {
 	t.Cleanup(func() { command(t, "device_del", arguments{"id": "local"}) })
 	device := blockOf(t, "QEMU NVMe Ctrl", 1)
 	findNone(t, -1)
-	must(t, host.New(host.Options{}).Devices().Read(t.Context(), device))
+	kernel.Must(t, host.New(host.Options{}).Devices().Read(t.Context(), device))
 	withoutReservations(t, device)
 
 	udevRules(t, fmt.Sprintf(`KERNEL==%q, SYMLINK+="disk/azure/data/by-lun/%d"`, filepath.Base(device), number))
@@ -154,13 +154,4 @@ func withoutReservations(t *testing.T, device string) {
 			t.Errorf("%s on %s: got %v, want Unsupported", what, device, err)
 		}
 	}
-}
-
-// attribute is an attribute of a device in sysfs.
-func attribute(dir, name string) string {
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
 }
