@@ -125,7 +125,7 @@ guides: programs ## Run the commands of the guides to AKS, to an upgrade, to uni
 	@hack/e2e.sh guides
 
 .PHONY: vm-test
-vm-test: ## Test the host library in a virtual machine, with real SCSI disks, NVMe namespaces and reservations (10 minutes)
+vm-test: programs ## Test the host library and the node plug-in in a virtual machine, with real SCSI disks, NVMe and reservations (10 minutes)
 	@hack/vm-test.sh
 
 .PHONY: bench

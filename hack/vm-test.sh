@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests of the host library in a virtual machine with Debian's kernel and real SCSI disks, NVMe namespaces and SCSI targets.
+# Runs tests of the host library and of the node plug-in in a virtual machine with Debian's kernel and real SCSI disks, NVMe namespaces and SCSI targets.
+# The node plug-in needs Kubernetes' programs, which `make programs` builds.
 # Usage: hack/vm-test.sh [REGEXP]; with REGEXP only the tests whose names match run, and the result counts as a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,14 +8,16 @@ cd "$(dirname "$0")/.."
 hack/install-packages.sh qemu-system-x86:qemu-system-x86_64
 cache=${AZUREDISK_CACHE:-$HOME/.cache/azuredisk}
 out=out/vm-test
-rm -rf "$out" && mkdir -p "$out"
+rm -rf "$out" && mkdir -p "$out/share/suites"
 export CGO_ENABLED=0
 
 echo "vm-test: building the tests"
 go build -o "$out/init" ./test/vm/init
-go test -c -vet=off -tags vm -o "$out/devices" ./test/vm
+go build -o "$out/share/azuredisk" ./cmd/azuredisk
+go test -c -vet=off -tags vm -o "$out/share/suites/devices" ./test/vm
+go test -c -vet=off -tags vm -o "$out/share/suites/nodeplugin" ./test/nodeplugin
 (cd image && go build -o "../$out/testvm" ./cmd/testvm)
-"$out/testvm" --cache "$cache" --out "$out" --program "init=$out/init,suites/devices=$out/devices"
+"$out/testvm" --cache "$cache" --out "$out" --program "init=$out/init"
 
 # /dev/kvm alone does not say that machines run on it: there are virtual machines that have it, and a processor without virtualization.
 accelerator="tcg,thread=multi"
@@ -40,6 +43,8 @@ timeout --foreground 900 qemu-system-x86_64 -accel "$accelerator" -cpu max -M pc
   -chardev "socket,id=monitor,path=$socket,server=on,wait=off" -mon chardev=monitor,mode=control \
   -device virtio-serial-pci -chardev "socket,id=port,path=$socket" -device virtserialport,chardev=port,name=qmp \
   -device pvscsi,id=scsi0 -device pvscsi -device pvscsi -device pvscsi -device virtio-scsi-pci,id=scsi4 \
+  -virtfs "local,path=$out/share,mount_tag=share,security_model=none,readonly=on" \
+  -virtfs "local,path=$cache/programs,mount_tag=programs,security_model=none,readonly=on" \
   "${disks[@]}" 2>&1 </dev/null | tee "$out/console.log"
 code=${PIPESTATUS[0]}
 set -e

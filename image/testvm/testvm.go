@@ -36,7 +36,7 @@ var Named = append(slices.Clone(image.Named), "libopeniscsiusr", "linux-image-am
 
 // files are the patterns of the files that are taken besides those of the driver's image.
 var files = []string{
-	"boot/vmlinuz-*", "usr/*bin/dumpe2fs", "usr/*bin/iscsistart", "usr/*bin/losetup", "usr/*bin/partx", "usr/*bin/udevadm",
+	"boot/vmlinuz-*", "usr/*bin/blockdev", "usr/*bin/dumpe2fs", "usr/*bin/iscsistart", "usr/*bin/losetup", "usr/*bin/partx", "usr/*bin/udevadm",
 	"usr/lib/systemd/systemd-udevd", "usr/lib/udev/rules.d/*", "usr/lib/udev/scsi_id",
 }
 
@@ -45,7 +45,7 @@ var files = []string{
 var modules = []string{
 	"virtio_pci", "virtio_console", "sd_mod", "vmw_pvscsi", "virtio_scsi", "nvme",
 	"crc32c_generic", "libcrc32c", "blake2b_generic", "xxhash_generic", "ext4", "xfs", "btrfs", "loop", "fuse",
-	"target_core_mod", "iscsi_target_mod", "iscsi_tcp", "nvmet_tcp", "nvme_tcp",
+	"9pnet_virtio", "9p", "target_core_mod", "iscsi_target_mod", "iscsi_tcp", "nvmet_tcp", "nvme_tcp",
 }
 
 // Modules is the file that lists the modules of the root filesystem by path, in the order in which to load them.
@@ -89,6 +89,7 @@ func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock) (VM, erro
 	tree.AddMergedLinks()
 	tree.Put(Modules, 0o644, strings.Join(paths, "\n")+"\n")
 	tree.Put("etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n")
+	tree.Put("etc/hosts", 0o644, "127.0.0.1 localhost\n")
 	tree.Put("etc/group", 0o644, "root:x:0:\ndisk:x:6:\n")
 	return vm, nil
 }

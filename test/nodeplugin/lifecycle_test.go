@@ -22,12 +22,12 @@ import (
 // joinCluster makes the Node, as the kubelet does.
 func (m *machine) joinCluster() *corev1.Node {
 	m.t.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
 	if err := m.api.Create(m.t.Context(), node); err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() {
-		for _, object := range []client.Object{node, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}} {
+		for _, object := range []client.Object{node, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: m.name}}} {
 			if err := m.api.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
 				m.t.Error(err)
 			}
@@ -74,8 +74,8 @@ func (m *machine) registrationThere() bool {
 
 func (m *machine) csiNode() *storagev1.CSINode {
 	m.t.Helper()
-	found := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
-	if err := m.api.Get(m.t.Context(), client.ObjectKey{Name: nodeName}, found); client.IgnoreNotFound(err) != nil {
+	found := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
+	if err := m.api.Get(m.t.Context(), client.ObjectKey{Name: m.name}, found); client.IgnoreNotFound(err) != nil {
 		m.t.Fatal(err)
 	}
 	return found
@@ -118,7 +118,7 @@ func TestADriverThatACSINodeForgetsRegistersAgain(t *testing.T) {
 			m.install()
 			m.awaitReady("True/Registered")
 			driver := m.csiNode().Spec.Drivers[0]
-			if driver.NodeID != nodeName || *driver.Allocatable.Count < 1 || len(driver.TopologyKeys) != 2 {
+			if driver.NodeID != m.name || *driver.Allocatable.Count < 1 || len(driver.TopologyKeys) != 2 {
 				t.Errorf("the kubelet was told %+v", driver)
 			}
 			before, err := os.Lstat(m.registration())
@@ -171,7 +171,7 @@ func TestADriverThatIsNotRegisteredYetLeavesTheSocketAlone(t *testing.T) {
 // use has a volume staged on the machine.
 func (m *machine) use() {
 	m.t.Helper()
-	_, attachment := m.publish(1)
+	_, attachment := m.publish(1, 1)
 	_, attach := m.newDisk(lun)
 	attachment.Status.State, attachment.Status.LUN = apiv1.AttachmentAttached, ptr.To(lun)
 	if err := m.api.Status().Update(m.t.Context(), attachment); err != nil {

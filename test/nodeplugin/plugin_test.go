@@ -21,39 +21,20 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
 
 const (
 	nodeName   = "node-a"
 	driverName = "disk.csi.azure.com"
-	vmID       = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/node-a"
+	vmIDs      = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/" // and the node's name
 	patience   = 60 * time.Second
 )
-
-var program string
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "azuredisk-node-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "azuredisk")
-	if err := tree.Build(dir, "azuredisk"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return apiserver.Run(m)
-}
 
 // machine is a node that the plug-in can be started on again and again.
 type machine struct {
 	t         *testing.T
+	name      string
 	api       client.WithWatch
 	namespace string
 	dir       string // of the kubelet
@@ -61,14 +42,19 @@ type machine struct {
 	config    string
 	metadata  string
 	health    string
-	flags     []string
 	process   *exec.Cmd
 	exited    chan error
 	output    *os.File
 }
 
-// newMachine makes a machine whose plug-in is started with further flags.
-func newMachine(t *testing.T, flags ...string) *machine {
+// newMachine makes the machine of nodeName.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	return newMachineOf(t, nodeName, apiserver.Namespace(t))
+}
+
+// newMachineOf makes a machine with the node's name. The driver is installed in the namespace.
+func newMachineOf(t *testing.T, name, namespace string) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
 	if err != nil {
@@ -80,12 +66,12 @@ func newMachine(t *testing.T, flags ...string) *machine {
 		}
 	})
 	imds := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"resourceId":%q,"vmSize":"Standard_D4s_v5","location":"eastus","zone":"2"}`, vmID)
+		fmt.Fprintf(w, `{"resourceId":%q,"vmSize":"Standard_D4s_v5","location":"eastus","zone":"2"}`, vmIDs+name)
 	}))
 	t.Cleanup(imds.Close)
 	m := &machine{
-		t: t, api: apiserver.Client(t), namespace: apiserver.Namespace(t), dir: dir, links: t.TempDir(),
-		config: apiserver.Kubeconfig(t), metadata: imds.URL, health: loopback.Address(t), flags: flags,
+		t: t, name: name, api: apiserver.Client(t), namespace: namespace, dir: dir, links: t.TempDir(),
+		config: apiserver.Kubeconfig(t), metadata: imds.URL, health: loopback.Address(t),
 	}
 	return m
 }
@@ -103,10 +89,11 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	m.output = output
-	m.process = exec.Command(program, append([]string{"node", "--node-name=" + nodeName, "--namespace=" + m.namespace, "--kubeconfig=" + m.config,
-		"--endpoint=unix://" + m.socket(), "--kubelet-dir=" + m.dir, "--device-links=" + m.links, "--imds-endpoint=" + m.metadata,
-		"--health-address=" + m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s", "--log-level=debug"}, m.flags...)...)
+	m.process = exec.Command(program, "node", "--node-name="+m.name, "--namespace="+m.namespace, "--kubeconfig="+m.config,
+		"--endpoint=unix://"+m.socket(), "--kubelet-dir="+m.dir, "--device-links="+m.links, "--imds-endpoint="+m.metadata,
+		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s", "--log-level=debug")
 	m.process.Stdout, m.process.Stderr = output, output
+	confine(m.t, m.process)
 	if err := m.process.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -160,7 +147,7 @@ func (m *machine) register(refusal string) {
 	}
 	if refusal == "" {
 		node, err := m.csi().NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
-		if err != nil || node.GetNodeId() != nodeName || node.GetAccessibleTopology().GetSegments()["topology.disk.csi.azure.com/zone"] != "eastus-2" {
+		if err != nil || node.GetNodeId() != m.name || node.GetAccessibleTopology().GetSegments()["topology.disk.csi.azure.com/zone"] != "eastus-2" {
 			m.t.Fatalf("NodeGetInfo = %v, %v", node, err)
 		}
 	}
@@ -188,7 +175,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 func (m *machine) report() *apiv1.AzDriverNode {
 	m.t.Helper()
 	node := &apiv1.AzDriverNode{}
-	err := m.api.Get(m.t.Context(), client.ObjectKey{Namespace: m.namespace, Name: nodeName}, node)
+	err := m.api.Get(m.t.Context(), client.ObjectKey{Namespace: m.namespace, Name: m.name}, node)
 	if client.IgnoreNotFound(err) != nil {
 		m.t.Fatal(err)
 	}

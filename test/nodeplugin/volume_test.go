@@ -20,20 +20,20 @@ const (
 // volume is the name of the AzVolume of volumeID.
 var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 
-// publish does what ControllerPublishVolume does: the claim, and the attachment, which Azure has accepted.
-func (m *machine) publish(epoch int64) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {
+// publish does what ControllerPublishVolume does: the ownership, and the attachment, which Azure has accepted.
+func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {
 	m.t.Helper()
 	ctx := m.t.Context()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: volume},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1", MaxShares: 1, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1", MaxShares: maxShares, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
 		},
 	}
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: apiv1.AttachmentName(volume, nodeName)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: nodeName, Role: apiv1.RolePrimary, Epoch: epoch},
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: apiv1.AttachmentName(volume, m.name)},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: m.name, Role: apiv1.RolePrimary, Epoch: epoch},
 	}
 	if err := m.api.Create(ctx, v); err != nil {
 		m.t.Fatal(err)
@@ -43,7 +43,7 @@ func (m *machine) publish(epoch int64) (*apiv1.AzVolume, *apiv1.AzVolumeAttachme
 	}
 	v.Status = apiv1.AzVolumeStatus{
 		State: apiv1.VolumeCreated, DiskURI: volumeID, SizeBytes: 64 * hosttest.MiB,
-		Primary: &apiv1.Ownership{NodeName: nodeName, Epoch: epoch, State: apiv1.OwnershipHeld},
+		Primary: &apiv1.Ownership{NodeName: m.name, Epoch: epoch, State: apiv1.OwnershipHeld},
 	}
 	a.Status.State = apiv1.AttachmentAttaching
 	if err := m.api.Status().Update(ctx, v); err != nil {

@@ -1,5 +1,5 @@
 // Command init is the first process of the virtual machine of `make vm-test`. It loads the modules, mounts what a system has, starts udev and runs the
-// test binaries in /suites. It tells QEMU whether every test passed, and the machine ends.
+// test binaries in /share/suites. It tells QEMU whether every test passed, and the machine ends.
 //
 // Nothing else tells QEMU so: a machine that panics or stops otherwise has failed.
 package main
@@ -23,7 +23,9 @@ const (
 	passed   = 16
 	exitPort = 0x501
 
-	suites = "/suites"
+	suites = "/share/suites"
+	// cache has Kubernetes' programs as the cache of the machine outside has them: see internal/testkit/programs.
+	cache = "/cache"
 )
 
 func main() {
@@ -62,7 +64,12 @@ func boot() error {
 			return fmt.Errorf("mount %s at %s: %w", m.kind, m.target, err)
 		}
 	}
-	if err := os.Setenv("PATH", "/usr/sbin:/usr/bin"); err != nil {
+	for name, value := range map[string]string{"PATH": "/usr/sbin:/usr/bin", "AZUREDISK_CACHE": cache} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	if err := unix.Sethostname([]byte("vm")); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -72,6 +79,15 @@ func boot() error {
 	fmt.Printf("vm: loading the modules took %.1f s\n", time.Since(begin).Seconds())
 	if err := unix.Mount("configfs", "/sys/kernel/config", "configfs", 0, ""); err != nil {
 		return fmt.Errorf("mount configfs: %w", err)
+	}
+	for tag, target := range map[string]string{"share": filepath.Dir(suites), "programs": filepath.Join(cache, "programs")} {
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		// The files do not change, and programs are mapped into memory from them.
+		if err := unix.Mount(tag, target, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,cache=loose,msize=512000"); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", tag, target, err)
+		}
 	}
 	// The kernel's target keeps there what survives a loss of power.
 	if err := os.MkdirAll("/var/target/pr", 0o755); err != nil {
