@@ -36,6 +36,9 @@ type Record struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 	// ReservationKey with which this node holds the reservation of the disk, as in StagedVolume; "" for none.
 	ReservationKey string `json:"reservationKey,omitempty"`
+	// Unfenced says that this reservation keeps no fenced node from writing (plan/reservation.Reserved). False if that is not known, as in the
+	// records of earlier versions.
+	Unfenced bool `json:"unfenced,omitempty"`
 	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier versions.
 	SELinuxLabel *string `json:"seLinuxLabel,omitempty"`
 	// Formatting is set while a filesystem is being made: the device was blank, and its content is what this node has

@@ -20,8 +20,12 @@ import (
 
 // leave ends this node's registration and the reservation. While the reservation is what keeps another node from writing, it must not
 // end. If this node was asked to fence the volume, it keeps it with its fence-only key then, until that request is withdrawn (leaveFence). Otherwise
-// leave fails with Unavailable.
-func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own provisioner.ReservationKey) error {
+// leave fails with Unavailable. It lists the volume's attachments, for which the API server compares all of the cluster, unless the
+// reservation is unfenced, as nearly always.
+func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own held) error {
+	if own.unfenced {
+		return s.reserver.Leave(ctx, device, own.key)
+	}
 	volume := disk.VolumeName()
 	attachments, err := s.attachments(ctx, volume)
 	if err != nil {
@@ -29,7 +33,7 @@ func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device str
 	}
 	other := plan.StillFenced(attachments, s.options.NodeName)
 	if other == "" {
-		return s.reserver.Leave(ctx, device, own)
+		return s.reserver.Leave(ctx, device, own.key)
 	}
 	requests, _, _ := s.options.Report.Fences()
 	i := slices.IndexFunc(requests, func(r apiv1.FenceRequest) bool { return r.VolumeName == volume })
@@ -40,7 +44,7 @@ func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device str
 	if err != nil {
 		return err
 	}
-	return s.reserver.Exchange(ctx, device, own, fenceOnly.FenceOnly())
+	return s.reserver.Exchange(ctx, device, own.key, fenceOnly.FenceOnly())
 }
 
 // leaveRecorded ends the reservation of a volume that was unmounted and flushed. A device that is gone or fails takes no command, and the
@@ -58,7 +62,7 @@ func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) er
 	if err != nil {
 		return err
 	}
-	err = s.leave(ctx, disk, record.Device, own)
+	err = s.leave(ctx, disk, record.Device, held{own, record.Unfenced})
 	switch {
 	case err == nil:
 		return nil
@@ -105,7 +109,7 @@ func (s *Server) leaveAttached(ctx context.Context, name string, keyOf func(volu
 	if err != nil {
 		return err
 	}
-	if err := s.leave(ctx, disk, device.Path, key); !errors.Is(err, provisioner.Unsupported) {
+	if err := s.leave(ctx, disk, device.Path, held{key: key}); !errors.Is(err, provisioner.Unsupported) {
 		return err
 	}
 	return nil

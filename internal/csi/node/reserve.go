@@ -10,32 +10,50 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// held is a reservation, or a registration, of this node.
+type held struct {
+	// key is 0 for none.
+	key provisioner.ReservationKey
+	// unfenced is as in nodereport.Record.
+	unfenced bool
+}
+
 // reserve makes this node hold the persistent reservation of a volume's disk, before anything else is done to the device (law 3d). It
-// returns the key, or 0 if the disk is not to be reserved or cannot be. The caller must call unreserve with the key if the staging fails, also
+// returns none if the disk is not to be reserved or cannot be. The caller must call unreserve with the result if the staging fails, also
 // if reserve fails.
-func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string) (provisioner.ReservationKey, error) {
+func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string) (held, error) {
 	if volume.Spec.Access == apiv1.AccessMultiNode || use.Block || use.Partition != 0 || volume.Spec.Disk.MaxShares <= 1 {
-		return 0, nil
+		return held{}, nil
 	}
-	own, err := s.key(use.Disk, grant.Epoch)
+	key, err := s.key(use.Disk, grant.Epoch)
 	if err != nil {
-		return 0, err
+		return held{}, err
 	}
+	own := held{key: key}
 	if !s.options.Reservations || volume.Spec.Disk.PersistentReservations == apiv1.ReservationsOff {
-		return 0, s.endReservation(ctx, use.Disk, device, own)
+		return held{}, s.endReservation(ctx, use.Disk, device, own)
 	}
-	changed, err := s.reserver.Hold(ctx, device, own)
+	record, _, err := s.options.Records.Of(use.Disk)
+	if err != nil {
+		return held{}, err
+	}
+	found, err := s.reserver.Hold(ctx, device, key)
 	switch {
 	case errors.Is(err, provisioner.Unsupported):
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved: the device has no persistent reservations", "volumeName", use.Volume, "device", device, "reason", err.Error())
-		return 0, nil
+		return held{}, nil
 	case err != nil:
 		return own, fmt.Errorf("reserve the disk of volume %s: %w", use.Volume, err)
-	case !changed:
+	}
+	own.unfenced = plan.Reserved{
+		Found: found, Key: key.String(), RecordedKey: record.ReservationKey, RecordedUnfenced: record.Unfenced, LastRelease: volume.Status.LastRelease,
+	}.Unfenced()
+	if found == plan.FoundOwn {
 		return own, nil
 	}
 	// The node may have been paused since it was granted the volume, and the next owner may have used and left the disk. A fence that is
@@ -57,7 +75,7 @@ func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.Reserva
 
 // endReservation ends a reservation that the driver made under this epoch or an earlier one, for a volume whose disk is not to be reserved any more:
 // the disk would refuse this node's writes.
-func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, own provisioner.ReservationKey) error {
+func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, own held) error {
 	state, err := s.reserver.Disk.Read(ctx, device)
 	switch {
 	case errors.Is(err, provisioner.Unsupported):
@@ -67,25 +85,25 @@ func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, d
 	case !state.Holder.IsDrivers():
 		return nil
 	}
-	if _, err := s.reserver.Hold(ctx, device, own); err != nil {
+	if _, err := s.reserver.Hold(ctx, device, own.key); err != nil {
 		return fmt.Errorf("end the reservation of volume %s: %w", disk.VolumeName(), err)
 	}
 	return s.leave(ctx, disk, device, own)
 }
 
 // unreserve ends the reservation after a failed staging that has left no record of it. With a record, forget ends it, after the flush.
-func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device string, own provisioner.ReservationKey) {
-	if own == 0 {
+func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device string, own held) {
+	if own.key == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	record, recorded, err := s.options.Records.Of(disk)
-	if err == nil && recorded && record.ReservationKey == own.String() {
+	if err == nil && recorded && record.ReservationKey == own.key.String() {
 		return
 	}
 	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {
 		// The next node that stages the volume has a later epoch and pre-empts it.
-		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.String(), "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.key.String(), "reason", err.Error())
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -284,34 +286,109 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 // The node that was fenced has the disk attached until Azure has detached it: if the reservation ended, it could write again.
 func TestUnstagingWaitsUntilAFencedNodeHasLostTheDisk(t *testing.T) {
 	t.Parallel()
-	host := newMemoryHost()
-	m := newMachine(t, host, t.TempDir(), func(string) {})
-	m.publishShared(7)
-	fenced := m.addAttachment("node-a", func(a *apiv1.AzVolumeAttachment) {
-		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 6
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 6}
-	})
-	host.hold(t, "node-c", keyOf(t, "node-c", 6).FenceOnly())
-	s := m.start()
-	if err := m.stage(s, mountCapability("ext4")); err != nil {
-		t.Fatal(err)
+	fencedUnder5 := func(m *machine, host *memoryHost) { host.hold(m.t, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
+	for name, test := range map[string]struct {
+		// before is called before the volume is staged, and after after that.
+		before, after func(*machine, *memoryHost)
+	}{
+		"the node that fenced holds the reservation": {before: fencedUnder5},
+		"its next owner left the reservation behind": {before: func(m *machine, host *memoryHost) {
+			host.hold(m.t, "node-d", keyOf(m.t, "node-d", 6))
+		}},
+		"this node was killed after it had reserved the disk": {before: func(m *machine, host *memoryHost) {
+			host.hold(m.t, thisNode, keyOf(m.t, thisNode, 7))
+		}},
+		"the reservation was lost before the staging": {before: func(m *machine, _ *memoryHost) {
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "node-a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}}
+			})
+		}},
+		"the reservation was lost after the staging": {before: fencedUnder5, after: func(m *machine, host *memoryHost) {
+			expect.Must(m.t, host.onNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7)))
+		}},
+		"an earlier version has staged the volume": {before: fencedUnder5, after: func(m *machine, _ *memoryHost) {
+			record, _, err := m.records.Get(volume)
+			record.Unfenced = false
+			expect.Must(m.t, errors.Join(err, m.records.Put(record)))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			fenced := m.addAttachment("node-a", func(a *apiv1.AzVolumeAttachment) {
+				a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 5
+				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}
+			})
+			test.before(m, host)
+			expect.Must(t, m.stage(m.start(), mountCapability("ext4")))
+			if test.after != nil {
+				test.after(m, host)
+			}
+			s := m.start()
+			expect.Must(t, m.stage(s, mountCapability("ext4"))) // as after each start of the kubelet
+			if err := m.unstage(s); status.Code(err) != codes.Unavailable {
+				t.Errorf("unstage: got %v, want Unavailable", err)
+			}
+			if host.shared.Allows("node-a", true) || m.entry() == nil {
+				t.Errorf("the disk takes writes of the fenced node: %t; entry %+v, want it kept", host.shared.Allows("node-a", true), m.entry())
+			}
+			expect.Must(t, m.direct.Delete(t.Context(), fenced))
+			expect.Must(t, m.unstage(s))
+			if state := host.shared.State(); len(state.Keys) != 0 {
+				t.Errorf("the disk has %s, want no key", state)
+			}
+			m.assertClean()
+		})
 	}
-	if err := m.unstage(s); status.Code(err) != codes.Unavailable {
-		t.Errorf("unstage: got %v, want Unavailable", err)
+}
+
+// The API server compares all attachments of the cluster for a list of those of one volume.
+func TestWhenNoNodeWasFencedTheAttachmentsAreNotListed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		after func(*machine, *node.Server) error
+	}{
+		"an unstage": {after: (*machine).unstage},
+		"an unstage after a restart and a repeated staging": {after: func(m *machine, _ *node.Server) error {
+			s := m.start()
+			return errors.Join(m.stage(s, mountCapability("ext4")), m.unstage(s))
+		}},
+		"an unstage after the reservation was cleared and a staging in place": {after: func(m *machine, s *node.Server) error {
+			host := m.host.(*memoryHost)
+			err := host.onNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7))
+			return errors.Join(err, m.stage(s, mountCapability("ext4")), m.unstage(s))
+		}},
+		"the end of all reservations": {after: func(m *machine, _ *node.Server) error {
+			m.edit = func(o *node.Options) { o.Reservations = false }
+			s := m.start()
+			s.EndReservations(m.t.Context())
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					t.Errorf("%T is listed", list)
+					return c.List(ctx, list, opts...)
+				},
+			})
+			s := m.start()
+			expect.Must(t, m.stage(s, mountCapability("ext4")))
+			if own := keyOf(t, thisNode, 7); host.shared.State().Holder != own {
+				t.Fatalf("staged: the disk has %s, want key %s", host.shared.State(), own)
+			}
+			expect.Must(t, test.after(m, s))
+			if state := host.shared.State(); len(state.Keys) != 0 {
+				t.Errorf("the disk has %s, want no key", state)
+			}
+		})
 	}
-	if host.shared.Allows("node-a", true) || m.entry() == nil {
-		t.Errorf("the disk takes writes of the fenced node: %t; entry %+v, want it kept", host.shared.Allows("node-a", true), m.entry())
-	}
-	if err := m.direct.Delete(t.Context(), fenced); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.unstage(s); err != nil {
-		t.Fatal(err)
-	}
-	if state := host.shared.State(); len(state.Keys) != 0 {
-		t.Errorf("the disk has %s, want no key", state)
-	}
-	m.assertClean()
 }
 
 // TestLaw5AKillAtAnyStepWithAReservationLosesNothing kills the plug-in in each call of the kubelet in turn.

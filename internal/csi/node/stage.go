@@ -153,9 +153,9 @@ func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, vo
 	return err
 }
 
-// useReserved prepares and mounts a device that this node has reserved with a key, 0 for none.
+// useReserved prepares and mounts a device that this node has reserved.
 func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision,
-	device provisioner.Device, reserved provisioner.ReservationKey,
+	device provisioner.Device, reserved held,
 ) error {
 	if err := s.devices.Tune(ctx, use, volume, device.Path); err != nil {
 		return err
@@ -178,8 +178,9 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 	staged := apiv1.StagedVolume{
 		VolumeName: use.Volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
 	}
-	if reserved != 0 {
-		record.ReservationKey, staged.ReservationKey = reserved.String(), reserved.String()
+	if reserved.key != 0 {
+		record.ReservationKey, staged.ReservationKey = reserved.key.String(), reserved.key.String()
+		record.Unfenced = reserved.unfenced
 	}
 	if use.Block {
 		if err := s.stageBlock(ctx, path, record); err != nil {

@@ -16,6 +16,7 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publishShared(7)
+	host.hold(t, "node-c", keyOf(t, "node-c", 6).FenceOnly())
 	s := m.start()
 	expect.Must(t, m.stage(s, mountCapability("ext4")))
 	s.EndReservations(t.Context())

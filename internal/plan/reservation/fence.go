@@ -47,6 +47,54 @@ func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
 	return ""
 }
 
+// Found is what a node found when it came to hold the reservation of a disk.
+type Found string
+
+// What there can be.
+const (
+	// FoundNone: no node held a reservation.
+	FoundNone Found = "None"
+	// FoundOwn: this node held it with the same key.
+	FoundOwn Found = "Own"
+	// FoundOther: another key held it at some time before.
+	FoundOther Found = "Other"
+)
+
+// Reserved is what a node knows when it has come to hold the reservation of a disk.
+type Reserved struct {
+	Found Found
+	// Key with which it holds the reservation.
+	Key string
+	// RecordedKey and RecordedUnfenced are from the node's record of an earlier staging of the volume; zero for none.
+	RecordedKey      string
+	RecordedUnfenced bool
+	// LastRelease of the volume; nil for none.
+	LastRelease *apiv1.ReleaseRecord
+}
+
+// Unfenced says that the reservation keeps no fenced node from writing. Then it may end without a look at the other attachments (StillFenced).
+//
+// That is so if the disk was free before. From a pre-emption until the disk is detached from the fenced node, the disk is never free: the node
+// that fenced holds the reservation with its fence-only key, and each later owner takes it over. None of them is unfenced, because
+// each has found a key. A key that is not fence-only may be that of an owner that was lost while an earlier fence was in force. Once a key is
+// unfenced, it stays so: only the node that holds the reservation can be fenced.
+//
+// A reservation can also be lost: a person clears it, or Azure ends it when it detaches a disk, which Azure does not document. Therefore the
+// answer is no, too, if the record or the last release says that a node was fenced. It is wrong only if the reservation was lost, and the
+// node that was fenced is an owner before the last one. The disk took that node's writes before the staging then.
+func (r Reserved) Unfenced() bool {
+	switch {
+	case r.Found == FoundOther, r.RecordedKey != "" && !r.RecordedUnfenced:
+		return false
+	case r.RecordedKey == r.Key:
+		return true
+	case r.Found == FoundOwn: // the process was killed before it wrote its record, and what it had found is not known
+		return false
+	default:
+		return r.LastRelease == nil || r.LastRelease.Proof.Kind != apiv1.ProofPreempted
+	}
+}
+
 // Unproved says whether a node that was lost under an epoch has not been proved to have released the volume. A fence may become its proof
 // then, also if the request for that fence is gone.
 func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {

@@ -111,3 +111,39 @@ func TestWhatMayEndAReservation(t *testing.T) {
 		})
 	}
 }
+
+func TestUnfenced(t *testing.T) {
+	t.Parallel()
+	const own, before = "0x7", "0x6"
+	preempted := &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted}}
+	for name, test := range map[string]struct {
+		reserved reservation.Reserved
+		want     bool
+	}{
+		"the disk was free": {reservation.Reserved{Found: reservation.FoundNone}, true},
+		"the disk was free, and the owner before has unstaged": {reservation.Reserved{
+			Found: reservation.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged}},
+		}, true},
+		"the disk was free, and the owner before was fenced by a pre-emption": {reservation.Reserved{Found: reservation.FoundNone, LastRelease: preempted}, false},
+		"another key held the reservation":                                    {reservation.Reserved{Found: reservation.FoundOther}, false},
+		"another key, and the record says unfenced": {reservation.Reserved{
+			Found: reservation.FoundOther, RecordedKey: own, RecordedUnfenced: true,
+		}, false},
+		"repeated": {reservation.Reserved{Found: reservation.FoundOwn, RecordedKey: own, RecordedUnfenced: true}, true},
+		"repeated, and the owner before the first staging was fenced by a pre-emption": {reservation.Reserved{Found: reservation.FoundOwn, RecordedKey: own}, false},
+		"reserved by a process that was killed before it wrote its record":             {reservation.Reserved{Found: reservation.FoundOwn}, false},
+		"reserved by a process that was killed, with the record of an earlier epoch":   {reservation.Reserved{Found: reservation.FoundOwn, RecordedKey: before, RecordedUnfenced: true}, false},
+		"the reservation was lost":                                            {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: own, RecordedUnfenced: true}, true},
+		"the reservation was lost, and a node was fenced":                     {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: own}, false},
+		"the reservation of an earlier epoch was lost, and a node was fenced": {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: before}, false},
+		"the reservation of an earlier epoch was lost":                        {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: before, RecordedUnfenced: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.reserved.Key = own
+			if got := test.reserved.Unfenced(); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}

@@ -21,11 +21,23 @@ type Reserver struct {
 	Disk provisioner.Reservations
 }
 
-// Hold makes this node hold the reservation of a disk with its key own. changed says that it may have sent a command, also if it fails: the key
-// may be registered then. Errors: FailedPrecondition if the node must not use the disk (plan.AtStage).
-func (r Reserver) Hold(ctx context.Context, device string, own provisioner.ReservationKey) (changed bool, err error) {
-	_, changed, err = r.follow(ctx, device, own, func(state provisioner.ReservationState) (plan.Step, error) { return plan.AtStage(state, own) })
-	return changed, err
+// Hold makes this node hold the reservation of a disk with its key own. If it fails, the key may be registered. Errors: FailedPrecondition
+// if the node must not use the disk (plan.AtStage).
+func (r Reserver) Hold(ctx context.Context, device string, own provisioner.ReservationKey) (plan.Found, error) {
+	var found plan.Found
+	_, _, err := r.follow(ctx, device, own, func(state provisioner.ReservationState) (plan.Step, error) {
+		switch {
+		case state.Type != provisioner.NoReservation && state.Holder != own:
+			found = plan.FoundOther
+		case found != "":
+		case state.Type == provisioner.NoReservation:
+			found = plan.FoundNone
+		default:
+			found = plan.FoundOwn
+		}
+		return plan.AtStage(state, own)
+	})
+	return found, err
 }
 
 // Leave ends the registration of this node with the key own, and the reservation that it holds with it.
@@ -44,7 +56,7 @@ func (r Reserver) Exchange(ctx context.Context, device string, own, other provis
 }
 
 // Fence takes the reservation from the lost node, which holds it with the key victim. own is a fence-only key. It returns the state that
-// proves it. changed is as in Hold. Errors: FailedPrecondition if there is no proof (plan.AtFence).
+// proves it. changed says that it may have sent a command, also if it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof (plan.AtFence).
 func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey) (proof provisioner.ReservationState, changed bool, err error) {
 	return r.follow(ctx, device, own, func(state provisioner.ReservationState) (plan.Step, error) { return plan.AtFence(state, own, victim) })
 }
