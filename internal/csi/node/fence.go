@@ -202,7 +202,8 @@ func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (prov
 	key = key.FenceOnly()
 	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim)
 	if err != nil && changed && finalOfFence(err) {
-		err = errors.Join(err, s.reserver.Leave(ctx, device.Path, key)) // else it is left when the request is withdrawn
+		// Else it is left when the request is withdrawn. It may hold the reservation that a fence of an earlier epoch depends on.
+		err = errors.Join(err, s.leave(ctx, disk, device.Path, held{key: key}))
 	}
 	return key, proof, err
 }

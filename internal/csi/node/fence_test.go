@@ -14,6 +14,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -219,6 +220,36 @@ func TestAFenceThatIsRefused(t *testing.T) {
 			m.request()
 			m.results("withdrawn", none)
 		})
+	}
+}
+
+// The reservation of the lost node held off a node that was fenced before, and now the one of this node does.
+func TestAFenceThatFailsKeepsTheReservationOnWhichAnEarlierFenceDepends(t *testing.T) {
+	t.Parallel()
+	m, host, other := lost(t)
+	before := m.addAttachment("node-c", func(a *apiv1.AzVolumeAttachment) {
+		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch-1
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: lostEpoch - 1}
+	})
+	own, victim := keyOf(t, thisNode, lostEpoch).FenceOnly(), keyOf(t, lostNode, lostEpoch)
+	host.hook = func(step string) {
+		if step == "reserve" && host.shared.State().Holder == own { // the lost node's plug-in was about to register
+			expect.Must(t, host.onNode(lostNode).Register(t.Context(), memoryDevice, victim))
+		}
+	}
+	m.request(lostRequest)
+	m.run()
+	if result := m.results("failed", one)[0]; result.Key != "" || result.Message == "" {
+		t.Errorf("got result %+v, want a message and no key", result)
+	}
+	if state := host.shared.State(); state.Holder != own || host.shared.Allows("node-c", true) {
+		t.Errorf("the disk has %s, want it held by %s", state, own)
+	}
+	expect.Must(t, errors.Join(m.direct.Delete(t.Context(), before), m.direct.Delete(t.Context(), other)))
+	m.request()
+	m.results("withdrawn", none)
+	if state := host.shared.State(); state.Registered(own) {
+		t.Errorf("the disk has %s, want no key %s", state, own)
 	}
 }
 
