@@ -196,8 +196,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		"report":  mgr.Add(report),
 		"calls":   mgr.Add(calls),
 		"fences": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			nodes.AnswerFences(ctx)
-			return nil
+			return nodes.AnswerFences(ctx, ctrlmetrics.Registry)
 		})),
 		"rests": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			wait.UntilWithContext(ctx, func(ctx context.Context) {

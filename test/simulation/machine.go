@@ -136,7 +136,7 @@ func (m *machine) startPlugin() {
 	server := m.server
 	go func() {
 		defer m.w.recovered(plugin.name)
-		server.AnswerFences(withActor(ctx, "fences"))
+		m.w.must(server.AnswerFences(withActor(ctx, "fences"), nil))
 	}()
 	synctest.Wait()
 	go func() {

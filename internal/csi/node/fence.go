@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -30,19 +32,37 @@ const (
 // fences are the volumes whose FenceRequests the process works on.
 type fences struct {
 	queue workqueue.TypedRateLimitingInterface[string]
+	// tries are the durations of tries to fence, by result.
+	tries *prometheus.HistogramVec
 
 	mu sync.Mutex
 	// tried are the requests for which this process may have registered a key and has written no result, by volume.
 	tried map[string]apiv1.FenceRequest
 }
 
+// The results of a try to fence, in the metric.
+const (
+	tryFenced = "fenced"
+	// tryRefused: there can be no proof, and the controller asks another node.
+	tryRefused = "refused"
+	// tryFailed: the node tries again.
+	tryFailed = "failed"
+)
+
 // AnswerFences follows the FenceRequests in this node's AzDriverNode until ctx ends: it takes the reservation of a volume from a lost
-// node, reports the result, and ends this node's registration after the request was withdrawn (law 3d). It is called once.
-func (s *Server) AnswerFences(ctx context.Context) {
+// node, reports the result, and ends this node's registration after the request was withdrawn (law 3d). It is called once. registerer may be nil.
+func (s *Server) AnswerFences(ctx context.Context, registerer prometheus.Registerer) error {
 	f := &fences{
+		tries: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "azuredisk_node_fence_duration_seconds", Help: "Duration of the tries of this node to take the reservation of a disk from a lost node, by result.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 1.5, 2.5},
+		}, []string{"result"}),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](fenceRetry, longestFenceRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Clock: s.options.Clock}),
 		tried: map[string]apiv1.FenceRequest{},
+	}
+	if err := metrics.Register(registerer, "the fences of the node", f.tries); err != nil {
+		return err
 	}
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -73,7 +93,7 @@ func (s *Server) AnswerFences(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
@@ -138,12 +158,17 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 	began := s.options.Clock.Now()
 	result := apiv1.FenceResult{VolumeName: request.VolumeName, NodeName: request.NodeName, Epoch: request.Epoch}
 	key, proof, err := s.tryFence(ctx, request)
+	ended := tryFenced
 	switch {
 	case err == nil:
 		result.Key, result.Generation = key.String(), int64(proof.Generation)
 	case finalOfFence(err):
-		result.Message = err.Error()
+		ended, result.Message = tryRefused, err.Error()
 	default:
+		ended = tryFailed
+	}
+	f.tries.WithLabelValues(ended).Observe(s.options.Clock.Since(began).Seconds())
+	if ended == tryFailed {
 		return err
 	}
 	result.Time = metav1.NewMicroTime(s.options.Clock.Now())

@@ -3,10 +3,12 @@ package node_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -60,7 +62,12 @@ func (m *machine) run() (s *node.Server, stop func()) {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = report.Start(ctx) })
-	running.Go(func() { s.AnswerFences(ctx) })
+	m.metrics = prometheus.NewRegistry()
+	running.Go(func() {
+		if err := s.AnswerFences(ctx, m.metrics); err != nil {
+			m.t.Error(err)
+		}
+	})
 	stop = func() {
 		cancel()
 		running.Wait()
@@ -179,6 +186,35 @@ func TestARequestIsAnsweredWhileThePluginRuns(t *testing.T) {
 	m.request(lostRequest)
 	if result := m.results("the watch shows the request", one)[0]; result.Key == "" || host.shared.Allows(lostNode, true) {
 		t.Errorf("got result %+v, want a key", result)
+	}
+}
+
+func TestTriesToFenceAreCounted(t *testing.T) {
+	t.Parallel()
+	m, _, _ := lost(t)
+	failed := false
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, isVolume := o.(*apiv1.AzVolume); isVolume && !failed {
+				failed = true
+				return errors.New("the API server does not answer")
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	m.request(lostRequest)
+	m.run()
+	m.results("the second try succeeds", one)
+	families, err := m.metrics.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("got %v, %v, want one metric", families, err)
+	}
+	got := map[string]uint64{}
+	for _, series := range families[0].GetMetric() {
+		got[series.GetLabel()[0].GetValue()] = series.GetHistogram().GetSampleCount()
+	}
+	if want := map[string]uint64{"failed": 1, "fenced": 1}; !maps.Equal(got, want) {
+		t.Errorf("got %v tries by result, want %v", got, want)
 	}
 }
 

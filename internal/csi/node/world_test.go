@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -55,6 +56,8 @@ type machine struct {
 	dir     string
 	// edit changes the options of the servers that are started.
 	edit func(*node.Options)
+	// metrics of the plug-in that answers requests to fence.
+	metrics *prometheus.Registry
 }
 
 func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write string)) *machine {
