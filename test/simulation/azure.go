@@ -35,6 +35,8 @@ type platform struct {
 	// changed says that state must be read again.
 	changed bool
 	last    fake.State
+	// forceWaits says that the platform does not answer forced detaches yet.
+	forceWaits bool
 	// listed is the last answer of a list of VMs, and listedAt its time.
 	listed   map[string][]provisioner.Attachment
 	listedAt time.Time
@@ -234,7 +236,8 @@ func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (pro
 		return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, 0,
 			func() (provisioner.Operation, error) { return a.Cloud.Attachments().Detach(ctx, vmOf("nowhere"), disk) })
 	}
-	return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, a.w.latency.ForceDetach,
+	ready := func() bool { return !a.w.azure.forceWaits }
+	return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk, ready: ready}, a.w.latency.ForceDetach,
 		func() (provisioner.Operation, error) { return a.Cloud.Attachments().ForceDetach(ctx, vm, disk) })
 }
 

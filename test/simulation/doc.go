@@ -19,7 +19,8 @@
 //     describe for situations that the driver cannot resolve (person.go);
 //   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
 //     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
-//     is being staged and requests fail, a call to stage a volume comes after the proof;
+//     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while
+//     others use the volume, a machine reserves a disk long after it was granted the volume;
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history
@@ -34,6 +35,9 @@
 //   - one writer: no two nodes have a volume mounted over a device that takes writes (world.writers);
 //   - no mount without the epoch: a kernel mounts only for the owner (kernel.Mount);
 //   - no hand-over without proof: an ownership becomes Released after Releasing, with a proof, and then its node cannot write (world.ownershipChanged);
+//   - no use of a shared disk without its reservation (kernel.isReserved), and a node that was fenced by a pre-emption cannot write while the proof
+//     stands (world.stayFenced);
+//   - a disk takes the last flush of the node that owns its volume (kernel.flush);
 //   - for volumes of several nodes the attachment has the part of the ownership: no node uses the device without one (world.mayUse), and when a proof is
 //     recorded in it, its node cannot write (world.proved);
 //   - no disk is detached from a node that writes to it, except by force (world.takenFrom);

@@ -26,7 +26,10 @@ func (k kernel) Mounts() provisioner.Mounts           { return mounts{k} }
 
 // enter stops before an effect on the kernel.
 func (k kernel) enter(ctx context.Context, what string, ready func() bool) error {
-	if k.m.w.yield(ctx, &access{by: k.by, what: what, over: local, ready: ready}) == expired {
+	may := func() bool {
+		return (k.m.slow == "" || !strings.HasPrefix(what, k.m.slow)) && (ready == nil || ready())
+	}
+	if k.m.w.yield(ctx, &access{by: k.by, what: what, over: local, ready: may}) == expired {
 		return ctx.Err()
 	}
 	return nil
@@ -67,22 +70,22 @@ func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	}
 	disk, _ := at()
 	k.forgetOwners(volumeOf(disk))
-	for _, d := range k.m.devices {
-		if d.disk == disk && !d.cut {
-			return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
-		}
-	}
-	d := &device{path: k.freeName(), disk: disk, lun: lun}
-	k.m.devices[d.path] = d
-	return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
+	return provisioner.Device{Path: k.m.deviceOf(disk, lun).path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 }
 
-// freeName is the first name that no device has, or one that is gone and that nothing holds: then the name means another disk.
-func (k devices) freeName() string {
+// deviceOf returns the device of a disk that is attached at a LUN, which gets the first name that no device has, or one that is gone and that
+// nothing holds: then the name means another disk.
+func (m *machine) deviceOf(disk string, lun int32) *device {
+	for _, d := range m.devices {
+		if d.disk == disk && !d.cut {
+			return d
+		}
+	}
 	for i := 0; ; i++ {
 		path := fmt.Sprintf("/dev/sd%c", 'a'+i)
-		if d := k.m.devices[path]; d == nil || d.cut && !k.m.holds(path) {
-			return path
+		if d := m.devices[path]; d == nil || d.cut && !m.holds(path) {
+			m.devices[path] = &device{path: path, disk: disk, lun: lun}
+			return m.devices[path]
 		}
 	}
 }
@@ -132,8 +135,11 @@ func (k devices) Flush(ctx context.Context, path string) error {
 	if k.m.devices[path] == nil {
 		return nil
 	}
-	_, err := k.device(path)
-	return err
+	d, err := k.device(path)
+	if err != nil {
+		return err
+	}
+	return k.flush(d)
 }
 
 // SetReadOnly implements provisioner.Devices.
@@ -183,6 +189,7 @@ func (k filesystems) Make(ctx context.Context, path string, fs provisioner.Files
 		return err
 	}
 	k.m.w.maysMount(k.m, volumeOf(d.disk))
+	k.isReserved(d)
 	if found := k.m.w.content[d.disk]; found != (provisioner.Filesystem{}) {
 		k.m.w.broken("law 4: %s formats %s, which carries %s", k.m.name, path, found.UUID)
 	}
@@ -252,6 +259,7 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 	}
 	if k.sameDisk(d, target); k.m.w.violation == "" {
 		k.m.w.maysMount(k.m, volumeOf(d.disk))
+		k.isReserved(d)
 	}
 	k.add(provisioner.MountPoint{Source: path, Target: target, FSType: fsType})
 	return nil
@@ -298,6 +306,7 @@ func (k mounts) Unmount(ctx context.Context, target string) error {
 		return err
 	}
 	k.dropAdopted(target)
+	k.releaseEarly(target)
 	delete(k.m.mounts, target)
 	return nil
 }

@@ -41,6 +41,10 @@ type machine struct {
 	mounts  map[string]mount
 	devices map[string]*device
 	leaks   []leak
+	// slow says how the names of those effects on the kernel begin that do not happen yet; "" for none.
+	slow string
+	// pretended are the keys that a mutant has not registered, by disk.
+	pretended map[string]provisioner.ReservationKey
 
 	// unreported says that a person edited the report, and that the node has not written it since.
 	unreported bool
@@ -75,7 +79,7 @@ type device struct {
 func (m *machine) boot() {
 	m.boots++
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
-	m.mounts, m.devices, m.leaks = map[string]mount{}, map[string]*device{}, nil
+	m.mounts, m.devices, m.leaks, m.pretended = map[string]mount{}, map[string]*device{}, nil, map[string]provisioner.ReservationKey{}
 	m.w.note("%s boots (%d)", m.name, m.boots)
 	m.w.azure.changed = true
 	if m.kubelet != nil {

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -14,6 +16,14 @@ import (
 const (
 	// PlainPreempt: a node sends PREEMPT without ABORT, so that writes in flight still reach the disk.
 	PlainPreempt Mutant = "plain PREEMPT"
+	// NoReserve: a node that stages sends no command, and acts as if it held the reservation.
+	NoReserve Mutant = "no RESERVE"
+	// KeysWithoutEpoch: a node that stages takes the key of each other node for one of an earlier epoch.
+	KeysWithoutEpoch Mutant = "keys without an epoch"
+	// ReleaseBeforeFlush: a node ends its reservation when it has unmounted the volume, and flushes the device after that.
+	ReleaseBeforeFlush Mutant = "release before flush"
+	// LeavesEarly: a node that unstages ends its reservation although a fenced node still has the disk attached.
+	LeavesEarly Mutant = "leaves early"
 )
 
 // lateWrites is for how long writes in flight may reach a disk after a command that ends the right to write, and does not abort them.
@@ -43,6 +53,47 @@ type commands struct {
 	k kernel
 }
 
+// Read implements provisioner.Reservations.
+func (c commands) Read(ctx context.Context, path string) (provisioner.ReservationState, error) {
+	state, err := c.Reservations.Read(ctx, path)
+	if err != nil {
+		return state, err
+	}
+	d := c.k.m.devices[path]
+	if key := c.k.m.pretended[d.disk]; key != 0 {
+		state.Type, state.Holder, state.Keys = provisioner.WriteExclusive, key, append(state.Keys, key)
+	}
+	if c.withoutEpochs(ctx) && state.Holder.IsDrivers() && !c.k.m.takes(d) {
+		state.Holder, err = provisioner.NewReservationKey(1, "another node", d.disk)
+	}
+	return state, err
+}
+
+// withoutEpochs says that a mutant stages a volume.
+func (c commands) withoutEpochs(ctx context.Context) bool {
+	return c.k.m.w.options.Mutant == KeysWithoutEpoch && !strings.HasPrefix(actorOf(ctx), "fences")
+}
+
+// Register implements provisioner.Reservations.
+func (c commands) Register(ctx context.Context, path string, key provisioner.ReservationKey) error {
+	if c.k.m.w.options.Mutant == NoReserve && !key.IsFenceOnly() {
+		if d := c.k.m.devices[path]; d != nil {
+			c.k.m.pretended[d.disk] = key
+			return nil
+		}
+	}
+	return c.Reservations.Register(ctx, path, key)
+}
+
+// Unregister implements provisioner.Reservations.
+func (c commands) Unregister(ctx context.Context, path string, key provisioner.ReservationKey) error {
+	if d := c.k.m.devices[path]; d != nil && c.k.m.pretended[d.disk] == key {
+		delete(c.k.m.pretended, d.disk)
+		return nil
+	}
+	return c.Reservations.Unregister(ctx, path, key)
+}
+
 // Reserve implements provisioner.Reservations.
 func (c commands) Reserve(ctx context.Context, path string, key provisioner.ReservationKey) error {
 	return c.letContinue(path, func() error { return c.Reservations.Reserve(ctx, path, key) })
@@ -50,7 +101,12 @@ func (c commands) Reserve(ctx context.Context, path string, key provisioner.Rese
 
 // PreemptAndAbort implements provisioner.Reservations.
 func (c commands) PreemptAndAbort(ctx context.Context, path string, own, victim provisioner.ReservationKey) error {
-	preempt := func() error { return c.Reservations.PreemptAndAbort(ctx, path, own, victim) }
+	preempt := func() error {
+		if d := c.k.m.devices[path]; d != nil && c.withoutEpochs(ctx) {
+			victim = c.k.m.w.sharedDisk(d.disk).State().Holder
+		}
+		return c.Reservations.PreemptAndAbort(ctx, path, own, victim)
+	}
 	if c.k.m.w.options.Mutant == PlainPreempt {
 		return c.letContinue(path, preempt)
 	}
@@ -87,7 +143,49 @@ func (w *world) sharedDisk(disk string) *sharedisk.Disk {
 
 // takes says whether the disk takes the writes of a machine.
 func (m *machine) takes(d *device) bool {
-	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.name, true) || m.w.now().Before(d.late)
+	return m.allowed(d) || m.w.now().Before(d.late)
+}
+
+// allowed says whether the disk takes new commands of a machine that write or flush.
+func (m *machine) allowed(d *device) bool {
+	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.name, true)
+}
+
+// isReserved holds law 3d: a node reserves a shared disk before it writes to it.
+func (k kernel) isReserved(d *device) {
+	w := k.m.w
+	v := w.model(volumeOf(d.disk))
+	if w.violation == "" && w.reservations && v != nil && v.shares > 1 && !v.several && w.sharedDisk(d.disk).State().Type == provisioner.NoReservation {
+		w.broken("law 3: %s uses the disk of %s, which is not reserved", k.m.name, v.name)
+	}
+}
+
+// flush flushes a device that works. The disk must take the last writes of a node that releases a volume without having lost it.
+func (k kernel) flush(d *device) error {
+	if k.m.allowed(d) {
+		return nil
+	}
+	w, failed := k.m.w, failedDevice(d.path)
+	v := w.volume(volumeOf(d.disk))
+	a := w.attachment(volumeOf(d.disk), k.m.name)
+	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.BeingFenced(v, k.m.name) || ownership.HasProof(a) {
+		return failed
+	}
+	w.broken("law 3: the disk of %s refuses the last writes of %s, which still owns it: the disk has %s", v.Name, k.m.name, w.sharedDisk(d.disk).State())
+	return failed
+}
+
+// releaseEarly ends the reservation of a mutant that has unmounted a volume.
+func (k kernel) releaseEarly(target string) {
+	mount, found := k.m.mounts[target]
+	if k.m.w.options.Mutant != ReleaseBeforeFlush || !found || filepath.Base(target) != stagingName {
+		return
+	}
+	if d := k.m.devices[mount.Source]; d != nil && k.m.takes(d) {
+		disk := k.m.w.sharedDisk(d.disk)
+		node := sharedisk.Node{Name: k.m.name, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
+		k.m.w.must(node.Unregister(context.Background(), d.path, disk.State().Holder))
+	}
 }
 
 // preemptedChanged remembers the attachments whose nodes were fenced by pre-emption, and whose disks Azure has not detached yet.

@@ -1,9 +1,13 @@
 package simulation
 
 import (
+	"slices"
+	"strings"
 	"time"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Scenes are situations that rarely happen by chance, because each needs several faults that meet one volume in a certain order. A share of the histories
@@ -20,13 +24,23 @@ func (w *world) playUsed(cluster *cluster) {
 			w.until("every volume is where it is wanted again", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && w.reservations && v.shares > 1 && m.well() {
+			w.preemptWithoutDetach(cluster, v, m)
+			w.until("every volume is where it is wanted after a fence", patience, cluster.place)
+		}
+	}
 	w.until("replicas and Azure are as they should be again", patience, cluster.notSettled)
 	w.adopt()
 }
 
 // playUnused plays the scenes of volumes that nothing uses.
 func (w *world) playUnused(cluster *cluster) {
-	if !w.scenes || !w.kubelets {
+	if !w.scenes {
+		return
+	}
+	if !w.kubelets {
+		w.playDirect(cluster)
 		return
 	}
 	for _, v := range w.volumes {
@@ -35,6 +49,136 @@ func (w *world) playUnused(cluster *cluster) {
 			w.until("every volume is released again", patience, cluster.place)
 		}
 	}
+}
+
+// playDirect plays a scene whose calls a model of a kubelet does not make.
+func (w *world) playDirect(cluster *cluster) {
+	for _, v := range w.volumes {
+		if !v.several && v.replicas > 0 && w.reservations && !w.byPods {
+			w.reserveLate(v)
+			w.until("every volume is released after a late reservation", patience, cluster.place)
+		}
+	}
+}
+
+// within steps until done, and for limit at most. It returns whether done was reached.
+func (w *world) within(limit time.Duration, done func() bool) bool {
+	for end := w.now().Add(limit); w.violation == "" && w.now().Before(end); w.step() {
+		if done() {
+			return true
+		}
+	}
+	return false
+}
+
+// waits says that an access of a process waits whose name begins so.
+func (w *world) waits(by *owner, prefix string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.waiting, func(a *access) bool { return a.by == by && strings.HasPrefix(a.what, prefix) })
+}
+
+// readOrReserve is how the names of a machine's commands about reservations begin.
+const readOrReserve = "reservation of"
+
+// preemptWithoutDetach cuts off a machine that stages its volume once more, and whose device is slow, while Azure answers no forced detach. So the machine is fenced by a
+// pre-emption, and has the disk attached while other machines use the volume and leave it.
+func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
+	w.note("%s is to be fenced from %s while it has the disk attached", m.name, v.name)
+	w.azure.forceWaits, m.slow = true, readOrReserve
+	w.stage(m, v, 2*time.Minute)
+	w.within(5*time.Second, func() bool { return w.waits(m.plugin, readOrReserve) })
+	m.setCutOff(true)
+	if w.within(time.Minute, func() bool { return w.preempted[apiv1.AttachmentName(v.name, m.name)] != nil }) {
+		m.slow = ""
+		w.within(3*time.Second, func() bool { return false })
+		w.useBesideFenced(c, v, m)
+	}
+	w.azure.forceWaits, m.slow, v.want = false, "", m.name
+	m.setCutOff(false)
+}
+
+// useBesideFenced makes other machines use a volume one after the other. One of them may be stopped at Azure while it holds the reservation, or its node plug-in
+// killed.
+func (w *world) useBesideFenced(c *cluster, v *volumeModel, fenced *machine) {
+	stopped := fenced
+	for _, next := range w.hosts() {
+		if next == fenced || !next.well() {
+			continue
+		}
+		v.want = next.name
+		w.within(time.Minute, func() bool { return c.place() == "" })
+		switch n := w.random.IntN(3); {
+		case n == 0:
+			next.stopPlugin()
+			next.startPlugin()
+		case n == 1 && stopped == fenced:
+			w.azurePower(next)
+			stopped = next
+		}
+		v.want = ""
+		w.within(20*time.Second, func() bool { return c.place() == "" })
+	}
+	if stopped != fenced {
+		w.power(stopped)
+	}
+}
+
+// reserveLate has a machine reserve a disk long after it was granted the volume: its first command takes so long that it is fenced, gets a replica, and another
+// machine uses the volume. The command comes while that machine unstages the volume, and before it has flushed its device.
+func (w *world) reserveLate(v *volumeModel) {
+	late, next := pick(w.random, w.hosts()), pick(w.random, w.hosts())
+	if late == next || !late.well() || !next.well() || !w.publishNow(v, late) {
+		return
+	}
+	w.note("%s reserves the disk of %s late", late.name, v.name)
+	late.slow = readOrReserve
+	stage := w.stage(late, v, 4*time.Minute)
+	waiting := func() bool { return w.waits(late.plugin, readOrReserve) }
+	if w.within(20*time.Second, waiting) {
+		late.setCutOff(true)
+		w.within(time.Minute, func() bool { return ownership.BeingFenced(w.volume(v.name), late.name) })
+		w.doNow(func() *call { return w.unpublish(w.alive(), v, late.name, callTimeout) })
+		late.setCutOff(false)
+		w.letOverlap(v, late, next, stage)
+	}
+	late.slow, next.slow = "", ""
+}
+
+// letOverlap lets the next machine use the volume while the late one waits to reserve the disk in a call.
+func (w *world) letOverlap(v *volumeModel, late, next *machine, stage *call) {
+	if !w.publishNow(v, next) || !w.doNow(func() *call { return w.stage(next, v, callTimeout) }) {
+		return
+	}
+	w.within(time.Minute, func() bool { _, attached := w.azure.holds(vmOf(late.name), diskOf(v.name)); return attached })
+	if lun, attached := w.azure.holds(vmOf(late.name), diskOf(v.name)); attached {
+		late.deviceOf(diskOf(v.name), lun) // the new device gets the name of the one that is gone
+	}
+	next.slow = "flush"
+	unstage := w.unstage(next, v, time.Minute)
+	w.within(20*time.Second, func() bool { return unstage.done || w.waits(next.plugin, next.slow) })
+	late.slow = ""
+	w.within(3*time.Second, func() bool {
+		disk := w.sharedDisk(diskOf(v.name))
+		return stage.done || disk.State().Type != provisioner.NoReservation && disk.Allows(late.name, true)
+	})
+	late.slow, next.slow = readOrReserve, ""
+	w.within(time.Minute, func() bool { return unstage.done })
+}
+
+func (w *world) publishNow(v *volumeModel, m *machine) bool {
+	return w.doNow(func() *call { return w.publish(w.alive(), v, m.name, callTimeout) })
+}
+
+// doNow repeats a call until it succeeds, for two minutes at most.
+func (w *world) doNow(begin func() *call) bool {
+	last := begin()
+	return w.within(2*time.Minute, func() bool {
+		if last.done && last.err != nil {
+			last = begin()
+		}
+		return last.done && last.err == nil
+	})
 }
 
 // cutOffAndBack cuts a machine off for long enough to be fenced, and reconnects it without a reboot, with the next pod of the volume.

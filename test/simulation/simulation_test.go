@@ -25,6 +25,7 @@ var (
 	failures   = flag.Uint64("failures", 5, "stop after that many histories that broke a law")
 	restores   = flag.Bool("restores", false, "restore all of the driver's objects now and then")
 	everything = flag.Uint64("everything", math.MaxUint64, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
+	mutant     = flag.String("mutant", "", "law that the driver breaks, as in the constants of type Mutant")
 	without    = flag.String("without", "", "behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
 )
 
@@ -56,7 +57,7 @@ func run(t *testing.T, seed uint64, options simulation.Options) (result simulati
 }
 
 func TestHistories(t *testing.T) {
-	options := simulation.Options{Directory: directory(t), Restores: *restores, Without: strings.Split(*without, ",")}
+	options := simulation.Options{Directory: directory(t), Mutant: simulation.Mutant(*mutant), Restores: *restores, Without: strings.Split(*without, ",")}
 	if *seed != 0 {
 		result := run(t, *seed, options)
 		fmt.Println(strings.Join(result.History, "\n"))
@@ -133,7 +134,11 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"ownership begins with epoch 1 again":            {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},
 		"a node waits for a disk that is off":            {simulation.StagingIsStaged, "the world does not settle", 11, "faults"},
 		"a volume is staged with another one's device":   {simulation.DevicesOfOthers, "identity", 11, "faults"},
-		"a reservation is taken without an abort":        {simulation.PlainPreempt, "law 3", 3, "reservations"},
+		"a reservation is taken without an abort":        {simulation.PlainPreempt, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
+		"a volume is staged without a reservation":       {simulation.NoReserve, "is not reserved", 3, "reservations"},
+		"a key has no epoch":                             {simulation.KeysWithoutEpoch, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
+		"a reservation ends before the flush":            {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19, "reservations,scenes"},
+		"a reservation ends before the detach":           {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 17, "edits"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -58,6 +58,10 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 		if ctx.Value(publishing{}) != nil && t.node != "" {
 			t.asRecorded(o)
 		}
+	case LeavesEarly:
+		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node != "" && a.Spec.NodeName != t.node {
+			a.Status.Proof = nil
+		}
 	case NoEpochsOfBefore:
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" {
 			if v := t.w.volume(a.Spec.VolumeName); v != nil && v.Status.Primary == nil {
