@@ -98,7 +98,7 @@ func newFailover(t *testing.T) *failover {
 	return f
 }
 
-// setStatus writes the status of an object whose other fields the plug-ins may have written meanwhile.
+// setStatus writes what edit changes in the status of an object. The plug-ins write other fields at the same time.
 func setStatus[T client.Object](f *failover, object T, edit func(T)) {
 	f.Helper()
 	api := f.nodes[0].api
