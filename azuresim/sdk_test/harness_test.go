@@ -52,13 +52,14 @@ func start(t *testing.T, change ...func(*server.Options)) *simulator {
 	t.Helper()
 	running := simtest.Start(t, change...)
 	s := &simulator{t: t, url: running.URL, admin: running.AdminURL}
-	s.connect()
+	s.connect(nil)
 	t.Cleanup(s.settle)
 	return s
 }
 
-func clientOptions(url string) *arm.ClientOptions {
+func clientOptions(url string, transport policy.Transporter) *arm.ClientOptions {
 	return &arm.ClientOptions{ClientOptions: policy.ClientOptions{
+		Transport: transport,
 		Cloud: cloud.Configuration{
 			ActiveDirectoryAuthorityHost: url,
 			Services:                     map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {Endpoint: url, Audience: "https://management.azure.com"}},
@@ -68,8 +69,9 @@ func clientOptions(url string) *arm.ClientOptions {
 	}, DisableRPRegistration: true}
 }
 
-func (s *simulator) connect() {
-	f, err := armcompute.NewClientFactory(subscription, anyToken{}, clientOptions(s.url))
+// connect makes the clients; a transport of nil is the SDK's.
+func (s *simulator) connect(transport policy.Transporter) {
+	f, err := armcompute.NewClientFactory(subscription, anyToken{}, clientOptions(s.url, transport))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -80,22 +82,17 @@ func (s *simulator) connect() {
 // settle waits until nothing is under way and checks that the model is consistent.
 func (s *simulator) settle() {
 	s.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	s.eventually("the simulator is idle", func() bool {
 		var out struct {
 			Idle  bool   `json:"idle"`
 			Error string `json:"error"`
 		}
 		s.adminCall("GET", "/admin/check", nil, &out)
-		if out.Error == "" && out.Idle {
-			return
+		if out.Error != "" {
+			s.t.Fatalf("the simulator is not consistent: %s", out.Error)
 		}
-		if out.Error != "" || time.Now().After(deadline) {
-			s.t.Errorf("simulator is not consistent and idle: %+v", out)
-			return
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+		return out.Idle
+	})
 }
 
 // eventually waits for a condition.

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
-
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 )
@@ -96,13 +94,7 @@ func (p *process) kill() {
 // client makes simulators whose clients reach the sockets of the process.
 func (p *process) client() *simulator {
 	s := &simulator{t: p.t, url: "http://azure", admin: "http://admin"}
-	options := clientOptions(s.url)
-	options.Transport = &http.Client{Transport: unixTransport(filepath.Join(p.dir, "azure.sock"))}
-	f, err := armcompute.NewClientFactory(subscription, anyToken{}, options)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	s.disks, s.snapshots, s.vms = f.NewDisksClient(), f.NewSnapshotsClient(), f.NewVirtualMachinesClient()
+	s.connect(&http.Client{Transport: unixTransport(filepath.Join(p.dir, "azure.sock"))})
 	return s
 }
 

@@ -28,9 +28,9 @@ func (s *simulator) code(method, path, body string) (status int, code, message s
 	return resp.StatusCode, doc.Error.Code, doc.Error.Message
 }
 
+// azuresim verify plays more of them against Azure and azuresim.
 func TestWhatAzureRefusesIsRefused(t *testing.T) {
 	s := start(t)
-	s.disk("zonal", zone("1"))
 	s.disk("plain")
 	version := "?api-version=2025-01-02"
 	elsewhere := "/subscriptions/" + subscription + "/resourceGroups/nowhere/providers/Microsoft.Compute/disks/a" + version
@@ -43,30 +43,17 @@ func TestWhatAzureRefusesIsRefused(t *testing.T) {
 		status             int
 		code               string
 	}{
-		"GET in a resource group that does not exist":    {"GET", elsewhere, "", 404, "ResourceGroupNotFound"},
 		"DELETE in a resource group that does not exist": {"DELETE", elsewhere, "", 404, "ResourceGroupNotFound"},
 		"PATCH in a resource group that does not exist":  {"PATCH", elsewhere, `{}`, 404, "ResourceGroupNotFound"},
-		"a malformed subscription":                       {"GET", "/subscriptions/mine/resourceGroups/a/providers/Microsoft.Compute/disks/a" + version, "", 400, "InvalidSubscriptionId"},
-		"an api-version that disks never had":            {"GET", diskID("plain") + "?api-version=2025-01-03", "", 400, "NoRegisteredProviderFound"},
 		"an api-version of VMs for a disk":               {"GET", diskID("plain") + "?api-version=2025-04-01", "", 400, "NoRegisteredProviderFound"},
-		"an api-version that groups never had":           {"GET", "/subscriptions/" + subscription + "/resourceGroups/" + group + "?api-version=2099-01-01", "", 400, "InvalidApiVersionParameter"},
-		"another zone for an existing disk":              {"PUT", diskID("zonal") + version, strings.Replace(emptyDisk, `"location"`, `"zones":["2"],"location"`, 1), 400, "BadRequest"},
-		"an unknown member":                              {"PUT", diskID("a") + version, `{"colour":"red",` + emptyDisk[1:], 400, "InvalidRequestContent"},
-		"an unknown property":                            {"PUT", diskID("a") + version, disk(`"colour":"red"`), 400, "BadRequest"},
 		"an unknown property of a part":                  {"PUT", diskID("a") + version, disk(`"encryption":{"colour":"red"}`), 400, "BadRequest"},
 		"an unknown property of a change":                {"PATCH", diskID("plain") + version, `{"properties":{"diskSizeGB":8,"colour":"red"}}`, 400, "BadRequest"},
 		"an unknown property of a data disk": {"PUT", strings.Replace(diskID("v"), "/disks/", "/virtualMachines/", 1) + "?api-version=2025-04-01",
 			`{"location":"eastus","properties":{"hardwareProfile":{"vmSize":"Standard_D4s_v5"},"storageProfile":{"dataDisks":[{"lun":0,"colour":"red"}]}}}`, 400, "BadRequest"},
 		"an unknown property of an attach": {"POST", strings.Replace(diskID("v"), "/disks/", "/virtualMachines/", 1) + "/attachDetachDataDisks?api-version=2025-04-01",
 			`{"dataDisksToAttach":[{"diskId":"` + diskID("plain") + `","colour":"red"}]}`, 400, "BadRequest"},
-		"a name with a space":                  {"PUT", diskID("a%20b") + version, emptyDisk, 400, "InvalidParameter"},
-		"a name of 81 characters":              {"PUT", diskID(strings.Repeat("a", 81)) + version, emptyDisk, 400, "InvalidParameter"},
-		"a name that begins with an underline": {"PUT", diskID("_a") + version, emptyDisk, 400, "InvalidParameter"},
-		"a name that ends with a hyphen":       {"PUT", diskID("a-") + version, emptyDisk, 400, "InvalidParameter"},
-		"an encryption set that does not exist": {"PUT", diskID("a") + version,
-			disk(`"encryption":{"type":"EncryptionAtRestWithCustomerKey","diskEncryptionSetId":"` + missing + `diskEncryptionSets/none"}`), 400, "BadRequest"},
-		"a disk access that does not exist": {"PUT", diskID("a") + version,
-			disk(`"networkAccessPolicy":"AllowPrivate","diskAccessId":"` + missing + `diskAccesses/none"`), 400, "BadRequest"},
+		"a name with a space":            {"PUT", diskID("a%20b") + version, emptyDisk, 400, "InvalidParameter"},
+		"a name that ends with a hyphen": {"PUT", diskID("a-") + version, emptyDisk, 400, "InvalidParameter"},
 		"a disk access that does not exist, for an existing disk": {"PATCH", diskID("plain") + version,
 			`{"properties":{"networkAccessPolicy":"AllowPrivate","diskAccessId":"` + missing + `diskAccesses/none"}}`, 400, "BadRequest"},
 	} {
@@ -95,7 +82,7 @@ func TestATokenForAnotherAudienceIsRefused(t *testing.T) {
 			Token string `json:"access_token"`
 		}
 		s.adminCall("POST", "/admin/tokens", map[string]string{"client_id": "vm", "resource": audience}, &doc)
-		f, err := armcompute.NewClientFactory(subscription, fixedToken(doc.Token), clientOptions(s.url))
+		f, err := armcompute.NewClientFactory(subscription, fixedToken(doc.Token), clientOptions(s.url, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,15 +126,6 @@ func deref(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-func TestTheMessageOfShrinking(t *testing.T) {
-	s := start(t)
-	s.disk("a")
-	_, _, message := s.code("PATCH", diskID("a")+"?api-version=2025-01-02", `{"properties":{"diskSizeGB":8}}`)
-	if !strings.Contains(message, "cannot be resized down") {
-		t.Errorf("message %q, want that the disk cannot be resized down", message)
-	}
 }
 
 func TestTheCreationOfADiskAsksToWait(t *testing.T) {

@@ -13,15 +13,10 @@ import (
 // usage returns what the usages list says of a counter.
 func (s *simulator) usage(location, name string) (current int32, limit int64) {
 	s.t.Helper()
-	for pager := s.factory.NewUsageClient().NewListPager(location, nil); pager.More(); {
-		page, err := pager.NextPage(s.t.Context())
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, u := range page.Value {
-			if *u.Name.Value == name {
-				return *u.CurrentValue, *u.Limit
-			}
+	all, _ := pages(s.t, s.factory.NewUsageClient().NewListPager(location, nil), func(p armcompute.UsageClientListResponse) []*armcompute.Usage { return p.Value })
+	for _, u := range all {
+		if *u.Name.Value == name {
+			return *u.CurrentValue, *u.Limit
 		}
 	}
 	s.t.Fatalf("there is no counter %s in %s", name, location)

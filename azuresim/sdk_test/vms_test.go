@@ -107,14 +107,9 @@ func (s *simulator) scaleSet(name string, mode armcompute.OrchestrationMode, cap
 
 func (s *simulator) listInstances(set string) []*armcompute.VirtualMachineScaleSetVM {
 	s.t.Helper()
-	var list []*armcompute.VirtualMachineScaleSetVM
-	for pager := s.instances.NewListPager(group, set, nil); pager.More(); {
-		page, err := pager.NextPage(s.t.Context())
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		list = append(list, page.Value...)
-	}
+	list, _ := pages(s.t, s.instances.NewListPager(group, set, nil), func(p armcompute.VirtualMachineScaleSetVMsClientListResponse) []*armcompute.VirtualMachineScaleSetVM {
+		return p.Value
+	})
 	return list
 }
 
@@ -177,16 +172,11 @@ func TestFlexibleScaleSetInstancesAreVMs(t *testing.T) {
 	set := s.scaleSet("flex", armcompute.OrchestrationModeFlexible, 2)
 	var names []string
 	filter := "'virtualMachineScaleSet/id' eq '" + *set.ID + "'"
-	for pager := s.vms.NewListPager(group, &armcompute.VirtualMachinesClientListOptions{Filter: &filter}); pager.More(); {
-		page, err := pager.NextPage(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, vm := range page.Value {
-			names = append(names, *vm.Name)
-			if *vm.Properties.VirtualMachineScaleSet.ID != *set.ID {
-				t.Errorf("VM %s is of scale set %v", *vm.Name, vm.Properties.VirtualMachineScaleSet)
-			}
+	members, _ := pages(t, s.vms.NewListPager(group, &armcompute.VirtualMachinesClientListOptions{Filter: &filter}), inGroup)
+	for _, vm := range members {
+		names = append(names, *vm.Name)
+		if *vm.Properties.VirtualMachineScaleSet.ID != *set.ID {
+			t.Errorf("VM %s is of scale set %v", *vm.Name, vm.Properties.VirtualMachineScaleSet)
 		}
 	}
 	if len(names) != 2 {

@@ -3,7 +3,6 @@ package verify_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,19 +31,9 @@ func start(t *testing.T) verify.Options {
 	profile.CreateRetryAfter = latency.Duration(2 * time.Second)
 	profile.Steps[latency.Attach] = latency.Range{Min: latency.Duration(300 * time.Millisecond), Max: latency.Duration(300 * time.Millisecond)}
 	running := simtest.Start(t, func(o *server.Options) { o.Throttle = "on" })
-	body, err := json.Marshal(profile)
-	if err != nil {
-		t.Fatal(err)
+	if status := running.Admin(t, http.MethodPut, "/admin/latency", profile, nil); status >= 300 {
+		t.Fatalf("the profile was answered with %d", status)
 	}
-	req, err := http.NewRequest(http.MethodPut, running.AdminURL+"/admin/latency", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil || resp.StatusCode >= 300 {
-		t.Fatal(resp, err)
-	}
-	_ = resp.Body.Close()
 	return verify.Options{
 		Subscription: subscription, Location: "eastus", Endpoint: running.URL, Subnet: "/subnet", MaxCost: 1, Credential: verify.Anyone{}, Clock: clock.RealClock{},
 		Poll: 2 * time.Millisecond, Owner: "here/1", Alive: func(string) bool { return true },
@@ -199,11 +188,8 @@ func TestARunThatIsInterruptedCleansUp(t *testing.T) {
 func left(t *testing.T, o verify.Options, owner string, expires time.Time) {
 	t.Helper()
 	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/azuresim-verify-%d", subscription, expires.UnixNano())
-	for path, body := range map[string]string{
-		"?api-version=2021-04-01": fmt.Sprintf(`{"location":"eastus","tags":{"azuresim-verify":%q,"azuresim-verify-expires":%q}}`, owner, expires.UTC().Format(time.RFC3339)),
-	} {
-		put(t, o.Endpoint+group+path, body)
-	}
+	put(t, o.Endpoint+group+"?api-version=2021-04-01",
+		fmt.Sprintf(`{"location":"eastus","tags":{"azuresim-verify":%q,"azuresim-verify-expires":%q}}`, owner, expires.UTC().Format(time.RFC3339)))
 	put(t, o.Endpoint+group+"/providers/Microsoft.Compute/disks/left?api-version=2025-01-02",
 		`{"location":"eastus","properties":{"creationData":{"createOption":"Empty"},"diskSizeGB":4}}`)
 }
