@@ -69,7 +69,7 @@ func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) 
 				return nil, err
 			}
 		}
-		return c.commitUpdate(u, 0)
+		return c.commitUpdate(u)
 	})
 }
 
@@ -224,7 +224,7 @@ func (u *update) inherit() {
 }
 
 // commitUpdate ends the operations that the update takes the place of, writes the VM and accepts the operation.
-func (c *Cloud) commitUpdate(u *update, atLeast time.Duration) (*operations.Operation, error) {
+func (c *Cloud) commitUpdate(u *update) (*operations.Operation, error) {
 	kind := opVMDisks
 	if u.whole {
 		kind = opVMUpdate
@@ -245,7 +245,7 @@ func (c *Cloud) commitUpdate(u *update, atLeast time.Duration) (*operations.Oper
 		return nil, err
 	}
 	return c.enqueueAs(u.tx, u.opID, job{
-		kind: kind, lane: vmLane(u.vm.ID), target: u.vm.ID, location: u.vm.Location, duration: max(atLeast, c.updateTime(u)),
+		kind: kind, lane: vmLane(u.vm.ID), target: u.vm.ID, location: u.vm.Location, duration: c.updateTime(u),
 	})
 }
 

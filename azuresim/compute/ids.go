@@ -52,9 +52,6 @@ func (id ID) String() string {
 // Key is the form that is equal for equal resources.
 func (id ID) Key() string { return strings.ToLower(id.String()) }
 
-// IsZero says whether the ID names nothing.
-func (id ID) IsZero() bool { return id.Name == "" }
-
 // groupPrefix is how the keys of a kind in a resource group begin; without a group, those of a subscription.
 func groupPrefix(subscription, group, kind string) string {
 	p := "/subscriptions/" + subscription + "/"

@@ -128,7 +128,7 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	if err := vm.checkCount(staying); err != nil {
 		return none, err
 	}
-	op, err := c.commitUpdate(u, 0)
+	op, err := c.commitUpdate(u)
 	return Accepted[VM]{vm, op, false}, err
 }
 
