@@ -9,6 +9,7 @@ package paramtable
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,7 +68,7 @@ func (t Table[P]) Changeable(v1 func(Key[P]) string) (changeable Table[P]) {
 // have no effect.
 func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []string) {
 	given := map[string]string{} // canonical name to value
-	for _, key := range sorted(raw) {
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		value := raw[key]
 		known, ok := t.lookup(key)
 		if !ok {
@@ -107,9 +108,7 @@ func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 			}
 		}
 	}
-	for name, value := range over {
-		merged[name] = value
-	}
+	maps.Copy(merged, over)
 	return merged
 }
 
@@ -257,13 +256,4 @@ func Invalid(faults []string) error {
 		return nil
 	}
 	return provisioner.Errorf(provisioner.InvalidArgument, "%s", strings.Join(faults, "; "))
-}
-
-func sorted(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -1,6 +1,7 @@
 package paramtable
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -46,8 +47,8 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 
 // AddTags adds the tags whose names are not there yet. Names differ without regard to case, as at Azure.
 func AddTags(tags, more map[string]string) {
-	for _, name := range sorted(more) {
-		if !slices.ContainsFunc(sorted(tags), func(is string) bool { return strings.EqualFold(is, name) }) {
+	for _, name := range slices.Sorted(maps.Keys(more)) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(tags)), func(is string) bool { return strings.EqualFold(is, name) }) {
 			tags[name] = more[name]
 		}
 	}
