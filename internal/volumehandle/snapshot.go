@@ -1,7 +1,5 @@
 package volumehandle
 
-import "strings"
-
 // Snapshot is a snapshot handle in its parts: the snapshot's resource ID at Azure, as it is for the V1 driver. Azure compares them without regard to case.
 //
 //	/subscriptions/{s}/resourceGroups/{rg}/providers/Microsoft.Compute/snapshots/{name}
@@ -22,6 +20,3 @@ func ParseSnapshot(s string) (Snapshot, error) {
 func (h Snapshot) String() string {
 	return "/subscriptions/" + h.SubscriptionID + "/resourceGroups/" + h.ResourceGroup + "/providers/Microsoft.Compute/snapshots/" + h.Name
 }
-
-// Same says whether two handles name one snapshot.
-func (h Snapshot) Same(other Snapshot) bool { return strings.EqualFold(h.String(), other.String()) }

@@ -44,7 +44,7 @@ func (m *Monitor) ping(ctx context.Context) {
 }
 
 func (m *Monitor) doProbe(ctx context.Context, n *node, beats uint64) {
-	result := ProbeResult{Unknown: true, Detail: "the Node is not known"}
+	result := ProbeResult{Unknown: true} // the Node is not known
 	k8sNode := &corev1.Node{}
 	if err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode); err == nil {
 		result = m.Prober.Probe(ctx, k8sNode)

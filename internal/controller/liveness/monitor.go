@@ -27,7 +27,6 @@ type ProbeResult struct {
 	Answered bool
 	// Unknown says that no probe could be made, so that the result says nothing about the node.
 	Unknown bool
-	Detail  string
 	// Connection is open and shows when the node ceases to answer; nil if the probe leaves none. The caller closes it.
 	Connection Connection
 }

@@ -33,7 +33,7 @@ type KubeletProber struct {
 func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult {
 	address := kubeletAddress(node)
 	if address == "" {
-		return ProbeResult{Unknown: true, Detail: "the Node has no internal address"}
+		return ProbeResult{Unknown: true}
 	}
 	dial := p.Dial
 	if dial == nil {
@@ -43,9 +43,9 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 	defer cancel()
 	conn, err := dial(ctx, "tcp", address)
 	if err == nil {
-		return ProbeResult{Answered: true, Detail: address + " answers", Connection: keepOpen(conn)}
+		return ProbeResult{Answered: true, Connection: keepOpen(conn)}
 	}
-	return judgeDial(address, err)
+	return judgeDial(err)
 }
 
 // connection is a connection on which nothing is sent or expected.
@@ -85,16 +85,9 @@ func (c *connection) Ended() (ended, unanswered bool) {
 func (c *connection) Close() { _ = c.Conn.Close() }
 
 // judgeDial distinguishes an answer, silence, and a failure of this process, for example if it has no file descriptors left.
-func judgeDial(address string, err error) ProbeResult {
-	r := ProbeResult{Detail: address + ": " + err.Error()}
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
-		r.Answered = true
-	case noAnswer(err):
-	default:
-		r.Unknown = true
-	}
-	return r
+func judgeDial(err error) ProbeResult {
+	answered := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
+	return ProbeResult{Answered: answered, Unknown: !answered && !noAnswer(err)}
 }
 
 // noAnswer says that the machine did not answer, or that no way leads to it.

@@ -23,8 +23,6 @@ type Identity struct {
 	// VMID is the VM; "" if it is not established. Then nothing is attached to the node, and Azure is not called for
 	// it.
 	VMID string
-	// VMSize is what the node says of itself: it decides only how many disks are attached to this node.
-	VMSize string
 	// Location and Zone are those of the Node's labels. If it has none, they are what the node says.
 	Location, Zone string
 	// Reason and Message say why VMID is "".
@@ -73,7 +71,7 @@ func Identify(node Node, others []Node) Identity {
 	if d == nil {
 		return id.refuse(ReasonNodeUnknown, "there is no AzDriverNode "+id.Name)
 	}
-	id.said, id.VMSize, id.Location, id.Zone = d.Spec.VMID, d.Spec.VMSize, strings.ToLower(d.Spec.Location), d.Spec.Zone
+	id.said, id.Location, id.Zone = d.Spec.VMID, strings.ToLower(d.Spec.Location), d.Spec.Zone
 	if node.Node == nil {
 		return id.refuse(ReasonNodeUnknown, "there is no Node "+id.Name)
 	}
