@@ -66,7 +66,7 @@ func (c *armClient) logIn(ctx context.Context, credentials Credentials) error {
 
 func (c *armClient) createVM(ctx context.Context, node topology.Node) error {
 	type object = map[string]any
-	return c.put(ctx, node.ResourceID()+"?api-version="+computeVersion, object{
+	return c.operate(ctx, http.MethodPut, node.ResourceID()+"?api-version="+computeVersion, object{
 		"location": topology.Region,
 		"zones":    []string{node.Zone},
 		"properties": object{
@@ -77,20 +77,7 @@ func (c *armClient) createVM(ctx context.Context, node topology.Node) error {
 	})
 }
 
-func (c *armClient) put(ctx context.Context, path string, body any) error {
-	if err := c.send(ctx, http.MethodPut, path, body); err != nil {
-		return err
-	}
-	return c.waitProvisioned(ctx, path)
-}
-
-// send sends a body as JSON, or none if it is nil.
-func (c *armClient) send(ctx context.Context, method, path string, body any) error {
-	_, err := c.submit(ctx, method, path, body)
-	return err
-}
-
-// submit is send, and returns the header of the answer.
+// submit sends a body as JSON, or none if it is nil, and returns the header of the answer.
 func (c *armClient) submit(ctx context.Context, method, path string, body any) (http.Header, error) {
 	if body == nil {
 		return c.exchange(ctx, method, path, "", nil, nil)
@@ -108,30 +95,6 @@ const (
 	shortestLook = 100 * time.Millisecond
 	longestLook  = 2 * time.Second
 )
-
-func (c *armClient) waitProvisioned(ctx context.Context, path string) error {
-	for pause := shortestLook; ; pause = min(2*pause, longestLook) {
-		var resource struct {
-			Properties struct {
-				State string `json:"provisioningState"`
-			} `json:"properties"`
-		}
-		if err := c.do(ctx, http.MethodGet, path, "", nil, &resource); err != nil {
-			return err
-		}
-		switch resource.Properties.State {
-		case "Succeeded":
-			return nil
-		case "Failed", "Canceled":
-			return fmt.Errorf("the provisioning state is %s", resource.Properties.State)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
 
 // operate starts a long-running operation and waits for its end. It asks for the state of
 // the operation and not of the resource, as Azure wants it: the quota of reads of a VM

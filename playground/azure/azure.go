@@ -189,20 +189,13 @@ func (a *Azure) Stop(ctx context.Context) {
 	a.stop(ctx, hypervisor)
 }
 
-// Component is one process of azuresim, for status displays.
-type Component struct {
-	Name     string
-	PID      int
-	Restarts int
-}
-
 // Components lists the processes of azuresim, in no order.
-func (a *Azure) Components() []Component {
+func (a *Azure) Components() []process.Component {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var list []Component
+	var list []process.Component
 	for name, child := range a.children {
-		list = append(list, Component{Name: name, PID: child.PID(), Restarts: child.Restarts()})
+		list = append(list, process.Component{Name: name, PID: child.PID(), Restarts: child.Restarts()})
 	}
 	return list
 }

@@ -27,16 +27,12 @@ func (c *Client) Get(ctx context.Context, path, apiVersion string, answer any) e
 
 // Patch changes a resource and waits until it is provisioned.
 func (c *Client) Patch(ctx context.Context, resourceID, apiVersion string, body any) error {
-	path := resourceID + "?api-version=" + apiVersion
-	if err := c.arm.send(ctx, http.MethodPatch, path, body); err != nil {
-		return err
-	}
-	return c.arm.waitProvisioned(ctx, path)
+	return c.arm.operate(ctx, http.MethodPatch, resourceID+"?api-version="+apiVersion, body)
 }
 
 // Put creates or updates a resource and waits until it is provisioned.
 func (c *Client) Put(ctx context.Context, resourceID, apiVersion string, body any) error {
-	return c.arm.put(ctx, resourceID+"?api-version="+apiVersion, body)
+	return c.arm.operate(ctx, http.MethodPut, resourceID+"?api-version="+apiVersion, body)
 }
 
 // Post starts an action on a resource and waits for its end.
@@ -46,5 +42,6 @@ func (c *Client) Post(ctx context.Context, resourceID, action, apiVersion string
 
 // Delete deletes a resource. It returns when Azure has accepted that.
 func (c *Client) Delete(ctx context.Context, resourceID, apiVersion string) error {
-	return c.arm.send(ctx, http.MethodDelete, resourceID+"?api-version="+apiVersion, nil)
+	_, err := c.arm.submit(ctx, http.MethodDelete, resourceID+"?api-version="+apiVersion, nil)
+	return err
 }

@@ -114,21 +114,14 @@ func (c *ControlPlane) Stop(ctx context.Context) {
 	c.order = nil
 }
 
-// Component is one program of the control plane, for status displays.
-type Component struct {
-	Name     string `json:"name"`
-	PID      int    `json:"pid"`
-	Restarts int    `json:"restarts"`
-}
-
 // Components lists the programs of the control plane.
-func (c *ControlPlane) Components() []Component {
+func (c *ControlPlane) Components() []process.Component {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var list []Component
+	var list []process.Component
 	for _, name := range c.order {
 		child := c.children[name]
-		list = append(list, Component{Name: name, PID: child.PID(), Restarts: child.Restarts()})
+		list = append(list, process.Component{Name: name, PID: child.PID(), Restarts: child.Restarts()})
 	}
 	return list
 }

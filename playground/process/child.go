@@ -37,6 +37,13 @@ type Spec struct {
 	Input string
 }
 
+// Component is a program outside of the nodes, for status displays.
+type Component struct {
+	Name     string `json:"name"`
+	PID      int    `json:"pid"`
+	Restarts int    `json:"restarts"`
+}
+
 // Child is a process that is started again whenever it ends, until it is stopped.
 type Child struct {
 	spec Spec

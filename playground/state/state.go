@@ -158,9 +158,9 @@ type Status struct {
 	Azure     string `json:"azure,omitempty"`
 	AzureHost string `json:"azureHost,omitempty"`
 	// AzureAdmin is the URL of azuresim's admin API as the host reaches it, without a path.
-	AzureAdmin string       `json:"azureAdmin,omitempty"`
-	Components []Component  `json:"components"`
-	Nodes      []NodeStatus `json:"nodes"`
+	AzureAdmin string              `json:"azureAdmin,omitempty"`
+	Components []process.Component `json:"components"`
+	Nodes      []NodeStatus        `json:"nodes"`
 	// Cgroups says which version of control groups the machine has.
 	Cgroups string `json:"cgroups"`
 	// SupervisorPID is the supervisor's process number in its PID namespace, like all
@@ -175,13 +175,6 @@ const (
 	Failed   = "Failed"
 	Stopping = "Stopping"
 )
-
-// Component is one program outside of the nodes.
-type Component struct {
-	Name     string `json:"name"`
-	PID      int    `json:"pid"`
-	Restarts int    `json:"restarts"`
-}
 
 // NodeStatus is a machine as the supervisor sees it.
 type NodeStatus struct {

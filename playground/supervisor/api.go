@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
+	"github.com/azuredisk-csi/azuredisk/playground/process"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
@@ -83,17 +84,13 @@ func (s *Supervisor) status() state.Status {
 		status.Error = s.failure.Error()
 	}
 	if s.controlPlane != nil {
-		for _, c := range s.controlPlane.Components() {
-			status.Components = append(status.Components, state.Component(c))
-		}
+		status.Components = append(status.Components, s.controlPlane.Components()...)
 	}
 	status.Azure, status.AzureHost, status.AzureAdmin = s.armURL, s.armHostURL, s.adminURL
 	if s.azure != nil {
-		for _, c := range s.azure.Components() {
-			status.Components = append(status.Components, state.Component(c))
-		}
+		status.Components = append(status.Components, s.azure.Components()...)
 	}
-	slices.SortFunc(status.Components, func(a, b state.Component) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(status.Components, func(a, b process.Component) int { return strings.Compare(a.Name, b.Name) })
 	for _, n := range s.plan.Nodes {
 		node := state.NodeStatus{Name: n.Name, Address: n.Address.String(), Zone: n.ZoneLabel(), Connected: s.connected[n.Name]}
 		if m := s.machines[n.Name]; m != nil {
