@@ -21,6 +21,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -43,20 +44,20 @@ func confine(t *testing.T, process *exec.Cmd) {
 	const root = "/sys/fs/cgroup"
 	kernel.Write(t, filepath.Join(root, "cgroup.subtree_control"), "+memory")
 	group, err := os.MkdirTemp(root, "plugin-")
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	kernel.Write(t, filepath.Join(group, "memory.max"), fmt.Sprint(memoryLimit))
 	dir, err := os.Open(group)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	process.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	t.Cleanup(func() {
-		kernel.Must(t, dir.Close())
+		expect.Must(t, dir.Close())
 		events := kernel.Attribute(group, "memory.events")
 		if !strings.Contains(events, "\noom_kill 0") {
 			t.Errorf("the kernel says of the plug-in's memory: %s; want no kill", strings.ReplaceAll(events, "\n", ", "))
 		}
 		t.Logf("the plug-in and its commands took at most %s of %d bytes", kernel.Attribute(group, "memory.peak"), memoryLimit)
 		// The group is busy until the last process in it was reaped.
-		kernel.Await(t, "the end of the cgroup", func() bool { return os.Remove(group) == nil })
+		expect.Eventually(t, "the end of the cgroup", func() bool { return os.Remove(group) == nil })
 	})
 }
 
@@ -85,15 +86,15 @@ func newFailover(t *testing.T) *failover {
 	}
 	f.volume, f.attachment[0] = f.nodes[0].publish(1, 2)
 	f.volume.Status.SizeBytes = 128 * hosttest.MiB
-	kernel.Must(t, f.nodes[0].api.Status().Update(t.Context(), f.volume))
+	expect.Must(t, f.nodes[0].api.Status().Update(t.Context(), f.volume))
 	f.attachment[1] = &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, "node-b")},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "node-b", Role: apiv1.RoleReplica},
 	}
-	kernel.Must(t, f.nodes[1].api.Create(t.Context(), f.attachment[1]))
+	expect.Must(t, f.nodes[1].api.Create(t.Context(), f.attachment[1]))
 	for i, a := range f.attachment {
 		a.Status.State, a.Status.LUN = apiv1.AttachmentAttached, ptr.To(lun)
-		kernel.Must(t, f.nodes[i].api.Status().Update(t.Context(), a))
+		expect.Must(t, f.nodes[i].api.Status().Update(t.Context(), a))
 	}
 	return f
 }
@@ -102,10 +103,10 @@ func newFailover(t *testing.T) *failover {
 func setStatus[T client.Object](f *failover, object T, edit func(T)) {
 	f.Helper()
 	api := f.nodes[0].api
-	kernel.Must(f.T, api.Get(f.Context(), client.ObjectKeyFromObject(object), object))
+	expect.Must(f.T, api.Get(f.Context(), client.ObjectKeyFromObject(object), object))
 	before := object.DeepCopyObject().(client.Object)
 	edit(object)
-	kernel.Must(f.T, api.Status().Patch(f.Context(), object, client.MergeFrom(before)))
+	expect.Must(f.T, api.Status().Patch(f.Context(), object, client.MergeFrom(before)))
 }
 
 // ask asks node-b to fence node-a.
@@ -141,7 +142,7 @@ func (f *failover) hand(result apiv1.FenceResult) {
 	})
 	b := f.attachment[1]
 	b.Spec.Role, b.Spec.Epoch = apiv1.RolePrimary, 2
-	kernel.Must(f.T, f.nodes[1].api.Update(f.Context(), b))
+	expect.Must(f.T, f.nodes[1].api.Update(f.Context(), b))
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {
 		v.Status.Primary = &apiv1.Ownership{NodeName: "node-b", Epoch: 2, State: apiv1.OwnershipHeld}
 	})
@@ -151,7 +152,7 @@ func (f *failover) hand(result apiv1.FenceResult) {
 func (f *failover) detach() {
 	f.Helper()
 	f.disk.Detach(f.T, 0)
-	kernel.Must(f.T, f.nodes[0].api.Delete(f.Context(), f.attachment[0]))
+	expect.Must(f.T, f.nodes[0].api.Delete(f.Context(), f.attachment[0]))
 	setStatus(f, f.nodes[1].report(), func(n *apiv1.AzDriverNode) { n.Status.FenceRequests = nil })
 }
 
@@ -159,7 +160,7 @@ func (f *failover) detach() {
 func (f *failover) expectHolder(node string, epoch int64) {
 	f.Helper()
 	state, err := reservation.Reservations{}.Read(f.Context(), f.devices[1])
-	kernel.Must(f.T, err)
+	expect.Must(f.T, err)
 	if node == "" {
 		if state.Type != provisioner.NoReservation || len(state.Keys) > 0 {
 			f.Errorf("the disk has %v, want no reservation and no keys", state)
@@ -167,9 +168,9 @@ func (f *failover) expectHolder(node string, epoch int64) {
 		return
 	}
 	disk, err := volumehandle.Parse(volumeID)
-	kernel.Must(f.T, err)
+	expect.Must(f.T, err)
 	want, err := provisioner.NewReservationKey(epoch, node, disk.String())
-	kernel.Must(f.T, err)
+	expect.Must(f.T, err)
 	if state.Type != provisioner.WriteExclusive || state.Holder != want || len(state.Keys) != 1 {
 		f.Errorf("the disk has %v, want it held for writing with %v alone", state, want)
 	}
@@ -183,16 +184,16 @@ func (m *machine) pod() string {
 // mount stages and publishes the volume.
 func (m *machine) mount() {
 	m.t.Helper()
-	kernel.Must(m.t, m.stage(m.t.Context()))
+	expect.Must(m.t, m.stage(m.t.Context()))
 	m.t.Cleanup(func() { // after a failure only
 		_ = unix.Unmount(m.pod(), unix.MNT_DETACH)
 		_ = unix.Unmount(m.stagingPath(), unix.MNT_DETACH)
 	})
-	kernel.Must(m.t, os.MkdirAll(filepath.Dir(m.pod()), 0o755))
+	expect.Must(m.t, os.MkdirAll(filepath.Dir(m.pod()), 0o755))
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
 	_, err := m.csi().NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.pod(), VolumeCapability: capability()})
-	kernel.Must(m.t, err)
+	expect.Must(m.t, err)
 }
 
 // unmount ends what mount began.
@@ -201,8 +202,8 @@ func (m *machine) unmount() {
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
 	_, err := m.csi().NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: m.pod()})
-	kernel.Must(m.t, err)
-	kernel.Must(m.t, m.unstage(m.t.Context()))
+	expect.Must(m.t, err)
+	expect.Must(m.t, m.unstage(m.t.Context()))
 	if got := m.entries(); got != "" {
 		m.t.Errorf("after the unstage: node %s reports %q, want nothing", m.name, got)
 	}
@@ -217,10 +218,10 @@ func record(number uint64) []byte {
 func write(t *testing.T, file string) (acknowledged chan uint64) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|unix.O_DIRECT|unix.O_DSYNC, 0o600)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	acknowledged = make(chan uint64, 1<<14)
 	buffer, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // direct I/O needs aligned memory
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	go func() {
 		defer close(acknowledged)
 		defer f.Close()
@@ -256,7 +257,7 @@ func TestAFailoverOnASharedSCSIDisk(t *testing.T) {
 	b.mount()
 	f.expectHolder("node-b", 2)
 	got, err := os.ReadFile(filepath.Join(b.pod(), "records"))
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	for number := range last + 1 {
 		if at := int(number) * 4096; len(got) < at+4096 || !bytes.Equal(got[at:at+4096], record(number)) {
 			t.Fatalf("record %d of %d acknowledged ones is lost: the file has %d bytes", number, last+1, len(got))

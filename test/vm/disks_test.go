@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -22,7 +23,7 @@ const small = 64 * hosttest.MiB
 // find waits for the device at the LUN, and expects that it is the wanted one.
 func find(t *testing.T, lun int32, want string, size int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), kernel.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, err := host.New(host.Options{}).Devices().Find(ctx, lun)
 	if err != nil || got != (provisioner.Device{Path: want, SizeBytes: size}) {
@@ -45,7 +46,7 @@ func TestADiskIsFoundAtItsLUN(t *testing.T) {
 		t.Helper()
 		device := make(chan string, 1)
 		go func() { // Find begins before the kernel has the disk
-			ctx, cancel := context.WithTimeout(t.Context(), kernel.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			found, err := host.New(host.Options{}).Devices().Find(ctx, d.lun)
 			if err != nil {
@@ -61,14 +62,14 @@ func TestADiskIsFoundAtItsLUN(t *testing.T) {
 		d := plug(t, dataHost, 7, azure, small)
 		find(t, d)
 		d.unplug(t)
-		kernel.Await(t, "the kernel to remove the disk", d.gone)
+		expect.Eventually(t, "the kernel to remove the disk", d.gone)
 		findNone(t, 7)
 	})
 	t.Run("by a scan of the bus", func(t *testing.T) {
 		d := plug(t, dataHost, 63, azure, small)
 		d.device(t)
 		kernel.Write(t, "/sys/bus/scsi/devices/"+d.address+"/delete", "1")
-		kernel.Await(t, "the kernel to remove the disk", d.gone)
+		expect.Eventually(t, "the kernel to remove the disk", d.gone)
 		find(t, d)
 	})
 	t.Run("by a link of udev", func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestADiskIsFoundAtItsLUN(t *testing.T) {
 			t.Error(err)
 		}
 		d.unplug(t)
-		kernel.Await(t, "the kernel to remove the disk", d.gone)
+		expect.Eventually(t, "the kernel to remove the disk", d.gone)
 		hosttest.Run(t, "udevadm", "settle", "--timeout=30")
 		findNone(t, 9)
 	})
@@ -98,12 +99,12 @@ func TestADiskThatIsUnpluggedUnderItsUser(t *testing.T) {
 	h := host.New(host.Options{})
 	d := plug(t, dataHost, 12, azure, small)
 	device := d.device(t)
-	kernel.Must(t, h.Devices().Read(t.Context(), device))
+	expect.Must(t, h.Devices().Read(t.Context(), device))
 	open, err := os.Open(device)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	defer open.Close()
 	d.unplug(t)
-	kernel.Await(t, "the kernel to remove the disk", d.gone)
+	expect.Eventually(t, "the kernel to remove the disk", d.gone)
 	if err := h.Devices().Read(t.Context(), device); !errors.Is(err, provisioner.NotFound) {
 		t.Errorf("Read: got %v, want NotFound", err)
 	}
@@ -120,22 +121,22 @@ func TestAFilesystemGrowsWithItsDiskWhileItIsMounted(t *testing.T) {
 			d := plug(t, dataHost, int32(20+i), azure, before)
 			device := d.device(t)
 			fs := provisioner.Filesystem{Type: fsType, UUID: "0b6a2c3e-9f11-4f0b-8a53-0d4f6a1c7e55"}
-			kernel.Must(t, h.Filesystems().Make(t.Context(), device, fs, provisioner.FilesystemOptions{}))
+			expect.Must(t, h.Filesystems().Make(t.Context(), device, fs, provisioner.FilesystemOptions{}))
 			if got, blank, err := h.Filesystems().Probe(t.Context(), device); err != nil || blank || got != fs {
 				t.Fatalf("Probe: got %+v, blank %t, %v, want %+v", got, blank, err, fs)
 			}
-			kernel.Must(t, h.Filesystems().Check(t.Context(), device, fs))
+			expect.Must(t, h.Filesystems().Check(t.Context(), device, fs))
 			dir := filepath.Join(hosttest.MountDir(t), "mount")
-			kernel.Must(t, h.Mounts().Mount(t.Context(), device, dir, fsType, nil))
-			t.Cleanup(func() { kernel.Must(t, h.Mounts().Unmount(context.WithoutCancel(t.Context()), dir)) })
-			kernel.Must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o600))
+			expect.Must(t, h.Mounts().Mount(t.Context(), device, dir, fsType, nil))
+			t.Cleanup(func() { expect.Must(t, h.Mounts().Unmount(context.WithoutCancel(t.Context()), dir)) })
+			expect.Must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o600))
 
 			resize(t, d.image, after)
 			got, err := h.Devices().Rescan(t.Context(), device)
 			if err != nil || got.SizeBytes != after {
 				t.Fatalf("Rescan: got %+v, %v, want %d bytes", got, err, int64(after))
 			}
-			kernel.Must(t, h.Filesystems().Grow(t.Context(), device, dir))
+			expect.Must(t, h.Filesystems().Grow(t.Context(), device, dir))
 			stats, err := h.Filesystems().Stats(t.Context(), dir)
 			if err != nil || stats.TotalBytes < after*8/10 {
 				t.Errorf("the filesystem has %d bytes, %v, want nearly %d", stats.TotalBytes, err, int64(after))

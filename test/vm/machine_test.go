@@ -10,10 +10,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 	"github.com/azuredisk-csi/azuredisk/test/vm/kernel"
 )
+
+// patience is how long the emulated machine may take for anything.
+const patience = 30 * time.Second
 
 // qemu is QEMU's monitor.
 type qemu struct {
@@ -35,7 +40,7 @@ func command(t *testing.T, name string, args arguments) {
 			t.Fatalf("the machine has the ports %q, want the one of QEMU's monitor", ports)
 		}
 		port, err := os.OpenFile(ports[0], os.O_RDWR, 0)
-		kernel.Must(t, err)
+		expect.Must(t, err)
 		monitor = &qemu{port, bufio.NewReader(port)}
 		command(t, "qmp_capabilities", nil)
 	}
@@ -44,17 +49,17 @@ func command(t *testing.T, name string, args arguments) {
 		request["arguments"] = args
 	}
 	text, err := json.Marshal(request)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	_, err = monitor.port.Write(text)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	for {
 		line, err := monitor.answers.ReadBytes('\n')
-		kernel.Must(t, err)
+		expect.Must(t, err)
 		var answer struct {
 			Return json.RawMessage
 			Error  *struct{ Desc string }
 		}
-		kernel.Must(t, json.Unmarshal(line, &answer))
+		expect.Must(t, json.Unmarshal(line, &answer))
 		switch {
 		case answer.Error != nil:
 			t.Fatalf("QEMU refuses %s: %s", text, answer.Error.Desc)
@@ -146,11 +151,11 @@ func (d *disk) gone() bool {
 func udevRules(t *testing.T, rules ...string) {
 	t.Helper()
 	const file = "/run/udev/rules.d/99-test.rules"
-	kernel.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	kernel.Must(t, os.WriteFile(file, []byte(strings.Join(rules, "\n")+"\n"), 0o600))
+	expect.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	expect.Must(t, os.WriteFile(file, []byte(strings.Join(rules, "\n")+"\n"), 0o600))
 	hosttest.Run(t, "udevadm", "control", "--reload")
 	t.Cleanup(func() {
-		kernel.Must(t, os.Remove(file))
+		expect.Must(t, os.Remove(file))
 		hosttest.Run(t, "udevadm", "control", "--reload")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -28,16 +29,16 @@ const (
 func newRemote(t *testing.T) *remote {
 	t.Helper()
 	r := &remote{filepath.Join(nvmetRoot, "subsystems", nqn)}
-	kernel.Must(t, os.Mkdir(r.subsystem, 0o755))
+	expect.Must(t, os.Mkdir(r.subsystem, 0o755))
 	kernel.Write(t, filepath.Join(r.subsystem, "attr_model"), "MSFT NVMe Accelerator v1.0")
 	kernel.Write(t, filepath.Join(r.subsystem, "attr_allow_any_host"), "1")
 	port := filepath.Join(nvmetRoot, "ports/1")
-	kernel.Must(t, os.Mkdir(port, 0o755))
+	expect.Must(t, os.Mkdir(port, 0o755))
 	for name, value := range map[string]string{"addr_trtype": "tcp", "addr_adrfam": "ipv4", "addr_traddr": "127.0.0.1", "addr_trsvcid": "4420"} {
 		kernel.Write(t, filepath.Join(port, name), value)
 	}
 	link := filepath.Join(port, "subsystems", nqn)
-	kernel.Must(t, os.Symlink(r.subsystem, link))
+	expect.Must(t, os.Symlink(r.subsystem, link))
 	t.Cleanup(func() {
 		for _, name := range []string{link, port, r.subsystem} {
 			if err := os.Remove(name); err != nil {
@@ -52,13 +53,13 @@ func newRemote(t *testing.T) *remote {
 func (r *remote) connect(t *testing.T) {
 	t.Helper()
 	fabrics, err := os.OpenFile("/dev/nvme-fabrics", os.O_RDWR, 0)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	defer fabrics.Close()
 	_, err = fabrics.WriteString("transport=tcp,traddr=127.0.0.1,trsvcid=4420,nqn=" + nqn)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	answer := make([]byte, 100)
 	n, err := fabrics.Read(answer)
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	var instance int
 	if _, err := fmt.Sscanf(string(answer[:n]), "instance=%d", &instance); err != nil {
 		t.Fatalf("the kernel answers %q: %v", answer[:n], err)
@@ -70,11 +71,11 @@ func (r *remote) connect(t *testing.T) {
 func (r *remote) namespace(t *testing.T, number int, size int64) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "namespace")
-	kernel.Must(t, os.WriteFile(file, nil, 0o600))
-	kernel.Must(t, os.Truncate(file, size))
+	expect.Must(t, os.WriteFile(file, nil, 0o600))
+	expect.Must(t, os.Truncate(file, size))
 	dir := filepath.Join(r.subsystem, "namespaces", fmt.Sprint(number))
-	kernel.Must(t, os.Mkdir(dir, 0o755))
-	t.Cleanup(func() { kernel.Must(t, os.Remove(dir)) })
+	expect.Must(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { expect.Must(t, os.Remove(dir)) })
 	kernel.Write(t, filepath.Join(dir, "buffered_io"), "1") // tmpfs has no other
 	kernel.Write(t, filepath.Join(dir, "device_path"), file)
 	kernel.Write(t, filepath.Join(dir, "enable"), "1")
@@ -85,7 +86,7 @@ func (r *remote) namespace(t *testing.T, number int, size int64) (file string) {
 func blockOf(t *testing.T, model string, number int) string {
 	t.Helper()
 	var found string
-	kernel.Await(t, fmt.Sprintf("namespace %d of a controller %q", number, model), func() bool {
+	expect.Eventually(t, fmt.Sprintf("namespace %d of a controller %q", number, model), func() bool {
 		blocks, _ := filepath.Glob("/sys/class/block/nvme*n*") // the pattern is good
 		for _, block := range blocks {
 			if kernel.Attribute(block, "hidden") != "1" && kernel.Attribute(block, "device/model") == model && kernel.Attribute(block, "nsid") == fmt.Sprint(number) {
@@ -109,17 +110,17 @@ func TestNamespacesOfARemoteController(t *testing.T) {
 	file := r.namespace(t, 7, small)
 	find(t, 5, blockOf(t, model, 7), small)
 	paths, err := filepath.Glob("/sys/class/block/nvme*c*n*")
-	kernel.Must(t, err)
+	expect.Must(t, err)
 	if len(paths) == 0 {
 		t.Error("the kernel shows no hidden paths to the namespaces, want some: without them the test shows less")
 	}
 
-	kernel.Must(t, os.Truncate(file, 2*small))
+	expect.Must(t, os.Truncate(file, 2*small))
 	kernel.Write(t, filepath.Join(r.subsystem, "namespaces/7/revalidate_size"), "1")
 	var got provisioner.Device
-	kernel.Await(t, "the new size of the namespace", func() bool {
+	expect.Eventually(t, "the new size of the namespace", func() bool {
 		got, err = host.New(host.Options{}).Devices().Rescan(t.Context(), blockOf(t, model, 7))
-		kernel.Must(t, err)
+		expect.Must(t, err)
 		return got.SizeBytes == 2*small
 	})
 	withoutReservations(t, got.Path)
@@ -132,7 +133,7 @@ func TestANamespaceOfALocalController(t *testing.T) {
 	t.Cleanup(func() { command(t, "device_del", arguments{"id": "local"}) })
 	device := blockOf(t, "QEMU NVMe Ctrl", 1)
 	findNone(t, -1)
-	kernel.Must(t, host.New(host.Options{}).Devices().Read(t.Context(), device))
+	expect.Must(t, host.New(host.Options{}).Devices().Read(t.Context(), device))
 	withoutReservations(t, device)
 
 	udevRules(t, fmt.Sprintf(`KERNEL==%q, SYMLINK+="disk/azure/data/by-lun/%d"`, filepath.Base(device), number))

@@ -1,7 +1,6 @@
 package reservation_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,12 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/guest"
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance/reservations"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -76,20 +75,7 @@ func (p *process) end(signal syscall.Signal) {
 }
 
 // await waits until a process that was started answers.
-func await(t *testing.T, what string, ready func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ready() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s does not answer within 20 s", what)
-		case <-tick.C:
-		}
-	}
-}
+var must, await = expect.Must, expect.Eventually
 
 // TestReservationsOfAzuresim runs the suite in a process whose ioctls azuresim answers: they are the real ones of the kernel.
 func TestReservationsOfAzuresim(t *testing.T) {
@@ -140,13 +126,6 @@ func (l *laboratory) start(t *testing.T) {
 		_, err := l.client.List(t.Context())
 		return err == nil
 	})
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // newDisk makes a disk and attaches it to the VMs, at a LUN of its own.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/reservation"
 )
@@ -29,12 +30,12 @@ func Login(t *testing.T, name string, count int) []Node {
 	for i := range nodes {
 		name := fmt.Sprintf("iqn.2026-01.test:%s%d", name, i)
 		port := filepath.Join(targetRoot, "iscsi", name, "tpgt_1")
-		Must(t, os.MkdirAll(port, 0o755))
+		expect.Must(t, os.MkdirAll(port, 0o755))
 		// Any initiator may log in and write.
 		for attribute, value := range map[string]string{"authentication": "0", "generate_node_acls": "1", "cache_dynamic_acls": "1", "demo_mode_write_protect": "0"} {
 			Write(t, filepath.Join(port, "attrib", attribute), value)
 		}
-		Must(t, os.Mkdir(filepath.Join(port, "np/127.0.0.1:3260"), 0o755))
+		expect.Must(t, os.Mkdir(filepath.Join(port, "np/127.0.0.1:3260"), 0o755))
 		Write(t, filepath.Join(port, "enable"), "1")
 		hosttest.Run(t, "iscsistart", "-i", name+"-initiator", "-t", name, "-g", "1", "-a", "127.0.0.1", "-p", "3260")
 		nodes[i] = Node{port, initiatorOf(t, name)}
@@ -46,7 +47,7 @@ func Login(t *testing.T, name string, count int) []Node {
 func initiatorOf(t *testing.T, target string) string {
 	t.Helper()
 	names, err := filepath.Glob("/sys/class/iscsi_host/host*/device/session*/iscsi_session/session*/targetname")
-	Must(t, err)
+	expect.Must(t, err)
 	for _, name := range names {
 		if Attribute(filepath.Dir(name), "targetname") == target {
 			return strings.Split(name, "/")[4]
@@ -80,7 +81,7 @@ func NewSharedDisk(t *testing.T, nodes []Node, size int64, lun int) *SharedDisk 
 // create makes the backing store.
 func (d *SharedDisk) create(t *testing.T) {
 	t.Helper()
-	Must(t, os.MkdirAll(d.backing, 0o755))
+	expect.Must(t, os.MkdirAll(d.backing, 0o755))
 	Write(t, filepath.Join(d.backing, "control"), fmt.Sprintf("rd_pages=%d", d.size/4096))
 	Write(t, filepath.Join(d.backing, "wwn/vpd_unit_serial"), filepath.Base(d.backing))
 	Write(t, filepath.Join(d.backing, "enable"), "1")
@@ -90,8 +91,8 @@ func (d *SharedDisk) create(t *testing.T) {
 func (d *SharedDisk) export(t *testing.T) {
 	t.Helper()
 	for _, n := range d.nodes {
-		Must(t, os.Mkdir(filepath.Dir(d.link(n)), 0o755))
-		Must(t, os.Symlink(d.backing, d.link(n)))
+		expect.Must(t, os.Mkdir(filepath.Dir(d.link(n)), 0o755))
+		expect.Must(t, os.Symlink(d.backing, d.link(n)))
 		Write(t, filepath.Join("/sys/class/scsi_host", n.host, "scan"), fmt.Sprintf("0 0 %d", d.lun))
 	}
 }
@@ -154,8 +155,8 @@ func (d *SharedDisk) hide(t *testing.T, n Node) {
 		return
 	}
 	Write(t, filepath.Join("/sys/bus/scsi/devices", d.address(n), "delete"), "1")
-	Must(t, os.Remove(d.link(n)))
-	Must(t, os.Remove(filepath.Dir(d.link(n))))
+	expect.Must(t, os.Remove(d.link(n)))
+	expect.Must(t, os.Remove(filepath.Dir(d.link(n))))
 }
 
 // Destroy removes the disk. What survives is what the target has written down of its reservations.
@@ -165,14 +166,14 @@ func (d *SharedDisk) Destroy(t *testing.T) {
 	for _, n := range d.nodes {
 		d.hide(t, n)
 	}
-	Must(t, os.Remove(d.backing))
+	expect.Must(t, os.Remove(d.backing))
 }
 
 // restore gives the target what it has written down of its reservations, as the target's tools do after a start.
 func (d *SharedDisk) restore(t *testing.T) {
 	t.Helper()
 	written, err := os.ReadFile(filepath.Join("/var/target/pr", "aptpl_"+filepath.Base(d.backing)))
-	Must(t, err)
+	expect.Must(t, err)
 	for entry := range strings.SplitSeq(string(written), "PR_REG_START:") {
 		// Beside its fields an entry has lines with its number.
 		var fields []string
