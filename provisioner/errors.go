@@ -73,12 +73,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // KindOf returns the kind of err, or "" for an error that has none.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
-	var k Kind
-	if errors.As(err, &k) {
+	if k, ok := errors.AsType[Kind](err); ok {
 		return k
 	}
 	return ""
@@ -86,8 +84,7 @@ func KindOf(err error) Kind {
 
 // RetryAfter returns how long the platform asked to wait before the next call, or 0.
 func RetryAfter(err error) time.Duration {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter
 	}
 	return 0

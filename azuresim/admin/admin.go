@@ -73,8 +73,7 @@ func write(w http.ResponseWriter, body any) {
 
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
-	var e *armerror.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*armerror.Error](err); ok {
 		status = e.Status
 	}
 	w.Header().Set("Content-Type", "application/json")

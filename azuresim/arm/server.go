@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -206,9 +207,7 @@ func (s *Server) take(w http.ResponseWriter, c *call) *armerror.Error {
 	v := s.Limiter.Take(throttle.Request{
 		Method: c.Method, Subscription: c.params["subscription"], Principal: c.claims.Client, Policy: c.route.policy, Resource: c.resource(),
 	})
-	for k, values := range v.Header {
-		w.Header()[k] = values
-	}
+	maps.Copy(w.Header(), v.Header)
 	return v.Refusal
 }
 
@@ -249,9 +248,7 @@ func (s *Server) refuse(w http.ResponseWriter, rec *audit.Record, e *armerror.Er
 }
 
 func (s *Server) write(w http.ResponseWriter, c *call, rec *audit.Record, out reply) {
-	for k, v := range out.header {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), out.header)
 	if out.op != nil {
 		s.asyncHeaders(w, c, out)
 	}

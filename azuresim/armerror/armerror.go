@@ -77,8 +77,7 @@ func Conflict() *Error {
 
 // From returns err as an Error: itself if it is or wraps one, otherwise a 500.
 func From(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return New(http.StatusInternalServerError, "InternalServerError", "%s", err)

@@ -2,6 +2,7 @@
 package audit
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -89,9 +90,7 @@ func (l *Log) Since(keep func(Record) bool) Snapshot {
 			}
 		}
 	}
-	for api, c := range l.counters {
-		s.Counters[api] = c
-	}
+	maps.Copy(s.Counters, l.counters)
 	return s
 }
 

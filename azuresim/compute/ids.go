@@ -2,6 +2,7 @@ package compute
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
@@ -68,10 +69,8 @@ func ParseID(s, target string) (ID, error) {
 	if len(parts) != 8 && len(parts) != 10 {
 		return ID{}, invalid
 	}
-	for _, p := range parts {
-		if p == "" {
-			return ID{}, invalid
-		}
+	if slices.Contains(parts, "") {
+		return ID{}, invalid
 	}
 	fixed := strings.EqualFold(parts[0], "subscriptions") && strings.EqualFold(parts[2], "resourceGroups") &&
 		strings.EqualFold(parts[4], "providers") && strings.EqualFold(parts[5], "Microsoft.Compute")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 
@@ -148,9 +149,7 @@ func (h *Hypervisor) PowerOn(_ context.Context, vm string) error {
 	disks, off := map[int]string{}, false
 	h.store.view(func(r *record) {
 		off = r.vm(vm).Off
-		for lun, uid := range r.vm(vm).Disks {
-			disks[lun] = uid
-		}
+		maps.Copy(disks, r.vm(vm).Disks)
 	})
 	if off {
 		if err := h.store.update(func(r *record) { r.vm(vm).Off = false }); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 )
@@ -87,9 +88,7 @@ func makeVM(name string) func(context.Context, *world) error {
 // attachBody attaches a disk; more are further members of the entry.
 func (w *world) attachBody(disk string, more object) object {
 	entry := object{"diskId": w.disk(disk)}
-	for name, value := range more {
-		entry[name] = value
-	}
+	maps.Copy(entry, more)
 	return object{"dataDisksToAttach": []object{entry}}
 }
 

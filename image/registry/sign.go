@@ -93,8 +93,7 @@ func signOne(ctx context.Context, image name.Digest, signer signature.Signer) er
 // signaturesAt are the signatures that are there, or an image without any.
 func signaturesAt(ctx context.Context, tag name.Tag) (v1.Image, error) {
 	there, err := remote.Image(tag, options(ctx)...)
-	var answer *transport.Error
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound {
+	if answer, ok := errors.AsType[*transport.Error](err); ok && answer.StatusCode == http.StatusNotFound {
 		return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), nil
 	}
 	return there, err

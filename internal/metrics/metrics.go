@@ -25,8 +25,7 @@ func Register(registerer prometheus.Registerer, part string, collectors ...prome
 // already registered.
 func Share[C prometheus.Collector](registerer prometheus.Registerer, part string, c C) (C, error) {
 	err := Register(registerer, part, c)
-	var twice prometheus.AlreadyRegisteredError
-	if errors.As(err, &twice) {
+	if twice, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if existing, ok := twice.ExistingCollector.(C); ok {
 			return existing, nil
 		}

@@ -82,8 +82,7 @@ func (t *test) expect(ctx context.Context, pod *corev1.Pod, text string) error {
 // expectFailure runs the probe and checks that it fails.
 func (t *test) expectFailure(ctx context.Context, pod *corev1.Pod) error {
 	output, err := t.try(ctx, pod)
-	var failed *probeError
-	if errors.As(err, &failed) {
+	if _, ok := errors.AsType[*probeError](err); ok {
 		return nil
 	}
 	if err == nil {

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -40,10 +41,8 @@ func parseKind(id string, kinds ...string) (resource, error) {
 	if err != nil {
 		return r, err
 	}
-	for _, kind := range kinds {
-		if r.kind == kind {
-			return r, nil
-		}
+	if slices.Contains(kinds, r.kind) {
+		return r, nil
 	}
 	return r, provisioner.Errorf(provisioner.InvalidArgument, "%q is not of the kind %s", id, strings.Join(kinds, " or "))
 }

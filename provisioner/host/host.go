@@ -109,8 +109,7 @@ func (h *Host) run(ctx context.Context, command string, args ...string) (result,
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 		return result{output: output}, fmt.Errorf("run %s: %w", command, ctxErr)
 	}
-	var exit utilexec.ExitError
-	if errors.As(err, &exit) && exit.Exited() {
+	if exit, ok := errors.AsType[utilexec.ExitError](err); ok && exit.Exited() {
 		return result{code: exit.ExitStatus(), output: output}, nil
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -118,9 +119,7 @@ func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 	for name, c := range cases {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{}}}
 		for _, labels := range []map[string]string{linux, c.labels} {
-			for key, value := range labels {
-				node.Labels[key] = value
-			}
+			maps.Copy(node.Labels, labels)
 		}
 		var got []string
 		for _, o := range list {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -172,11 +173,9 @@ func (c *Client) Parse(id string, types ...string) (Resource, error) {
 		return Resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID", id)
 	}
 	r := Resource{ResourceID: parsed}
-	for _, t := range types {
-		if r.Is(t) {
-			r.Services, err = c.In(parsed.SubscriptionID)
-			return r, err
-		}
+	if slices.ContainsFunc(types, r.Is) {
+		r.Services, err = c.In(parsed.SubscriptionID)
+		return r, err
 	}
 	return Resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID of type %s", id, strings.Join(types, " or "))
 }

@@ -98,13 +98,11 @@ func (c *Client) Translate(err error, doing string, args ...any) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || provisioner.KindOf(err) != "" {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	var refused *azcore.ResponseError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return fromResponse(refused, c.Clock.Now(), what)
 	}
 	kind := provisioner.Unavailable
-	var failed *azidentity.AuthenticationFailedError
-	if errors.As(err, &failed) && failed.RawResponse != nil && failed.RawResponse.StatusCode < 500 {
+	if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok && failed.RawResponse != nil && failed.RawResponse.StatusCode < 500 {
 		kind = provisioner.Unauthorized
 	}
 	return &provisioner.Error{Kind: kind, Message: what + ": " + err.Error(), Err: err}

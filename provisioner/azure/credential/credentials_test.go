@@ -1,6 +1,7 @@
 package credential_test
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,9 +20,7 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 	s.register(t, "driver", auth.Application{Secrets: []string{"good"}})
 	file := func(more map[string]any) map[string][]byte {
 		fields := map[string]any{"aadClientId": "driver", "aadClientSecret": "good"}
-		for k, v := range more {
-			fields[k] = v
-		}
+		maps.Copy(fields, more)
 		return map[string][]byte{"azure.json": s.azureJSON(t, fields)}
 	}
 	volume := newMounted(t, file(nil))

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"os"
@@ -82,9 +83,7 @@ func (s *secureSimulator) azureJSON(t *testing.T, more map[string]any) []byte {
 		"cloud": "AzureSim", "resourceManagerEndpoint": s.URL, "tenantId": "00000000-0000-0000-0000-00000000a2d0",
 		"subscriptionId": subscription, "resourceGroup": group, "location": "East US",
 	}
-	for k, v := range more {
-		fields[k] = v
-	}
+	maps.Copy(fields, more)
 	raw, err := json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)

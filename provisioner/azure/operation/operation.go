@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -51,8 +52,7 @@ func Key(id string) string { return strings.ToLower(strings.TrimSuffix(id, "/"))
 
 // CodeOf is Azure's code in an error; "" if it has none.
 func CodeOf(err error) string {
-	var e *provisioner.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*provisioner.Error](err); ok {
 		return e.Code
 	}
 	return ""
@@ -109,10 +109,8 @@ func ParseToken(text string, kinds ...Kind) (Token, error) {
 	if err := json.Unmarshal([]byte(text), &t); err != nil || t.Version != tokenVersion {
 		return t, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: %q is not the token of an operation", text)
 	}
-	for _, k := range kinds {
-		if t.Kind == k {
-			return t, nil
-		}
+	if slices.Contains(kinds, t.Kind) {
+		return t, nil
 	}
 	return t, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: its token is of the kind %q, want one of %q", t.Kind, kinds)
 }
