@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 )
 
 // VM is a VM as azuresim's admin API shows it.
@@ -93,38 +95,17 @@ func (a *Azure) watchOnce(ctx context.Context, changed func([]VM)) error {
 }
 
 func (a *Azure) waitHealthy(ctx context.Context) error {
-	return a.wait(ctx, frontEnd, func(ctx context.Context) error {
+	return poll.Until(ctx, time.Minute, 50*time.Millisecond, "azuresim answers (see "+a.logOf(frontEnd)+")", func(ctx context.Context) error {
 		return a.admin(ctx, http.MethodGet, "/admin/healthz", nil)
 	})
 }
 
 // waitForGuest waits until nodes can hand over their ioctls.
 func (a *Azure) waitForGuest(ctx context.Context) error {
-	return a.wait(ctx, guest, func(ctx context.Context) error {
-		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", GuestSocket(a.opts.Dir))
-		if err != nil {
-			return err
-		}
-		return connection.Close()
-	})
+	return poll.Socket(ctx, GuestSocket(a.opts.Dir), "azuresim (see "+a.logOf(guest)+")")
 }
 
-// wait waits until a process of azuresim answers.
-func (a *Azure) wait(ctx context.Context, name string, answers func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		err := answers(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for azuresim (see %s): %w", filepath.Join(a.opts.Logs, name+".log"), err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
+func (a *Azure) logOf(name string) string { return filepath.Join(a.opts.Logs, name+".log") }
 
 func (a *Azure) admin(ctx context.Context, method, path string, answer any) error {
 	return a.api().Call(ctx, method, path, nil, answer)

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/network"
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
@@ -146,29 +148,23 @@ func (c *ControlPlane) Dial(ctx context.Context) (net.Conn, error) {
 
 // waitReady waits until the API server says that it is ready.
 func (c *ControlPlane) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.Dial(ctx) },
 		// Readiness is no secret, and the connection does not leave this machine.
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 		DisableKeepAlives: true,
 	}}
-	last := "it does not answer"
-	for {
+	what := "the API server is ready (see " + filepath.Join(c.opts.Logs, "kube-apiserver.log") + ")"
+	return poll.Until(ctx, 90*time.Second, 100*time.Millisecond, what, func(context.Context) error {
 		response, err := client.Get("https://api/readyz")
-		if err == nil {
-			body, _ := io.ReadAll(response.Body)
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-			last = strings.TrimSpace(string(body))
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the API server (see %s): %s: %w", filepath.Join(c.opts.Logs, "kube-apiserver.log"), last, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = errors.New(strings.TrimSpace(string(body)))
 		}
-	}
+		return err
+	})
 }

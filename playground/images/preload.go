@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/cache"
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 )
 
 // Preload returns a folder that is the state of a containerd which has the images,
@@ -82,7 +82,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 		_ = daemon.Process.Signal(syscall.SIGTERM)
 		_ = daemon.Wait()
 	}()
-	if err := waitFor(ctx, socket); err != nil {
+	if err := poll.Socket(ctx, socket, "containerd"); err != nil {
 		text, _ := os.ReadFile(log)
 		return fmt.Errorf("%w\n%s", err, tail(string(text), 10))
 	}
@@ -94,23 +94,6 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 		}
 	}
 	return nil
-}
-
-func waitFor(ctx context.Context, socket string) error {
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			return conn.Close()
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("wait for containerd: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // Install copies a preloaded folder to a node's, which must not exist. Files are

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/network"
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 )
 
@@ -98,24 +99,19 @@ func (m *Machine) PID() int {
 // LoadImage gives the image tar to the machine's containerd, once that answers.
 func (m *Machine) LoadImage(ctx context.Context, tar string) error {
 	ctr := filepath.Join(m.spec.ContainerdPrograms, "ctr")
-	for deadline := time.Now().Add(time.Minute); ; {
-		socket, err := m.socket()
-		if err == nil {
-			out, err := exec.CommandContext(ctx, ctr, "--address", socket, "-n", "k8s.io", "images", "import", tar).CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("import %s on %s: %w: %s", tar, m.spec.Name, err, out)
-			}
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
+	var socket string
+	err := poll.Until(ctx, time.Minute, 100*time.Millisecond, "containerd of "+m.spec.Name+" runs", func(context.Context) (err error) {
+		socket, err = m.socket()
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	out, err := exec.CommandContext(ctx, ctr, "--address", socket, "-n", "k8s.io", "images", "import", tar).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import %s on %s: %w: %s", tar, m.spec.Name, err, out)
+	}
+	return nil
 }
 
 // socket is containerd's socket as seen through the machine's root. Before the

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
-	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 )
 
@@ -26,7 +24,7 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	if err := start("containerd", filepath.Join(containerdBin, "containerd"), "--config", "/etc/containerd/config.toml"); err != nil {
 		return err
 	}
-	if err := waitForSocket(ctx, containerdSocket); err != nil {
+	if err := poll.Socket(ctx, containerdSocket, "containerd (see "+filepath.Join(logDir, "containerd.log")+")"); err != nil {
 		return err
 	}
 	if err := start("kubelet", filepath.Join(kubernetesBin, "kubelet"),
@@ -44,21 +42,4 @@ func Run(ctx context.Context, log *slog.Logger) error {
 	}
 	<-ctx.Done()
 	return nil
-}
-
-func waitForSocket(ctx context.Context, path string) error {
-	for deadline := time.Now().Add(time.Minute); ; {
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			return conn.Close()
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("wait for containerd (see %s): %w", filepath.Join(logDir, "containerd.log"), os.ErrDeadlineExceeded)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }

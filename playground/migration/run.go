@@ -3,13 +3,11 @@ package migration
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -95,23 +93,4 @@ func (j *journey) onNode(ctx context.Context, node, script string) error {
 // probe runs the probe in a pod.
 func (j *journey) probe(ctx context.Context, pod string, args ...string) (string, error) {
 	return j.kubectl(ctx, append([]string{"exec", "--namespace", namespace, pod, "--", "/probe"}, args...)...)
-}
-
-// await asks again until nothing is missing any more or the context ends.
-func await(ctx context.Context, what string, missing func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := missing(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("wait until %s: %w", what, ctx.Err()), err)
-		case <-ticker.C:
-		}
-	}
 }

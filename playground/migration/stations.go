@@ -7,9 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -260,7 +262,7 @@ func (j *journey) deleteClaims(ctx context.Context) error {
 			}
 			continue
 		}
-		err := await(ctx, "the disk of "+v.name+" is deleted", func(ctx context.Context) error {
+		err := poll.Until(ctx, 2*time.Minute, 200*time.Millisecond, "the disk of "+v.name+" is deleted", func(ctx context.Context) error {
 			switch _, err := j.disk(ctx, v); {
 			case err == nil:
 				return errors.New("it is there")
