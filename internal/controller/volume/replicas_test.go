@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,6 +15,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
@@ -81,10 +81,7 @@ func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}}}
-			scheme := runtime.NewScheme()
-			if err := apiv1.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
+			scheme := fakeapi.Scheme()
 			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build()
 			o := observed{volume: v, pv: test.pv}
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {

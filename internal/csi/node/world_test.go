@@ -10,7 +10,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
@@ -21,6 +20,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -62,10 +62,7 @@ type machine struct {
 
 func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write string)) *machine {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	scheme := fakeapi.Scheme()
 	base := fake.NewClientBuilder().WithScheme(scheme).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).
 		WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).Build()

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,15 +23,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 func TestARefusedPublishSaysWhatAzureAnswersToTheFenceOfTheOwner(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	scheme := fakeapi.Scheme()
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}}
 	v.Status.Primary = &apiv1.Ownership{NodeName: "node-2", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
 	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("vol", "node-2")}}
@@ -65,10 +62,7 @@ func (a attached) Get(context.Context, string) (provisioner.Disk, error) {
 func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
-	scheme := runtime.NewScheme()
-	if err := errors.Join(apiv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := fakeapi.Scheme()
 	released := &apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleased}
 	for name, test := range map[string]struct {
 		owner    *apiv1.Ownership
@@ -128,10 +122,7 @@ func (c *countedReads) Get(context.Context, string) (provisioner.Disk, error) {
 // The first publish of a volume asks Azure who has the disk only if there is a node whose report does not say whether it uses the volume.
 func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(apiv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	scheme := fakeapi.Scheme()
 	for name, test := range map[string]struct {
 		scanned, reported bool
 		want              int
