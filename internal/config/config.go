@@ -12,6 +12,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func Fill(flags *pflag.FlagSet, lookup func(string) (string, bool), path string)
 		return err
 	}
 	var faults []error
-	for _, name := range sortedKeys(file) {
+	for _, name := range slices.Sorted(maps.Keys(file)) {
 		if flags.Lookup(name) == nil {
 			faults = append(faults, fmt.Errorf("configuration file %s: unknown setting %q", path, name))
 		}
@@ -82,13 +83,4 @@ func readFile(path string) (map[string]string, error) {
 		settings[key] = fmt.Sprint(value)
 	}
 	return settings, nil
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

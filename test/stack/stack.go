@@ -102,29 +102,35 @@ func (s *Stack) Controller() csi.ControllerClient { return s.controller }
 // CutPower cuts a node's VM off its disks, as a power cut does, and RestorePower gives them back. Its node plug-in runs on.
 func (s *Stack) CutPower(t testing.TB, node *Node) {
 	t.Helper()
-	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-cut")
+	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-cut", nil)
 }
 
 // RestorePower is the end of CutPower.
 func (s *Stack) RestorePower(t testing.TB, node *Node) {
 	t.Helper()
-	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-restore")
+	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-restore", nil)
 }
 
-func call(t testing.TB, method, url string) {
+// call sends a request with a document.
+func call(t testing.TB, method, url string, document any) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	body, err := json.Marshal(document)
 	if err != nil {
 		t.Fatal(err)
 	}
+	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode >= 300 {
-		t.Fatalf("%s %s: %s: %s (%v)", method, url, response.Status, body, err)
+		t.Fatalf("%s %s: %s: %s (%v)", method, url, response.Status, answer, err)
 	}
 }
 
@@ -294,27 +300,8 @@ func (s *Stack) putVM(t testing.TB, name string) {
 	if s.Zone != "" {
 		vm["zones"] = []string{zone}
 	}
-	body, err := json.Marshal(vm)
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s?api-version=%s",
-		s.arm, Subscription, ResourceGroup, name, computeV)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode >= 300 {
-		var answer bytes.Buffer
-		_, _ = answer.ReadFrom(response.Body)
-		t.Fatalf("make VM %s: %s: %s", name, response.Status, answer.String())
-	}
+	call(t, http.MethodPut, fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s?api-version=%s",
+		s.arm, Subscription, ResourceGroup, name, computeV), vm)
 }
 
 // Killable returns the processes that may die at any time.
