@@ -2,16 +2,9 @@ package arm
 
 import (
 	"encoding/json"
-	"net/http"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
-	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
 )
-
-// handlers are the calls that disks and snapshots have in common.
-type handlers struct {
-	put, patch, get, delete, list func(*call) (reply, error)
-}
 
 // resourceBody is what every resource has.
 type resourceBody struct {
@@ -94,50 +87,8 @@ func decodeCreation(raw json.RawMessage) (*compute.SourceInput, error) {
 }
 
 func (s *Server) diskHandlers() handlers {
-	write := func(do func(compute.ID, compute.DiskInput) (compute.Accepted[compute.DiskView], error)) func(*call) (reply, error) {
-		return func(c *call) (reply, error) {
-			in, err := decodeDisk(c.body)
-			if err != nil {
-				return reply{}, err
-			}
-			a, err := do(c.id(), in)
-			if err != nil {
-				return reply{}, err
-			}
-			return reply{status: http.StatusAccepted, body: renderDisk(a.Resource), op: a.Op, location: true}, nil
-		}
-	}
 	return handlers{
-		put: write(s.Cloud.PutDisk), patch: write(s.Cloud.PatchDisk),
-		get: func(c *call) (reply, error) {
-			d, err := s.Cloud.Disk(c.id())
-			if err != nil {
-				return reply{}, err
-			}
-			return reply{status: http.StatusOK, body: renderDisk(d)}, nil
-		},
-		delete: deleter(s.Cloud.DeleteDisk),
-		list: func(c *call) (reply, error) {
-			after, err := c.after()
-			if err != nil {
-				return reply{}, err
-			}
-			p, err := s.Cloud.Disks(c.params["subscription"], c.params["group"], after, s.PageSize)
-			return listReply(c, p, func(d *compute.DiskView) any { return renderDisk(d) }), err
-		},
-	}
-}
-
-// deleter answers 204 if there is nothing to delete.
-func deleter(do func(compute.ID) (*operations.Operation, error)) func(*call) (reply, error) {
-	return func(c *call) (reply, error) {
-		op, err := do(c.id())
-		if err != nil {
-			return reply{}, err
-		}
-		if op == nil {
-			return reply{status: http.StatusNoContent}, nil
-		}
-		return reply{status: http.StatusAccepted, op: op, location: true}, nil
+		put: writer(decodeDisk, s.Cloud.PutDisk, accepted(renderDisk)), patch: writer(decodeDisk, s.Cloud.PatchDisk, accepted(renderDisk)),
+		get: reader(s.Cloud.Disk, renderDisk), delete: deleter(s.Cloud.DeleteDisk), list: lister(s, s.Cloud.Disks, renderDisk),
 	}
 }

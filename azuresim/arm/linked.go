@@ -12,7 +12,7 @@ func (s *Server) addLinked(add adder) {
 	for kind, api := range map[string]string{compute.KindEncryptionSet: "DiskEncryptionSets", compute.KindDiskAccess: "DiskAccesses"} {
 		one := group + provider + kind + "/{name}"
 		add("PUT", one, api+".CreateOrUpdate", kind, "", s.putLinked)
-		add("GET", one, api+".Get", kind, "", s.getLinked)
+		add("GET", one, api+".Get", kind, "", reader(s.Cloud.Linked, renderLinked))
 		add("DELETE", one, api+".Delete", kind, "", s.deleteLinked)
 	}
 }
@@ -33,14 +33,6 @@ func (s *Server) putLinked(c *call) (reply, error) {
 	l, err := s.Cloud.PutLinked(compute.Linked{
 		ID: c.id(), Location: b.Location, Tags: b.Tags, TopLevel: without(top, "id", "name", "type"), Properties: without(b.Properties, "provisioningState", "timeCreated"),
 	})
-	if err != nil {
-		return reply{}, err
-	}
-	return reply{status: http.StatusOK, body: renderLinked(l)}, nil
-}
-
-func (s *Server) getLinked(c *call) (reply, error) {
-	l, err := s.Cloud.Linked(c.id())
 	if err != nil {
 		return reply{}, err
 	}

@@ -16,7 +16,7 @@ type route struct {
 	kind     string
 	policy   string
 	open     bool // needs no token, no api-version, no quota
-	handle   func(*call) (reply, error)
+	handle   handler
 }
 
 // action is the last segment of a POST.
@@ -35,7 +35,7 @@ const (
 
 func (s *Server) table() []route {
 	var list []route
-	add := func(method, pattern, api, kind, policy string, handle func(*call) (reply, error)) {
+	add := func(method, pattern, api, kind, policy string, handle handler) {
 		list = append(list, route{method: method, segments: strings.Split(pattern, "/"), api: api, kind: kind, policy: policy, handle: handle})
 	}
 	s.addDisks(add)
@@ -56,7 +56,7 @@ func (s *Server) table() []route {
 	return append(list, s.openRoutes()...)
 }
 
-type adder func(method, pattern, api, kind, policy string, handle func(*call) (reply, error))
+type adder func(method, pattern, api, kind, policy string, handle handler)
 
 func (s *Server) addDisks(add adder) {
 	for _, r := range []struct{ kind, api string }{{compute.KindDisk, "Disks"}, {compute.KindSnapshot, "Snapshots"}} {
@@ -80,8 +80,8 @@ func (s *Server) addVMs(add adder) {
 	add("PUT", one, "VirtualMachines.CreateOrUpdate", k, throttle.PutVM, s.putVM)
 	add("PATCH", one, "VirtualMachines.Update", k, throttle.UpdateVM, s.patchVM)
 	add("GET", one, "VirtualMachines.Get", k, throttle.LowCostGet, s.getVM)
-	add("GET", one+"/instanceView", "VirtualMachines.InstanceView", k, throttle.LowCostGet, s.getInstanceView)
-	add("DELETE", one, "VirtualMachines.Delete", k, throttle.DeleteVM, s.deleteVM)
+	add("GET", one+"/instanceView", "VirtualMachines.InstanceView", k, throttle.LowCostGet, reader(s.Cloud.VM, renderInstanceView))
+	add("DELETE", one, "VirtualMachines.Delete", k, throttle.DeleteVM, deleter(s.Cloud.DeleteVM))
 	add("GET", group+provider+k, "VirtualMachines.List", k, throttle.HighCostGet, s.listVMs)
 	add("GET", sub+provider+k, "VirtualMachines.ListAll", k, throttle.HighCostGet, s.listVMs)
 	add("POST", one+"/attachDetachDataDisks", "VirtualMachines.AttachDetachDataDisks", k, throttle.UpdateVM, s.attachDetach)
@@ -95,15 +95,15 @@ var powerActions = map[string]string{
 }
 
 func (s *Server) addScaleSets(add adder) {
-	k := compute.KindScaleSet
+	k, scaleSets := compute.KindScaleSet, lister(s, s.Cloud.ScaleSets, renderScaleSet)
 	one := group + provider + k + "/{name}"
-	add("PUT", one, "VirtualMachineScaleSets.CreateOrUpdate", k, "", s.putScaleSet)
-	add("PATCH", one, "VirtualMachineScaleSets.Update", k, "", s.patchScaleSet)
-	add("GET", one, "VirtualMachineScaleSets.Get", k, throttle.LowCostGetVMSS, s.getScaleSet)
-	add("DELETE", one, "VirtualMachineScaleSets.Delete", k, "", s.deleteScaleSet)
+	add("PUT", one, "VirtualMachineScaleSets.CreateOrUpdate", k, "", writer(decodeScaleSet, s.Cloud.PutScaleSet, scaleSetReply))
+	add("PATCH", one, "VirtualMachineScaleSets.Update", k, "", writer(decodeScaleSet, s.Cloud.PatchScaleSet, scaleSetReply))
+	add("GET", one, "VirtualMachineScaleSets.Get", k, throttle.LowCostGetVMSS, reader(s.Cloud.ScaleSet, renderScaleSet))
+	add("DELETE", one, "VirtualMachineScaleSets.Delete", k, "", deleter(s.Cloud.DeleteScaleSet))
 	add("POST", one+"/delete", "VirtualMachineScaleSets.DeleteInstances", k, throttle.UpdateVMSSVMs, s.deleteInstances)
-	add("GET", group+provider+k, "VirtualMachineScaleSets.List", k, throttle.HighCostGetVMSS, s.listScaleSets)
-	add("GET", sub+provider+k, "VirtualMachineScaleSets.ListAll", k, throttle.HighCostGetVMSS, s.listScaleSets)
+	add("GET", group+provider+k, "VirtualMachineScaleSets.List", k, throttle.HighCostGetVMSS, scaleSets)
+	add("GET", sub+provider+k, "VirtualMachineScaleSets.ListAll", k, throttle.HighCostGetVMSS, scaleSets)
 
 	all := one + "/virtualMachines"
 	instance := all + "/{instance}"
@@ -111,8 +111,8 @@ func (s *Server) addScaleSets(add adder) {
 	add("PUT", instance, "VirtualMachineScaleSetVMs.Update", k, throttle.UpdateVMSSVMs, s.putVM)
 	add("PATCH", instance, "VirtualMachineScaleSetVMs.Patch", k, throttle.UpdateVMSSVMs, s.patchVM)
 	add("GET", instance, "VirtualMachineScaleSetVMs.Get", k, throttle.GetVMSSVMs, s.getVM)
-	add("GET", instance+"/instanceView", "VirtualMachineScaleSetVMs.GetInstanceView", k, throttle.GetVMSSVMs, s.getInstanceView)
-	add("DELETE", instance, "VirtualMachineScaleSetVMs.Delete", k, throttle.UpdateVMSSVMs, s.deleteVM)
+	add("GET", instance+"/instanceView", "VirtualMachineScaleSetVMs.GetInstanceView", k, throttle.GetVMSSVMs, reader(s.Cloud.VM, renderInstanceView))
+	add("DELETE", instance, "VirtualMachineScaleSetVMs.Delete", k, throttle.UpdateVMSSVMs, deleter(s.Cloud.DeleteVM))
 	add("POST", instance+"/attachDetachDataDisks", "VirtualMachineScaleSetVMs.AttachDetachDataDisks", k, throttle.UpdateVMSSVMs, s.attachDetach)
 	for action, api := range powerActions {
 		add("POST", instance+"/"+action, "VirtualMachineScaleSetVMs."+api, k, throttle.UpdateVMSSVMs, s.power(action))

@@ -44,43 +44,13 @@ func decodeScaleSet(raw []byte) (compute.ScaleSetInput, error) {
 	return in, err
 }
 
-func (s *Server) putScaleSet(c *call) (reply, error) {
-	in, err := decodeScaleSet(c.body)
-	if err != nil {
-		return reply{}, err
-	}
-	a, err := s.Cloud.PutScaleSet(c.id(), in)
-	if err != nil {
-		return reply{}, err
-	}
+func scaleSetReply(a compute.Accepted[compute.ScaleSet]) reply {
 	status := http.StatusOK
 	if a.Created {
 		status = http.StatusCreated
 	}
-	return reply{status: status, body: renderScaleSet(a.Resource), op: a.Op}, nil
+	return reply{status: status, body: renderScaleSet(a.Resource), op: a.Op}
 }
-
-func (s *Server) patchScaleSet(c *call) (reply, error) {
-	in, err := decodeScaleSet(c.body)
-	if err != nil {
-		return reply{}, err
-	}
-	a, err := s.Cloud.PatchScaleSet(c.id(), in)
-	if err != nil {
-		return reply{}, err
-	}
-	return reply{status: http.StatusOK, body: renderScaleSet(a.Resource), op: a.Op}, nil
-}
-
-func (s *Server) getScaleSet(c *call) (reply, error) {
-	ss, err := s.Cloud.ScaleSet(c.id())
-	if err != nil {
-		return reply{}, err
-	}
-	return reply{status: http.StatusOK, body: renderScaleSet(ss)}, nil
-}
-
-func (s *Server) deleteScaleSet(c *call) (reply, error) { return deleter(s.Cloud.DeleteScaleSet)(c) }
 
 func (s *Server) deleteInstances(c *call) (reply, error) {
 	var b struct {
@@ -94,15 +64,6 @@ func (s *Server) deleteInstances(c *call) (reply, error) {
 	}
 	op, err := s.Cloud.DeleteInstances(c.id(), b.Instances)
 	return reply{status: http.StatusAccepted, op: op, location: true}, err
-}
-
-func (s *Server) listScaleSets(c *call) (reply, error) {
-	after, err := c.after()
-	if err != nil {
-		return reply{}, err
-	}
-	p, err := s.Cloud.ScaleSets(c.params["subscription"], c.params["group"], after, s.PageSize)
-	return listReply(c, p, renderScaleSet), err
 }
 
 func (s *Server) listInstances(c *call) (reply, error) {

@@ -2,7 +2,6 @@ package arm
 
 import (
 	"encoding/json"
-	"net/http"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 )
@@ -36,36 +35,8 @@ func decodeSnapshot(raw []byte) (compute.SnapshotInput, error) {
 }
 
 func (s *Server) snapshotHandlers() handlers {
-	write := func(do func(compute.ID, compute.SnapshotInput) (compute.Accepted[compute.SnapshotView], error)) func(*call) (reply, error) {
-		return func(c *call) (reply, error) {
-			in, err := decodeSnapshot(c.body)
-			if err != nil {
-				return reply{}, err
-			}
-			a, err := do(c.id(), in)
-			if err != nil {
-				return reply{}, err
-			}
-			return reply{status: http.StatusAccepted, body: renderSnapshot(a.Resource), op: a.Op, location: true}, nil
-		}
-	}
 	return handlers{
-		put: write(s.Cloud.PutSnapshot), patch: write(s.Cloud.PatchSnapshot),
-		get: func(c *call) (reply, error) {
-			sn, err := s.Cloud.Snapshot(c.id())
-			if err != nil {
-				return reply{}, err
-			}
-			return reply{status: http.StatusOK, body: renderSnapshot(sn)}, nil
-		},
-		delete: deleter(s.Cloud.DeleteSnapshot),
-		list: func(c *call) (reply, error) {
-			after, err := c.after()
-			if err != nil {
-				return reply{}, err
-			}
-			p, err := s.Cloud.Snapshots(c.params["subscription"], c.params["group"], after, s.PageSize)
-			return listReply(c, p, func(sn *compute.SnapshotView) any { return renderSnapshot(sn) }), err
-		},
+		put: writer(decodeSnapshot, s.Cloud.PutSnapshot, accepted(renderSnapshot)), patch: writer(decodeSnapshot, s.Cloud.PatchSnapshot, accepted(renderSnapshot)),
+		get: reader(s.Cloud.Snapshot, renderSnapshot), delete: deleter(s.Cloud.DeleteSnapshot), list: lister(s, s.Cloud.Snapshots, renderSnapshot),
 	}
 }

@@ -167,17 +167,7 @@ func (s *Server) getVM(c *call) (reply, error) {
 	return reply{status: http.StatusOK, body: renderVM(vm, expand), header: etag(vm)}, nil
 }
 
-func (s *Server) getInstanceView(c *call) (reply, error) {
-	vm, err := s.Cloud.VM(c.id())
-	if err != nil {
-		return reply{}, err
-	}
-	return reply{status: http.StatusOK, body: renderInstanceView(vm)}, nil
-}
-
-func (s *Server) deleteVM(c *call) (reply, error) { return deleter(s.Cloud.DeleteVM)(c) }
-
-func (s *Server) power(action string) func(*call) (reply, error) {
+func (s *Server) power(action string) handler {
 	return func(c *call) (reply, error) {
 		op, err := s.Cloud.SetPower(c.id(), action)
 		return reply{status: http.StatusAccepted, op: op, location: true}, err

@@ -145,6 +145,15 @@ func (c *Cloud) CheckSubscription(subscription string) error {
 	return nil
 }
 
+// get reads a resource, which must be there.
+func get[T any](tx *store.Tx, table store.Table[T], id ID) (*T, error) {
+	found, err := table.Get(tx, id.Key())
+	if err == nil && found == nil {
+		return nil, resourceNotFound(id)
+	}
+	return found, err
+}
+
 func resourceNotFound(id ID) *armerror.Error {
 	return armerror.New(404, "ResourceNotFound",
 		"The Resource 'Microsoft.Compute/%s/%s' under resource group '%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", id.Kind, id.Name, id.Group)

@@ -113,9 +113,9 @@ func completion(started, done, now time.Time) *float64 {
 // Disk returns a disk.
 func (c *Cloud) Disk(id ID) (*DiskView, error) {
 	return view(c, func(tx *store.Tx) (*DiskView, error) {
-		d, err := diskTable.Get(tx, id.Key())
-		if err != nil || d == nil {
-			return nil, orNotFound(err, id)
+		d, err := get(tx, diskTable, id)
+		if err != nil {
+			return nil, err
 		}
 		_, vms, err := c.holders(tx, d)
 		return c.diskView(d, vms), err
@@ -131,11 +131,6 @@ type Page[T any] struct {
 // Disks lists the disks of a resource group, or of the subscription if group is empty.
 func (c *Cloud) Disks(subscription, group, after string, limit int) (Page[DiskView], error) {
 	return view(c, func(tx *store.Tx) (Page[DiskView], error) {
-		if group != "" {
-			if _, err := mustGroup(tx, subscription, group); err != nil {
-				return Page[DiskView]{}, err
-			}
-		}
 		return page(tx, diskTable, groupPrefix(subscription, group, KindDisk), after, limit, func(d *Disk) (*DiskView, error) {
 			_, vms, err := c.holders(tx, d)
 			return c.diskView(d, vms), err

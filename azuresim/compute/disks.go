@@ -77,12 +77,9 @@ func (c *Cloud) PatchDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
 		if err := c.acceptsWrite(tx, id); err != nil {
 			return Accepted[DiskView]{}, err
 		}
-		d, err := diskTable.Get(tx, id.Key())
+		d, err := get(tx, diskTable, id)
 		if err != nil {
 			return Accepted[DiskView]{}, err
-		}
-		if d == nil {
-			return Accepted[DiskView]{}, resourceNotFound(id)
 		}
 		return c.updateDisk(tx, d, in)
 	})

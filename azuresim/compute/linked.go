@@ -34,13 +34,7 @@ func (c *Cloud) PutLinked(l Linked) (*Linked, error) {
 
 // Linked returns a disk encryption set or disk access.
 func (c *Cloud) Linked(id ID) (*Linked, error) {
-	return view(c, func(tx *store.Tx) (*Linked, error) {
-		l, err := linkedTable.Get(tx, id.Key())
-		if err != nil || l == nil {
-			return nil, orNotFound(err, id)
-		}
-		return l, nil
-	})
+	return view(c, func(tx *store.Tx) (*Linked, error) { return get(tx, linkedTable, id) })
 }
 
 // DeleteLinked deletes a disk encryption set or disk access that no disk refers to.

@@ -58,9 +58,9 @@ func (c *Cloud) PutScaleSet(id ID, in ScaleSetInput) (Accepted[ScaleSet], error)
 // PatchScaleSet updates a scale set.
 func (c *Cloud) PatchScaleSet(id ID, in ScaleSetInput) (Accepted[ScaleSet], error) {
 	return change(c, func(tx *store.Tx) (Accepted[ScaleSet], error) {
-		ss, err := scaleSetTable.Get(tx, id.Key())
-		if err != nil || ss == nil {
-			return Accepted[ScaleSet]{}, orNotFound(err, id)
+		ss, err := get(tx, scaleSetTable, id)
+		if err != nil {
+			return Accepted[ScaleSet]{}, err
 		}
 		op, err := c.reshape(tx, ss, in)
 		return Accepted[ScaleSet]{ss, op, false}, err
@@ -132,23 +132,12 @@ func scaleSetLane(id ID) string { return "vmss " + id.Key() }
 
 // ScaleSet returns a scale set.
 func (c *Cloud) ScaleSet(id ID) (*ScaleSet, error) {
-	return view(c, func(tx *store.Tx) (*ScaleSet, error) {
-		ss, err := scaleSetTable.Get(tx, id.Key())
-		if err != nil || ss == nil {
-			return nil, orNotFound(err, id)
-		}
-		return ss, nil
-	})
+	return view(c, func(tx *store.Tx) (*ScaleSet, error) { return get(tx, scaleSetTable, id) })
 }
 
 // ScaleSets lists the scale sets of a resource group, or of the subscription if group is empty.
 func (c *Cloud) ScaleSets(subscription, group, after string, limit int) (Page[ScaleSet], error) {
 	return view(c, func(tx *store.Tx) (Page[ScaleSet], error) {
-		if group != "" {
-			if _, err := mustGroup(tx, subscription, group); err != nil {
-				return Page[ScaleSet]{}, err
-			}
-		}
 		return page(tx, scaleSetTable, groupPrefix(subscription, group, KindScaleSet), after, limit, func(ss *ScaleSet) (*ScaleSet, error) { return ss, nil })
 	})
 }
@@ -156,9 +145,9 @@ func (c *Cloud) ScaleSets(subscription, group, after string, limit int) (Page[Sc
 // Instances lists the instances of a scale set. Those of a flexible one are VMs.
 func (c *Cloud) Instances(id ID, after string, limit int) (Page[VM], error) {
 	return view(c, func(tx *store.Tx) (Page[VM], error) {
-		ss, err := scaleSetTable.Get(tx, id.Key())
-		if err != nil || ss == nil {
-			return Page[VM]{}, orNotFound(err, id)
+		ss, err := get(tx, scaleSetTable, id)
+		if err != nil {
+			return Page[VM]{}, err
 		}
 		return page(tx, vmTable, ss.memberPrefix(), after, limit, func(vm *VM) (*VM, error) {
 			if !ss.owns(vm) {
@@ -217,9 +206,9 @@ func (c *Cloud) DeleteScaleSet(id ID) (*operations.Operation, error) {
 // DeleteInstances deletes some instances of a scale set and lowers its capacity. The operation returned is done when its last one is.
 func (c *Cloud) DeleteInstances(id ID, instances []string) (*operations.Operation, error) {
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
-		ss, err := scaleSetTable.Get(tx, id.Key())
-		if err != nil || ss == nil {
-			return nil, orNotFound(err, id)
+		ss, err := get(tx, scaleSetTable, id)
+		if err != nil {
+			return nil, err
 		}
 		var last *operations.Operation
 		for _, name := range instances {

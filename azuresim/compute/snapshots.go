@@ -78,9 +78,9 @@ func (c *Cloud) PatchSnapshot(id ID, in SnapshotInput) (Accepted[SnapshotView], 
 		if err := c.acceptsWrite(tx, id); err != nil {
 			return Accepted[SnapshotView]{}, err
 		}
-		s, err := snapshotTable.Get(tx, id.Key())
-		if err != nil || s == nil {
-			return Accepted[SnapshotView]{}, orNotFound(err, id)
+		s, err := get(tx, snapshotTable, id)
+		if err != nil {
+			return Accepted[SnapshotView]{}, err
 		}
 		return c.updateSnapshot(tx, s, in)
 	})
@@ -205,9 +205,9 @@ func (c *Cloud) grantInstantAccess(s *Snapshot, in *SourceInput, possible bool) 
 // Snapshot returns a snapshot.
 func (c *Cloud) Snapshot(id ID) (*SnapshotView, error) {
 	return view(c, func(tx *store.Tx) (*SnapshotView, error) {
-		s, err := snapshotTable.Get(tx, id.Key())
-		if err != nil || s == nil {
-			return nil, orNotFound(err, id)
+		s, err := get(tx, snapshotTable, id)
+		if err != nil {
+			return nil, err
 		}
 		return c.snapshotView(s), nil
 	})
@@ -216,11 +216,6 @@ func (c *Cloud) Snapshot(id ID) (*SnapshotView, error) {
 // Snapshots lists the snapshots of a resource group, or of the subscription if group is empty.
 func (c *Cloud) Snapshots(subscription, group, after string, limit int) (Page[SnapshotView], error) {
 	return view(c, func(tx *store.Tx) (Page[SnapshotView], error) {
-		if group != "" {
-			if _, err := mustGroup(tx, subscription, group); err != nil {
-				return Page[SnapshotView]{}, err
-			}
-		}
 		return page(tx, snapshotTable, groupPrefix(subscription, group, KindSnapshot), after, limit, func(s *Snapshot) (*SnapshotView, error) {
 			return c.snapshotView(s), nil
 		})

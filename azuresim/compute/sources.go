@@ -30,16 +30,16 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 	}
 	switch id.Kind {
 	case KindDisk:
-		d, err := diskTable.Get(tx, id.Key())
-		if err != nil || d == nil {
-			return sourceInfo{}, orNotFound(err, id)
+		d, err := get(tx, diskTable, id)
+		if err != nil {
+			return sourceInfo{}, err
 		}
 		ready := d.Provisioning != Creating && d.Provisioning != Failed && !d.CopyDone.After(c.Clock.Now())
 		return sourceInfo{id: d.ID, uid: d.UID, location: d.Location, sku: d.Spec.SKU, sizeGB: d.Spec.SizeGB, ready: ready}, goneIf(d.Provisioning, id)
 	case KindSnapshot:
-		s, err := snapshotTable.Get(tx, id.Key())
-		if err != nil || s == nil {
-			return sourceInfo{}, orNotFound(err, id)
+		s, err := get(tx, snapshotTable, id)
+		if err != nil {
+			return sourceInfo{}, err
 		}
 		seen := c.snapshotView(s)
 		ready := s.Provisioning == Succeeded && seen.AccessState != AccessPending
@@ -48,13 +48,6 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 		}, goneIf(s.Provisioning, id)
 	}
 	return sourceInfo{}, armerror.InvalidParameter(parameter, "Parameter '%s' must be the ID of a disk or snapshot; '%s' is not.", parameter, resourceID)
-}
-
-func orNotFound(err error, id ID) error {
-	if err != nil {
-		return err
-	}
-	return resourceNotFound(id)
 }
 
 func goneIf(provisioning string, id ID) error {

@@ -59,11 +59,6 @@ func (c *Cloud) VM(id ID) (*VM, error) {
 // VMs lists the VMs of a resource group, or of the subscription if group is empty. Instances of uniform scale sets are not VMs.
 func (c *Cloud) VMs(subscription, group, after string, limit int) (Page[VM], error) {
 	return view(c, func(tx *store.Tx) (Page[VM], error) {
-		if group != "" {
-			if _, err := mustGroup(tx, subscription, group); err != nil {
-				return Page[VM]{}, err
-			}
-		}
 		return page(tx, vmTable, groupPrefix(subscription, group, KindVM), after, limit, func(vm *VM) (*VM, error) {
 			if vm.ID.Kind != KindVM {
 				return nil, nil
@@ -218,9 +213,9 @@ func (vm *VM) join(tx *store.Tx, scaleSet string) error {
 	if err != nil {
 		return err
 	}
-	ss, err := scaleSetTable.Get(tx, id.Key())
-	if err != nil || ss == nil {
-		return orNotFound(err, id)
+	ss, err := get(tx, scaleSetTable, id)
+	if err != nil {
+		return err
 	}
 	if !ss.Flexible {
 		return armerror.BadRequest("BadRequest", "VM '%s' cannot be added to scale set '%s' because its orchestration mode is not Flexible.", vm.Name, ss.ID.Name)

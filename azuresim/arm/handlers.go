@@ -1,0 +1,75 @@
+package arm
+
+import (
+	"net/http"
+
+	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+)
+
+// handler answers a call.
+type handler func(*call) (reply, error)
+
+// handlers are the calls that disks and snapshots have in common.
+type handlers struct {
+	put, patch, get, delete, list handler
+}
+
+// reader answers with the resource.
+func reader[T any](read func(compute.ID) (*T, error), render func(*T) any) handler {
+	return func(c *call) (reply, error) {
+		r, err := read(c.id())
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{status: http.StatusOK, body: render(r)}, nil
+	}
+}
+
+// writer answers to a PUT or a PATCH, of which decode reads the body.
+func writer[In, T any](decode func([]byte) (In, error), write func(compute.ID, In) (compute.Accepted[T], error), answer func(compute.Accepted[T]) reply) handler {
+	return func(c *call) (reply, error) {
+		in, err := decode(c.body)
+		if err != nil {
+			return reply{}, err
+		}
+		a, err := write(c.id(), in)
+		if err != nil {
+			return reply{}, err
+		}
+		return answer(a), nil
+	}
+}
+
+// accepted answers 202 to a write.
+func accepted[T any](render func(*T) any) func(compute.Accepted[T]) reply {
+	return func(a compute.Accepted[T]) reply {
+		return reply{status: http.StatusAccepted, body: render(a.Resource), op: a.Op, location: true}
+	}
+}
+
+// lister answers with a page of a resource group or a subscription.
+func lister[T any](s *Server, list func(subscription, group, after string, limit int) (compute.Page[T], error), render func(*T) any) handler {
+	return func(c *call) (reply, error) {
+		after, err := c.after()
+		if err != nil {
+			return reply{}, err
+		}
+		p, err := list(c.params["subscription"], c.params["group"], after, s.PageSize)
+		return listReply(c, p, render), err
+	}
+}
+
+// deleter answers 204 if there is nothing to delete.
+func deleter(do func(compute.ID) (*operations.Operation, error)) handler {
+	return func(c *call) (reply, error) {
+		op, err := do(c.id())
+		if err != nil {
+			return reply{}, err
+		}
+		if op == nil {
+			return reply{status: http.StatusNoContent}, nil
+		}
+		return reply{status: http.StatusAccepted, op: op, location: true}, nil
+	}
+}
