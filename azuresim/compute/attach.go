@@ -129,7 +129,7 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 	view := c.diskView(d, vms)
 	err = checkAttach(attachCase{
 		vm: u.vm, disk: d, copying: view.CompletionPercent != nil && *view.CompletionPercent < 100,
-		lun: lun, caching: caching, accel: in.WriteAccelerator,
+		caching: caching, accel: in.WriteAccelerator,
 	})
 	if err != nil {
 		return err

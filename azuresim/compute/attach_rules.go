@@ -29,7 +29,6 @@ type attachCase struct {
 	vm      *VM
 	disk    *Disk
 	copying bool
-	lun     int
 	caching string
 	accel   bool
 }

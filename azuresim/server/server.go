@@ -63,7 +63,6 @@ type app struct {
 	cloud *compute.Cloud
 	arm   http.Handler
 	admin http.Handler
-	log   *slog.Logger
 }
 
 // headerTimeout is how long a client may take to send the header of a request.
@@ -108,7 +107,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		limiter = throttle.New(realClock)
 	}
 	return &app{
-		cloud: cloud, log: log,
+		cloud: cloud,
 		arm: arm.New(arm.Options{
 			Cloud: cloud, Clock: realClock, Log: log, Latency: sampler, Faults: rules, Audit: calls, Authority: authority,
 			CheckTokens: s.Auth == "on", Directory: directory, Limiter: limiter, PageSize: s.PageSize,
