@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
 )
@@ -42,14 +41,6 @@ type Finding struct {
 	Detail string `json:"detail"`
 }
 
-// Overlap is a writer that wrote, by the time in its acknowledged records, after
-// its successor had begun. The clocks of both must be the same one.
-type Overlap struct {
-	Old, New int64
-	// By is how long after the first record of the new writer the last of the old one was written.
-	By time.Duration
-}
-
 // Result is the judgement.
 type Result struct {
 	// Acknowledged counts the acknowledged records.
@@ -65,8 +56,6 @@ type Result struct {
 	// Torn counts the writes that were cut off: a damaged line between the last record
 	// of one writer and the first of the next, or at the end. It was never acknowledged.
 	Torn int
-	// Overlaps among the acknowledged records.
-	Overlaps []Overlap
 }
 
 // Clean reports whether nothing was lost and nothing is foreign.
@@ -92,7 +81,6 @@ func Check(acks []recorder.Ack, disk []recorder.Entry) Result {
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Start, b.Start))
 	})
 	result.Foreign, result.Torn, result.Writers = walk(disk)
-	result.Overlaps = overlaps(acks)
 	return result
 }
 
@@ -146,33 +134,4 @@ func cutOff(disk []recorder.Entry, i int, start int64) bool {
 		return false
 	}
 	return i == len(disk)-1 || !disk[i+1].Damaged && disk[i+1].Start > start
-}
-
-func overlaps(acks []recorder.Ack) []Overlap {
-	type span struct{ first, last time.Time }
-	spans := map[int64]span{}
-	var starts []int64
-	for _, a := range acks {
-		s, seen := spans[a.Start]
-		if !seen {
-			starts = append(starts, a.Start)
-			s = span{a.Time, a.Time}
-		}
-		if a.Time.Before(s.first) {
-			s.first = a.Time
-		}
-		if a.Time.After(s.last) {
-			s.last = a.Time
-		}
-		spans[a.Start] = s
-	}
-	slices.Sort(starts)
-	var found []Overlap
-	for i := 1; i < len(starts); i++ {
-		before, after := spans[starts[i-1]], spans[starts[i]]
-		if by := before.last.Sub(after.first); by >= 0 {
-			found = append(found, Overlap{Old: starts[i-1], New: starts[i], By: by})
-		}
-	}
-	return found
 }

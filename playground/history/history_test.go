@@ -95,16 +95,3 @@ func TestCheckFindsWhatDoesNotBelong(t *testing.T) {
 		})
 	}
 }
-
-func TestAnOldWriterThatWritesAfterItsSuccessorBeganOverlaps(t *testing.T) {
-	t.Parallel()
-	acks := move().acks()
-	if got := history.Check(acks, move()).Overlaps; len(got) != 0 {
-		t.Fatalf("got the overlaps %v in a clean move, want none", got)
-	}
-	acks[1].Time = acks[2].Time.Add(3 * time.Second)
-	got := history.Check(acks, nil).Overlaps
-	if len(got) != 1 || got[0].Old != 1 || got[0].New != 2 || got[0].By != 3*time.Second {
-		t.Fatalf("overlaps %+v, want one of 1 over 2 by 3 s", got)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -47,8 +46,8 @@ func TestAnOrderlyHistoryIsClean(t *testing.T) {
 		acks := disk.acks()
 		acks = acks[:rapid.IntRange(0, len(acks)).Draw(t, "acknowledged")]
 		result := history.Check(rapid.Permutation(acks).Draw(t, "arrival"), disk)
-		if !result.Clean() || len(result.Overlaps) != 0 {
-			t.Fatalf("got %+v, want a clean result without overlaps", result)
+		if !result.Clean() {
+			t.Fatalf("got %+v, want a clean result", result)
 		}
 		if result.OnDisk != len(whole(disk)) || result.Acknowledged != len(acks) {
 			t.Fatalf("counted %d on disk and %d acknowledged of %d and %d", result.OnDisk, result.Acknowledged, len(whole(disk)), len(acks))
@@ -107,25 +106,4 @@ func TestEveryHarmIsNoticed(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestOverlapIsNoticedForAnyPairOfNeighbours(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		disk := orderly(t)
-		_, last := recorder.Last(disk)
-		if last < 2 {
-			return
-		}
-		old := rapid.Int64Range(1, last-1).Draw(t, "old writer")
-		acks := disk.acks()
-		for i := range acks {
-			if acks[i].Start == old {
-				acks[i].Time = acks[i].Time.Add(time.Hour)
-			}
-		}
-		if len(history.Check(acks, disk).Overlaps) == 0 {
-			t.Fatal("got a clean result, want the harm found")
-		}
-	})
 }
