@@ -93,7 +93,6 @@ func BuildAndUp(ctx context.Context, dir state.Dir, opts BuildOptions, progress 
 type builder struct {
 	root     string
 	programs *programs.Builder
-	progress Progress
 	store    images.Store
 	// dirs are where images will be unpacked.
 	dirs []string
@@ -108,7 +107,7 @@ func newBuilder(kubernetes string, progress Progress) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{root: root, programs: built, progress: progress, dirs: []string{programs.CacheDir()}, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
+	return &builder{root: root, programs: built, dirs: []string{programs.CacheDir()}, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {

@@ -14,7 +14,6 @@ import (
 // journal is the open file of records.
 type journal struct {
 	file *os.File
-	path string
 }
 
 // openJournal opens or makes the file in the directory and returns the content that
@@ -26,7 +25,7 @@ func openJournal(dir string) (*journal, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	j := &journal{file: file, path: path}
+	j := &journal{file: file}
 	content, err := j.prepare(dir)
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())

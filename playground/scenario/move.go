@@ -33,8 +33,6 @@ type Move struct {
 	// LastWrite is the time in the last acknowledged record of the old pod, FirstWrite
 	// that in the first of the new one.
 	LastWrite, FirstWrite time.Time
-	// Events are the events of this move, once they have been gathered.
-	Events []timeline.Event
 }
 
 // Pause is how long the workload could not write, 0 if that is not known.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"k8s.io/utils/clock"
 
@@ -19,7 +18,6 @@ type Options struct {
 	// Keep leaves the scenario's namespace and volumes there.
 	Keep  bool
 	Clock clock.WithTicker
-	Log   *slog.Logger
 	// Progress receives a line for every step that a person waits for.
 	Progress func(format string, args ...any)
 }

@@ -16,7 +16,6 @@ type proxies struct {
 	log *slog.Logger
 
 	mu        sync.Mutex
-	closed    bool
 	listeners []net.Listener
 }
 
@@ -75,5 +74,5 @@ func (p *proxies) close() {
 	for _, l := range p.listeners {
 		_ = l.Close()
 	}
-	p.listeners, p.closed = nil, true
+	p.listeners = nil
 }

@@ -36,8 +36,6 @@ type Plan struct {
 
 // Node is one worker.
 type Node struct {
-	// Index counts from 1.
-	Index int
 	// Name is the node's, the machine's and the VM's.
 	Name    string
 	Address netip.Addr
@@ -67,7 +65,6 @@ func New(nodes int, subnet netip.Prefix) (Plan, error) {
 	p := Plan{Subnet: subnet, PodNet: following(subnet, 1), ServiceNet: following(subnet, 2)}
 	for i := 1; i <= nodes; i++ {
 		p.Nodes = append(p.Nodes, Node{
-			Index:   i,
 			Name:    fmt.Sprintf("node-%d", i),
 			Address: nth(subnet, 10+i),
 			PodNet:  netip.PrefixFrom(nth(p.PodNet, i<<8), 24),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -66,7 +65,7 @@ func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out stri
 	}
 	report := scenario.Run(ctx, s, scenario.Options{
 		Cluster: c, RecorderImage: image.Tar, RecorderRef: image.Ref, Keep: keep,
-		Clock: clock.RealClock{}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Progress: progress,
+		Clock: clock.RealClock{}, Progress: progress,
 	})
 	return present(w, report, out)
 }
