@@ -26,7 +26,7 @@ func reader[T any](read func(compute.ID) (*T, error), render func(*T) any) handl
 	}
 }
 
-// writer answers to a PUT or a PATCH, of which decode reads the body.
+// writer writes a resource as the body of a PUT or a PATCH says.
 func writer[In, T any](decode func([]byte) (In, error), write func(compute.ID, In) (compute.Accepted[T], error), answer func(compute.Accepted[T]) reply) handler {
 	return func(c *call) (reply, error) {
 		in, err := decode(c.body)
