@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -50,19 +49,7 @@ func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, err
 	if err := j.standIn(ctx, name); err != nil {
 		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
 	}
-	report := &lifecycle.Report{Started: time.Now()}
-	for _, s := range j.installationSteps(name) {
-		start := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
-		err := s.run(bounded)
-		cancel()
-		report.Add(name, s.name, start, err, o.Print)
-		if err != nil {
-			break
-		}
-	}
-	report.Seconds = time.Since(report.Started).Seconds()
-	return report, ctx.Err()
+	return j.report(ctx, name, j.installationSteps(name))
 }
 
 // installationSteps are the sections of the guide. While the driver is upgraded, a pod uses a volume.

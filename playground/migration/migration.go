@@ -76,13 +76,18 @@ func Run(ctx context.Context, o Options) (report *lifecycle.Report, err error) {
 		return nil, fmt.Errorf("prepare the migration: %w", err)
 	}
 	defer os.RemoveAll(j.dir)
-	report = &lifecycle.Report{Started: time.Now()}
-	for _, s := range j.steps() {
+	return j.report(ctx, "migration", j.steps())
+}
+
+// report runs the steps up to the first that fails.
+func (j *journey) report(ctx context.Context, topic string, steps []step) (*lifecycle.Report, error) {
+	report := &lifecycle.Report{Started: time.Now()}
+	for _, s := range steps {
 		start := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
 		err := s.run(bounded)
 		cancel()
-		report.Add("migration", s.name, start, err, o.Print)
+		report.Add(topic, s.name, start, err, j.Print)
 		if err != nil {
 			break
 		}
