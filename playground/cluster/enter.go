@@ -17,22 +17,16 @@ import (
 // what follows inside a node, or inside the network namespace cp, azure or net with
 // the supervisor's view of files.
 func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
-	status, err := c.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, node := range status.Nodes {
-		if node.Name != name {
-			continue
-		}
-		if !node.Power {
-			return nil, fmt.Errorf("%s is switched off", name)
-		}
-		pid, err := c.HostPID(node.PID)
+	if _, err := c.Plan.Node(name); err == nil {
+		pid, err := c.NodePID(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		return append(c.withReservations(), enterMachine(pid)...), nil
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
 	}
 	supervisor, err := c.HostPID(status.SupervisorPID)
 	if err != nil {
@@ -53,6 +47,20 @@ func (c *Cluster) withReservations() []string {
 // enterMachine runs what follows with the environment of the machine's own programs, and the terminal of the caller.
 func enterMachine(pid int) []string {
 	return append([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--", "env"}, machine.Environment()...)
+}
+
+// NodePID is the host's number of a node's first process. It fails for a node without power.
+func (c *Cluster) NodePID(ctx context.Context, node string) (int, error) {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range status.Nodes {
+		if n.Name == node && n.Power {
+			return c.HostPID(n.PID)
+		}
+	}
+	return 0, fmt.Errorf("%s is switched off", node)
 }
 
 // HostPID turns a process number of the playground's PID namespace, as in a status,

@@ -48,18 +48,8 @@ func (c *Cluster) vmAction(ctx context.Context, name, action string) error {
 // on the node is in its file mounts, and the node's files are below root. It fails for
 // a node without power.
 func (c *Cluster) Process(ctx context.Context, node string) (string, error) {
-	status, err := c.Status(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, n := range status.Nodes {
-		if n.Name != node || !n.Power {
-			continue
-		}
-		pid, err := c.HostPID(n.PID)
-		return fmt.Sprintf("/proc/%d", pid), err
-	}
-	return "", fmt.Errorf("%s is switched off", node)
+	pid, err := c.NodePID(ctx, node)
+	return fmt.Sprintf("/proc/%d", pid), err
 }
 
 // ChangeDriver upgrades the driver's release with these Helm values over those that it

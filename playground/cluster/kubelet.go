@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // StopKubelet halts the kubelet of a node at any point of its work; containerd, the pods' containers and so the driver's node plug-in continue
@@ -25,13 +24,9 @@ func (c *Cluster) StopKubelet(ctx context.Context, node string) (resume func() e
 		return nil, err
 	}
 	for _, pid := range all {
-		if !isKubelet(fmt.Sprintf("/proc/%d", pid), machine) {
-			continue
+		if isKubelet(fmt.Sprintf("/proc/%d", pid), machine) {
+			return halt(pid, "the kubelet of "+node)
 		}
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			return nil, fmt.Errorf("halt the kubelet of %s (process %d): %w", node, pid, err)
-		}
-		return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, nil
 	}
 	return nil, fmt.Errorf("halt the kubelet of %s: no such process runs there", node)
 }

@@ -23,10 +23,15 @@ func (c *Cluster) StopAPIServer(ctx context.Context) (resume func() error, err e
 		if err != nil {
 			return nil, err
 		}
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			return nil, fmt.Errorf("halt the API server: %w", err)
-		}
-		return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, nil
+		return halt(pid, "the API server")
 	}
 	return nil, fmt.Errorf("%s is not among the playground's programs", apiServer)
+}
+
+// halt halts a process until resume is called.
+func halt(pid int, what string) (resume func() error, err error) {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return nil, fmt.Errorf("halt %s (process %d): %w", what, pid, err)
+	}
+	return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, nil
 }

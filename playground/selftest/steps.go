@@ -210,7 +210,7 @@ func (t *test) kill(ctx context.Context) error {
 	if err != nil || !alive {
 		return errors.Join(err, errors.New("there is no supervisor"))
 	}
-	pid, err := t.nodePID(ctx, "node-3")
+	pid, err := t.NodePID(ctx, "node-3")
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (t *test) podWithDevices(node string, args ...string) *corev1.Pod {
 
 func (t *test) power(ctx context.Context) error {
 	const name = "node-1"
-	pid, err := t.nodePID(ctx, name)
+	pid, err := t.NodePID(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -263,20 +263,6 @@ func (t *test) power(ctx context.Context) error {
 	}
 	// Its images were on its disk, its network is there again.
 	return t.expect(ctx, t.podOn(name, "get", "http://servers.default.svc.cluster.local/"), "200 server-node-")
-}
-
-// nodePID is the host's number of the node's first process.
-func (t *test) nodePID(ctx context.Context, name string) (int, error) {
-	status, err := t.Status(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, n := range status.Nodes {
-		if n.Name == name && n.Power {
-			return t.HostPID(n.PID)
-		}
-	}
-	return 0, fmt.Errorf("%s is switched off", name)
 }
 
 func (t *test) network(ctx context.Context) error {
@@ -332,7 +318,7 @@ func (t *test) waitForPower(ctx context.Context, name string, on bool) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
-		_, err := t.nodePID(ctx, name)
+		_, err := t.NodePID(ctx, name)
 		return (err == nil) == on, nil
 	})
 	if err != nil {
