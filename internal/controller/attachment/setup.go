@@ -115,12 +115,9 @@ func (r *Reconciler) wake(ctx context.Context, o client.Object, queue workqueue.
 
 // driverNodeChanged omits the heartbeats.
 func driverNodeChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
-		after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-		return ok && isNode && (before.Spec != after.Spec || (before.Status.Capacity == nil) != (after.Status.Capacity == nil) ||
-			meta.IsStatusConditionFalse(before.Status.Conditions, apiv1.NodeConditionVMKnown) != meta.IsStatusConditionFalse(after.Status.Conditions, apiv1.NodeConditionVMKnown))
-	}}
+	return index.Changed(func(d *apiv1.AzDriverNode) any {
+		return []any{d.Spec, d.Status.Capacity == nil, meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionVMKnown)}
+	})
 }
 
 // nodeChanged passes deletions, and changes between Ready and not Ready, for which the release of a volume may wait;

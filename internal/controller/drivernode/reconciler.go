@@ -240,7 +240,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(goneOrKnown())).
+		}), builder.WithPredicates(notCreated, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 				return toNode(a.Spec.NodeName)
@@ -265,6 +265,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
+// notCreated leaves out creations: each AzDriverNode is reconciled at the start.
+var notCreated = predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}
+
 // goneOrWithoutRoom passes attachments that are deleted, and those that Azure, or the count, has just refused. If an
 // attachment was deleted by force, its VM is read at once: its disk is still attached.
 func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
@@ -281,18 +284,6 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 			before, ok := e.ObjectOld.(*apiv1.AzVolumeAttachment)
 			after, isAttachment := e.ObjectNew.(*apiv1.AzVolumeAttachment)
 			return ok && isAttachment && noRoomAt(after).After(noRoomAt(before))
-		},
-	}
-}
-
-// goneOrKnown passes Nodes that are deleted, and those whose providerID has become known.
-func goneOrKnown() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*corev1.Node)
-			after, isNode := e.ObjectNew.(*corev1.Node)
-			return ok && isNode && before.Spec.ProviderID != after.Spec.ProviderID
 		},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,17 +65,15 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 
 // nodeChanged passes what decides on taints, and, of nodes that are watched, the volumes in use.
 func (r *Reconciler) nodeChanged() predicate.Predicate {
+	changed := index.Changed(func(n *corev1.Node) any {
+		inUse := n.Status.VolumesInUse
+		if !r.watches(n.Name) {
+			inUse = nil
+		}
+		return []any{n.Spec.Taints, n.Status.Conditions, inUse}
+	})
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*corev1.Node)
-			after, isNode := e.ObjectNew.(*corev1.Node)
-			if !ok || !isNode {
-				return false
-			}
-			same := equality.Semantic.DeepEqual
-			return !same(before.Spec.Taints, after.Spec.Taints) || !same(before.Status.Conditions, after.Status.Conditions) ||
-				(r.watches(after.Name) && !same(before.Status.VolumesInUse, after.Status.VolumesInUse))
-		},
+		UpdateFunc: changed.Update,
 	}
 }

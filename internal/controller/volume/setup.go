@@ -3,10 +3,8 @@ package volume
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -56,8 +54,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return requests
 		}), builder.WithPredicates(index.Changed(index.StagedVolumes))).
-		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(driverNodeChanged())).
-		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
+		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(notCreated, driverNodeChanged())).
+		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(notCreated, nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -93,18 +91,12 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	})
 }
 
-// driverNodeChanged passes changes of the conditions and the capacity. What exists at the start needs no event: each
-// volume is reconciled then.
+// notCreated leaves out creations. What exists at the start needs no event: each volume is reconciled then.
+var notCreated = predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}
+
+// driverNodeChanged passes changes of the conditions and the capacity.
 func driverNodeChanged() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*apiv1.AzDriverNode)
-			after, isNode := e.ObjectNew.(*apiv1.AzDriverNode)
-			return ok && isNode && (!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity) ||
-				!equality.Semantic.DeepEqual(statuses(before.Status.Conditions), statuses(after.Status.Conditions)))
-		},
-	}
+	return index.Changed(func(d *apiv1.AzDriverNode) any { return []any{d.Status.Capacity, statuses(d.Status.Conditions)} })
 }
 
 func statuses(conditions []metav1.Condition) map[string]metav1.ConditionStatus {
@@ -125,13 +117,5 @@ func nodeChanged() predicate.Predicate {
 		}
 		return corev1.ConditionUnknown
 	}
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*corev1.Node)
-			after, isNode := e.ObjectNew.(*corev1.Node)
-			return ok && isNode && (ready(before) != ready(after) || before.Spec.Unschedulable != after.Spec.Unschedulable ||
-				!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) || !maps.Equal(before.Labels, after.Labels))
-		},
-	}
+	return index.Changed(func(n *corev1.Node) any { return []any{ready(n), n.Spec.Unschedulable, n.Spec.Taints, n.Labels} })
 }
