@@ -6,26 +6,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
 func TestANodeIsSilentUntilItsPluginHasScannedItsMounts(t *testing.T) {
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	clock := clocktesting.NewFakePassiveClock(metav1.Now().Time)
-	store := memapi.New(scheme, clock)
+	store := memapi.New(fakeapi.Scheme(), clock)
 	objects := memapi.NewCache(store, cache.Options{})
 	api := memapi.NewClient(store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, nil)
 	watch := records.NewWatch()
