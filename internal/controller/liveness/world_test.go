@@ -11,8 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -22,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -58,16 +57,10 @@ type machine struct {
 
 func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	w := &world{
 		T: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), machines: map[string]*machine{}, drivers: map[string]*apiv1.AzDriverNode{},
 		probes: map[string]int{}, requests: map[string]int{}, questions: map[string]int{}, registry: prometheus.NewRegistry(),
-		client: fake.NewClientBuilder().WithScheme(scheme).
+		client: fake.NewClientBuilder().WithScheme(fakeapi.Scheme()).
 			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build(),
 	}
 	w.options = liveness.Options{
