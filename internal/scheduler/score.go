@@ -11,7 +11,7 @@ type DiskState int
 const (
 	// Absent: nothing of the disk is on the node.
 	Absent DiskState = iota
-	// Attaching: the disk is on its way to the node.
+	// Attaching: the disk is on its way to the node, or is there, and the node has not answered the request to fence another one.
 	Attaching
 	// Replica: the disk is attached and waits to be promoted.
 	Replica

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -142,6 +143,19 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 	for i := range list.Items {
 		attachment := &list.Items[i]
 		nodes[attachment.Spec.NodeName] = max(nodes[attachment.Spec.NodeName], diskState(attachment))
+	}
+	for name, state := range nodes {
+		if state != Replica {
+			continue
+		}
+		node, err := kubeapi.Find[apiv1.AzDriverNode](ctx, v.Reader, client.ObjectKey{Namespace: v.Namespace, Name: name})
+		if err != nil {
+			return nil, err
+		}
+		// Its plug-in may be dead, or may not reach the API server: then it cannot mount the volume either.
+		if node != nil && reservation.Unanswered(node, volume) {
+			nodes[name] = Attaching
+		}
 	}
 	return nodes, nil
 }

@@ -178,6 +178,42 @@ func TestHealthOfANode(t *testing.T) {
 	expect.Eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
 }
 
+func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
+	t.Parallel()
+	asked := func(name string, results ...apiv1.FenceResult) *apiv1.AzDriverNode {
+		return node(name, func(n *apiv1.AzDriverNode) {
+			n.Status.FenceRequests = []apiv1.FenceRequest{{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3}}
+			n.Status.FenceResults = results
+		})
+	}
+	objects := []client.Object{
+		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), claim("logs", "pv-logs", "ours"), volume("pv-logs", driver, diskURI("logs")),
+		asked("silent"), node("not-asked"),
+		asked("answered", apiv1.FenceResult{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3, Key: "0xad"}),
+		asked("refused", apiv1.FenceResult{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3, Message: "no reservations"}),
+		asked("answered-before", apiv1.FenceResult{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 2, Key: "0xad"}),
+		asked("uses-it"), attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+	}
+	for _, name := range []string{"silent", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
+		objects = append(objects, attachment("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
+	}
+	objects = append(objects, attachment("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
+	_, config := startAPI(t, objects...)
+	volumes, err := startView(t, config).Volumes(t.Context(), pod("data", "logs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []map[string]DiskState{
+		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica, "answered-before": Attaching, "no-plug-in": Replica, "uses-it": Primary},
+		{"silent": Replica}, // it was asked about another volume
+	}
+	for i, volume := range volumes {
+		if !reflect.DeepEqual(volume.Nodes, want[i]) {
+			t.Errorf("volume %d: got %v, want %v", i, volume.Nodes, want[i])
+		}
+	}
+}
+
 func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	t.Parallel()
 	replica := attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttaching)

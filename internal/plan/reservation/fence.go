@@ -2,6 +2,7 @@ package reservation
 
 import (
 	"fmt"
+	"slices"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -109,4 +110,11 @@ func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64)
 // Answers says whether a result is that of a request.
 func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
 	return result.VolumeName == request.VolumeName && result.NodeName == request.NodeName && result.Epoch == request.Epoch
+}
+
+// Unanswered says whether a node was asked to fence another one from a volume and has not answered yet.
+func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
+	return slices.ContainsFunc(node.Status.FenceRequests, func(request apiv1.FenceRequest) bool {
+		return request.VolumeName == volume && !slices.ContainsFunc(node.Status.FenceResults, func(result apiv1.FenceResult) bool { return Answers(result, request) })
+	})
 }
