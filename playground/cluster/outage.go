@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 )
@@ -33,5 +34,10 @@ func halt(pid int, what string) (resume func() error, err error) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return nil, fmt.Errorf("halt %s (process %d): %w", what, pid, err)
 	}
-	return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, nil
+	return func() error {
+		if err := syscall.Kill(pid, syscall.SIGCONT); !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return nil // it was replaced
+	}, nil
 }

@@ -26,7 +26,7 @@ func (c *ControlPlane) apiServerArgs() []string {
 	pki, plan := c.opts.Credentials.PKI, c.opts.Plan
 	return []string{
 		"--advertise-address=" + plan.ControlPlane().String(),
-		fmt.Sprintf("--secure-port=%d", apiPort),
+		fmt.Sprintf("--secure-port=%d", APIPort),
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--allow-privileged=true",
 		"--authorization-mode=Node,RBAC",

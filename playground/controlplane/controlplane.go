@@ -143,7 +143,7 @@ func (c *ControlPlane) SetExtender(extender *Extender) error {
 
 // Dial connects to the API server.
 func (c *ControlPlane) Dial(ctx context.Context) (net.Conn, error) {
-	return c.opts.Namespace.Dial(ctx, "tcp", fmt.Sprintf("%s:%d", c.opts.Plan.ControlPlane(), apiPort))
+	return c.opts.Namespace.Dial(ctx, "tcp", fmt.Sprintf("%s:%d", c.opts.Plan.ControlPlane(), APIPort))
 }
 
 // waitReady waits until the API server says that it is ready.

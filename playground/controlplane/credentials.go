@@ -15,7 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
-const apiPort = 6443
+// APIPort is the port of the API server at the control plane's address.
+const APIPort = 6443
 
 // Credentials are the keys, certificates and kubeconfigs of a cluster.
 type Credentials struct {
@@ -116,5 +117,5 @@ networking:
   dnsDomain: %[6]s
 apiServer:
   certSANs: ["127.0.0.1", "localhost", "control-plane"]
-`, c.Plan.ControlPlane(), apiPort, filepath.Join(c.Dir, "pki"), c.Plan.ServiceNet, c.Plan.PodNet, topology.ClusterDomain, c.Version)
+`, c.Plan.ControlPlane(), APIPort, filepath.Join(c.Dir, "pki"), c.Plan.ServiceNet, c.Plan.PodNet, topology.ClusterDomain, c.Version)
 }

@@ -39,6 +39,12 @@ type Cluster interface {
 	// StopKubelet halts a node's kubelet: its pods continue to run, and no volume is mounted or unmounted there. resume
 	// lets the kubelet continue.
 	StopKubelet(ctx context.Context, node string) (resume func() error, err error)
+	// StopNodePlugin halts the driver's node plug-in there: the kubelet and the pods continue to run, and the plug-in answers
+	// nothing. resume lets the plug-in continue.
+	StopNodePlugin(ctx context.Context, node string) (resume func() error, err error)
+	// CutFromAPIServer drops all packets between the node and the API server; the rest of the network works. restore
+	// lets them pass again.
+	CutFromAPIServer(ctx context.Context, node string) (restore func(context.Context) error, err error)
 	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it
 	// is done.
 	DeallocateVM(ctx context.Context, node string) error

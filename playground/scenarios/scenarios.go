@@ -18,6 +18,8 @@ var All = []scenario.Scenario{
 	replicas.PlannedMove,
 	nodeloss.PowerCut,
 	nodeloss.PowerCutLeader,
+	nodeloss.PowerCutMany,
+	nodeloss.PowerCutHelper,
 	nodeloss.PowerCutStock,
 	nodeloss.VMStopped,
 	nodeloss.Partition,
