@@ -39,6 +39,35 @@ func (a Admin) Call(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
+// Reservation is the persistent reservation of a disk, as the admin API shows it.
+type Reservation struct {
+	// ID is the resource ID of the disk.
+	ID string `json:"id"`
+	// Holder is the VM that holds the reservation, or "".
+	Holder        string `json:"holder"`
+	Registrations []struct {
+		VM  string `json:"vm"`
+		Key string `json:"key"`
+	} `json:"registrations"`
+}
+
+// None says that nothing is left on the disk that could refuse a write.
+func (r Reservation) None() bool { return r.Holder == "" && len(r.Registrations) == 0 }
+
+// Reservation returns the reservation of the disk with that resource ID, or one that is None.
+func (a Admin) Reservation(ctx context.Context, disk string) (Reservation, error) {
+	var all []Reservation
+	if err := a.Call(ctx, http.MethodGet, "/admin/reservations", nil, &all); err != nil {
+		return Reservation{}, err
+	}
+	for _, r := range all {
+		if strings.EqualFold(r.ID, disk) {
+			return r, nil
+		}
+	}
+	return Reservation{ID: disk}, nil
+}
+
 // Open sends a request and returns the body of the answer, which the caller closes. It fails unless the answer is a success.
 func (a Admin) Open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var body bytes.Buffer

@@ -20,7 +20,7 @@ var dynamicTests = []Test{
 	{Topic: provisioning, Name: "a raw block claim becomes a device in the pod", run: makesADevice},
 	{Topic: provisioning, Name: "a claim that cannot be had says why", run: saysWhy},
 	{Topic: reclaiming, Name: "Delete deletes the disk and then the volume", run: deletes},
-	{Topic: reclaiming, Name: "a retained disk outlives its volume, and is bound again with its data", run: outlives},
+	{Topic: reclaiming, Name: "a retained disk outlives its volume without a reservation, and is bound again with its data", run: outlives},
 }
 
 func makesTheDisk(ctx context.Context, t *bench) error {
@@ -105,8 +105,11 @@ func deletes(ctx context.Context, t *bench) error {
 }
 
 func outlives(ctx context.Context, t *bench) error {
-	pod, old, err := t.volume(ctx, "4Gi", retain)
+	pod, old, err := t.volume(ctx, "4Gi", retain, parameters("maxShares", "2", "maxMountReplicaCount", "1", "cachingMode", "None"))
 	if err != nil {
+		return err
+	}
+	if err := t.checkReservation(ctx, old, true); err != nil {
 		return err
 	}
 	if _, err := t.probe(ctx, pod.Name, "put", filePath("data", "file"), "retained"); err != nil {
@@ -136,6 +139,9 @@ func outlives(ctx context.Context, t *bench) error {
 	case disk.ManagedBy != "" || len(disk.ManagedByExtended) > 0:
 		return fmt.Errorf("the disk is still attached to %s %s", disk.ManagedBy, disk.ManagedByExtended)
 	}
+	if err := t.checkReservation(ctx, old, false); err != nil {
+		return err
+	}
 	again := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: t.namespace + "-again", Labels: labels()}, Spec: *old.Spec.DeepCopy()}
 	again.Spec.ClaimRef, again.Spec.PersistentVolumeReclaimPolicy = nil, corev1.PersistentVolumeReclaimDelete
 	if _, err := t.kube.CoreV1().PersistentVolumes().Create(ctx, again, metav1.CreateOptions{}); err != nil {
@@ -159,4 +165,18 @@ func outlives(ctx context.Context, t *bench) error {
 		return err
 	}
 	return t.awaitDiskGone(ctx, old)
+}
+
+// checkReservation checks whether the disk of a volume has a persistent reservation, as it must have while a pod uses it and its disk is
+// shared. One that the driver has given up would keep others from writing.
+func (t *bench) checkReservation(ctx context.Context, pv *corev1.PersistentVolume, want bool) error {
+	admin, err := t.AzureAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := admin.Reservation(ctx, pv.Spec.CSI.VolumeHandle)
+	if err != nil {
+		return err
+	}
+	return check(found.None() != want, "the disk has the reservation %+v, want one: %t", found, want)
 }

@@ -33,6 +33,8 @@ type volume struct {
 	source string
 	class  string
 	policy string
+	// shares is the disk's maxShares, 0 for a disk that is not shared.
+	shares int
 }
 
 var volumes = []volume{
@@ -49,11 +51,11 @@ var volumes = []volume{
       requestedsizegib: "4"
       skuname: Premium_LRS
       storage.kubernetes.io/csiProvisionerIdentity: 1700000000000-8081-disk.csi.azure.com`},
-	{name: "static", disk: "static-by-hand", policy: "Retain", source: `
+	{name: "static", disk: "static-by-hand", policy: "Retain", shares: 2, source: `
   csi:
     driver: disk.csi.azure.com
     volumeHandle: %s
-    volumeAttributes: {fsType: ext4, cachingMode: None}`},
+    volumeAttributes: {fsType: ext4, cachingMode: None, maxShares: "2"}`},
 	{name: "in-tree", disk: "in-tree-disk", policy: "Retain", source: `
   azureDisk: {kind: Managed, diskName: in-tree-disk, diskURI: %s, cachingMode: ReadWrite, fsType: ext4}`},
 	{name: "left", disk: "left-attached", policy: "Retain", source: `
@@ -240,13 +242,17 @@ func (j *journey) uninstall(ctx context.Context) error {
 func (j *journey) layOutVolume(ctx context.Context, v volume, lun int) error {
 	type object = map[string]any
 	node, _ := j.where()
+	properties := object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}, "networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled"}
+	if v.shares > 0 {
+		properties["maxShares"] = v.shares
+	}
 	err := j.arm.Put(ctx, v.id(), diskVersion, object{
 		"location": topology.Region, "zones": []string{node.Zone}, "sku": object{"name": "Premium_LRS"},
 		"tags": object{
 			"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": v.disk,
 			"kubernetes.io-created-for-pvc-name": v.name, "kubernetes.io-created-for-pvc-namespace": namespace,
 		},
-		"properties": object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}, "networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled"},
+		"properties": properties,
 	})
 	if err != nil {
 		return fmt.Errorf("make the disk: %w", err)

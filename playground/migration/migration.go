@@ -107,7 +107,7 @@ func (j *journey) steps() []step {
 		{"pods find their data on V1's, static and in-tree volumes", j.startPods},
 		{"a claim of V1's StorageClass gets a disk", j.provision},
 		{"back: " + switchBack, follow(switchBack)},
-		{"the pods kept running, the disks are unchanged, and nothing of this driver is left", j.checkBack},
+		{"the pods kept running, the disks are unchanged and not reserved, and nothing of this driver is left", j.checkBack},
 		{"there again, while pods use the volumes: " + switchOver, follow(switchOver)},
 		{"the pods have not noticed", j.checkPods},
 		{"the pods move to another node and find there what they wrote", j.movePods},

@@ -118,7 +118,7 @@ func (j *journey) startPods(ctx context.Context) error {
 		}
 		j.pods[v.name] = uid
 	}
-	return j.checkPods(ctx)
+	return errors.Join(j.checkPods(ctx), j.checkReservations(ctx, true))
 }
 
 // checkPods checks that the pods are those that they were, have not restarted, and read and write.
@@ -198,7 +198,7 @@ var finalizers = []string{
 
 // checkBack checks that V1 would find everything as it left it.
 func (j *journey) checkBack(ctx context.Context) error {
-	if err := j.checkPods(ctx); err != nil {
+	if err := errors.Join(j.checkPods(ctx), j.checkReservations(ctx, false)); err != nil {
 		return err
 	}
 	left, err := j.kubectl(ctx, "get", "customresourcedefinitions,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies,priorityclasses",
@@ -247,6 +247,22 @@ func (j *journey) movePods(ctx context.Context) error {
 			return errors.Join(err, fmt.Errorf("the disk of %s is attached to %q", v.name, disk.AttachedTo))
 		}
 	}
+	return j.checkReservations(ctx, true)
+}
+
+// checkReservations checks that the shared disks have a persistent reservation while this driver's pods use them, and that no disk has one
+// afterwards: another user of the disk could not write.
+func (j *journey) checkReservations(ctx context.Context, used bool) error {
+	admin, err := j.Cluster.AzureAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		found, err := admin.Reservation(ctx, v.id())
+		if want := used && v.shares > 1; err != nil || found.None() == want {
+			return errors.Join(err, fmt.Errorf("the disk of %s has the reservation %+v, want one: %t", v.name, found, want))
+		}
+	}
 	return nil
 }
 
@@ -290,6 +306,9 @@ func (j *journey) cleanUp(ctx context.Context) error {
 		if _, err := j.kubectl(ctx, args...); err != nil {
 			return err
 		}
+	}
+	if err := j.checkReservations(ctx, false); err != nil {
+		return err
 	}
 	for _, v := range volumes {
 		if v.policy != "Retain" {
