@@ -18,7 +18,7 @@ import (
 // the reservation, and fails, must not make it slower.
 const maxHelperFailsSeconds = 18.7
 
-// twoReplicas is the workload of which one replica's node fails too.
+// twoReplicas is the workload of a disk with two replicas; the node of one of them fails too.
 var twoReplicas = scenario.Workload{Name: "writer", MaxShares: 3, Replicas: 2}
 
 // helperFault is a way in which the node fails that is asked to take the reservation.
