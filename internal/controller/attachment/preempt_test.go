@@ -1,16 +1,23 @@
 package attachment
 
 import (
+	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -73,5 +80,31 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	expect.Must(t, d.cache.Get(t.Context(), key, a))
 	if p := a.Status.Proof; p == nil || p.Kind != apiv1.ProofPreempted || p.Preemption == nil || p.Preemption.NodeName != helper || p.Preemption.Generation != 7 {
 		t.Errorf("got proof %+v, want Preempted by node %s with its generation", p, helper)
+	}
+}
+
+// The volumes of a lost node often have the same helper. Requests that conflict wait for longer and longer before they are written.
+func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
+	t.Parallel()
+	const volumes, helper = 50, "b"
+	api := fakeapi.With().WithObjects(&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper}}).Build()
+	var writes atomic.Int32
+	counting := interceptor.NewClient(api, interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			writes.Add(1)
+			return c.SubResource(sub).Patch(ctx, o, patch, options...)
+		},
+	})
+	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
+	var group errgroup.Group
+	for i := range volumes {
+		a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: fmt.Sprint("v", i), NodeName: "a", Epoch: 1}}
+		group.Go(func() error { return r.ask(t.Context(), a, helper) })
+	}
+	expect.Must(t, group.Wait())
+	asked := &apiv1.AzDriverNode{}
+	expect.Must(t, api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: helper}, asked))
+	if got := len(asked.Status.FenceRequests); got != volumes || writes.Load() != volumes {
+		t.Errorf("got %d requests by %d writes, want %d by as many", got, writes.Load(), volumes)
 	}
 }

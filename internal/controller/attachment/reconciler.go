@@ -7,6 +7,7 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,6 +73,8 @@ type Reconciler struct {
 	Options
 	disks  diskWork
 	proofs *prometheus.CounterVec
+	// asking is held while a request to fence is written. The volumes of a lost node have few helpers, and their requests would conflict.
+	asking sync.Mutex
 	// leadingSince is set before the first reconciliation.
 	leadingSince time.Time
 }
