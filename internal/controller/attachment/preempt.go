@@ -3,10 +3,13 @@ package attachment
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,22 +68,37 @@ func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, names
 func (r *Reconciler) ask(ctx context.Context, a *apiv1.AzVolumeAttachment, helper string) error {
 	r.asking.Lock()
 	defer r.asking.Unlock()
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	err := retry.OnError(retry.DefaultRetry, apierrors.IsInvalid, func() error {
 		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
 		if err != nil || node == nil || attachment.HelperOf(node, a).Request != nil {
 			return err
 		}
-		changed := node.DeepCopy()
-		changed.Status.FenceRequests = append(slices.DeleteFunc(changed.Status.FenceRequests, func(f apiv1.FenceRequest) bool {
+		patch, err := replaceRequests(node.Status.FenceRequests, append(slices.DeleteFunc(slices.Clone(node.Status.FenceRequests), func(f apiv1.FenceRequest) bool {
 			return f.VolumeName == a.Spec.VolumeName
-		}), apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now())})
-		return r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
+		}), apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now())}))
+		if err != nil {
+			return err
+		}
+		return r.Client.Status().Patch(ctx, node, patch)
 	})
 	if err != nil {
 		return fmt.Errorf("ask node %s to fence node %s from volume %s: %w", helper, a.Spec.NodeName, a.Spec.VolumeName, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("asked a node to take the reservation of the disk", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "helper", helper)
 	return nil
+}
+
+// replaceRequests is a compare-and-swap of the requests alone. One of the whole object would fail whenever the node reports something, as
+// it does all the time while volumes are moved to it. The API server refuses the patch as invalid if the requests are not the old ones.
+func replaceRequests(old, requests []apiv1.FenceRequest) (client.Patch, error) {
+	type operation struct {
+		Op    string               `json:"op"`
+		Path  string               `json:"path"`
+		Value []apiv1.FenceRequest `json:"value"`
+	}
+	const path = "/status/fenceRequests"
+	data, err := json.Marshal([]operation{{"test", path, old}, {"add", path, requests}})
+	return client.RawPatch(types.JSONPatchType, data), err
 }
 
 // answered requests the attachments about which a node has answered.

@@ -3,11 +3,14 @@ package memapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"unsafe"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -287,9 +290,18 @@ func merged(stored, o client.Object, patch client.Patch) (client.Object, error) 
 	}
 	wanted := reflect.New(typeOf(o)).Interface().(client.Object)
 	var after []byte
-	if patch.Type() == types.StrategicMergePatchType {
+	switch patch.Type() {
+	case types.StrategicMergePatchType:
 		after, err = strategicpatch.StrategicMergePatch(before, data, wanted)
-	} else {
+	case types.JSONPatchType:
+		var operations jsonpatch.Patch
+		if operations, err = jsonpatch.DecodePatch(data); err == nil {
+			after, err = operations.Apply(before)
+		}
+		if errors.Is(err, jsonpatch.ErrTestFailed) {
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, o.GetName(), err.Error(), 0, false)
+		}
+	default:
 		after, err = jsonpatch.MergePatch(before, data)
 	}
 	if err != nil {
