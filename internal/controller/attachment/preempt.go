@@ -66,8 +66,8 @@ func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, names
 // ask writes the request to take the reservation from the attachment's node into the AzDriverNode of a helper. A request that is there
 // stays: the cache may be behind.
 func (r *Reconciler) ask(ctx context.Context, a *apiv1.AzVolumeAttachment, helper string) error {
-	r.asking.Lock()
-	defer r.asking.Unlock()
+	r.asking.LockKey(helper)
+	defer func() { _ = r.asking.UnlockKey(helper) }() // it is locked
 	err := retry.OnError(retry.DefaultRetry, apierrors.IsInvalid, func() error {
 		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
 		if err != nil || node == nil || attachment.HelperOf(node, a).Request != nil {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -95,7 +96,7 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 			return c.SubResource(sub).Patch(ctx, o, patch, options...)
 		},
 	})
-	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
+	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}, asking: keymutex.NewHashed(1)}
 	var group errgroup.Group
 	for i := range volumes {
 		a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: fmt.Sprint("v", i), NodeName: "a", Epoch: 1}}
