@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,8 +26,10 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// publishEvery is how often the conditions are compared with the judgements.
+	// publishEvery is how often the conditions are compared with the judgements, besides after each judgement that changed.
 	publishEvery = time.Second
+	// publishAtOnce is how many conditions are written at once. If many nodes are lost together, none should wait for all others.
+	publishAtOnce = 16
 	// firstWriteWithin is for how long the first conditions of a new node are left to the writer of its capacity.
 	firstWriteWithin = 2 * time.Minute
 )
@@ -58,6 +61,7 @@ func (w *ConditionWriter) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
+		case <-w.Monitor.changed:
 		}
 	}
 }
@@ -69,16 +73,21 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 	if err := w.Client.List(ctx, &all, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list AzDriverNodes: %w", err)
 	}
-	var first error
+	var writes errgroup.Group
+	writes.SetLimit(publishAtOnce)
 	for i := range all.Items {
 		if changed, _ := w.Monitor.conditions(&all.Items[i]); changed == nil || w.Monitor.leavesFirst(&all.Items[i]) {
 			continue
 		}
-		if err := w.write(ctx, all.Items[i].Name); err != nil && first == nil {
-			first = fmt.Errorf("node %s: %w", all.Items[i].Name, err)
-		}
+		name := all.Items[i].Name
+		writes.Go(func() error {
+			if err := w.write(ctx, name); err != nil {
+				return fmt.Errorf("node %s: %w", name, err)
+			}
+			return nil
+		})
 	}
-	return first
+	return writes.Wait()
 }
 
 // conditions returns the node with the conditions as they are to be, nil if they are so already, and the conditions that need an event. It does not change

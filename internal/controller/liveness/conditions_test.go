@@ -1,16 +1,21 @@
 package liveness_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
@@ -233,4 +238,44 @@ func TestTheConditionSaysThatProbesDoNotCountAnyMore(t *testing.T) {
 	w.machines[n].beats = false
 	w.restart()
 	w.never(time.Minute, fenced)
+}
+
+func TestTheConditionsOfManyNodesAreWrittenAtOnceWhenTheirJudgementChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		nodes := w.add(20, fast)
+		w.sleep(40 * time.Second)
+		p := w.publisher()
+		p.reachable(nodes[0])
+		const lost = 8
+		var all sync.WaitGroup
+		all.Add(lost)
+		p.ConditionWriter.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+				all.Done()
+				all.Wait() // the test fails if a write waits for another one
+				return c.SubResource(sub).Patch(ctx, o, patch, options...)
+			},
+		})
+		p.ConditionWriter.Clock = clocktesting.NewFakeClock(w.clock.Now()) // never ticks
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.ConditionWriter.Start(ctx) }()
+		synctest.Wait()
+		for _, n := range nodes[:lost] {
+			w.machines[n].power = provisioner.PowerStopped
+			w.machines[n].beats = false
+		}
+		w.pass(time.Minute, w.is(nodes[lost-1], nodehealth.Down))
+		synctest.Wait()
+		for _, n := range nodes[:lost] {
+			d := &apiv1.AzDriverNode{}
+			w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c == nil || c.Reason != apiv1.ReachableVMDown {
+				t.Errorf("%s: got condition %v, want the reason %s", n, c, apiv1.ReachableVMDown)
+			}
+		}
+		cancel()
+		w.must(<-ended)
+	})
 }

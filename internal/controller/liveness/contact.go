@@ -3,8 +3,10 @@ package liveness
 import "time"
 
 const (
-	// pingEvery is how often the API server is pinged, and pingTimeout how long one ping may take.
+	// pingEvery is how often the API server is pinged, pingSoon how often if the judgement of a node waits for it, and pingTimeout how long one ping
+	// may take.
 	pingEvery   = time.Second
+	pingSoon    = 100 * time.Millisecond
 	pingTimeout = 2 * time.Second
 	// contactLoss is how long the API server may not answer this process before the silence of nodes does not count.
 	contactLoss = 3 * time.Second
@@ -19,8 +21,14 @@ type contact struct {
 	last, since time.Time
 }
 
-// due says whether to ping.
-func (c contact) due(now time.Time) bool { return !c.busy && now.Sub(c.asked) >= pingEvery }
+// due says whether to ping. awaited says that the judgement of a node waits for it.
+func (c contact) due(now time.Time, awaited bool) bool {
+	every := pingEvery
+	if awaited {
+		every = pingSoon
+	}
+	return !c.busy && now.Sub(c.asked) >= every
+}
 
 // answered returns the contact after an answer that came at the time now.
 func (c contact) answered(now time.Time) contact {

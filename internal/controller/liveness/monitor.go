@@ -73,7 +73,8 @@ type Monitor struct {
 	Options
 	metrics *metrics
 	work    pools
-	wake    chan struct{}
+	// wake says that work of a round has ended, changed that a judgement has changed, for the ConditionWriter.
+	wake, changed chan struct{}
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -86,7 +87,7 @@ type Monitor struct {
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
-	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), nodes: map[string]*node{}, states: map[*node]nodehealth.Judgement{}}
+	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), nodes: map[string]*node{}, states: map[*node]nodehealth.Judgement{}}
 	var err error
 	m.metrics, err = newMetrics(options.Metrics)
 	return m, err

@@ -58,6 +58,19 @@ func TestAPowerCutBetweenTwoRareHeartbeatsIsDetectedWithinFourSeconds(t *testing
 	}
 }
 
+// The API server is pinged once a second. The judgement does not wait for that.
+func TestTheTimeUntilALossIsKnownDoesNotDependOnThePings(t *testing.T) {
+	for phase := range 4 {
+		w := newWorld(t)
+		victim := w.addProbed(5)[0]
+		w.sleep(time.Duration(phase) * time.Second / 4)
+		w.cut(victim)
+		if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > nodehealth.AnswerTimeout+500*time.Millisecond {
+			t.Errorf("cut %d quarters of a second after a ping: got %+v after %s, want it lost within 2.5 s", phase, w.monitor.Health(victim), took)
+		}
+	}
+}
+
 // A firewall between the controller and the node is no loss of the node: it answers the requests.
 func TestANodeThatAnswersRequestsWhileProbesFailIsNeverLost(t *testing.T) {
 	w := newWorld(t)

@@ -93,10 +93,7 @@ func (m *Monitor) Start(ctx context.Context) error {
 		m.work.wait.Go(func() {
 			do()
 			<-m.work.slots[k]
-			select {
-			case m.wake <- struct{}{}:
-			default:
-			}
+			signal(m.wake)
 		})
 	}}
 	for {
@@ -133,7 +130,7 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	for _, n := range m.nodes {
 		n.checkConnection(now)
 	}
-	ping := m.contact.due(now) && r.reserve(pings)
+	ping := m.contact.due(now, m.undecided(now)) && r.reserve(pings)
 	if ping {
 		m.contact.asked, m.contact.busy = now, true
 	}
@@ -152,6 +149,22 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judge(m.Clock.Now())
+}
+
+// undecided says whether the answer to a request for a heartbeat is overdue, but was not yet at the last answer of the API server. The next one decides.
+func (m *Monitor) undecided(now time.Time) bool {
+	if !m.contact.alive(now) {
+		return false
+	}
+	for _, n := range m.nodes {
+		if n.request.seen.IsZero() {
+			continue
+		}
+		if from, silence := m.contact.silence(n.request.seen); silence <= nodehealth.AnswerTimeout && now.Sub(from) > nodehealth.AnswerTimeout {
+			return true
+		}
+	}
+	return false
 }
 
 // step does the work that is due now, what has waited longest first. What is due does not depend on judgements of the same round.

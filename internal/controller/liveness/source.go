@@ -36,9 +36,18 @@ func (m *Monitor) request(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: node}}
 }
 
-// notify queues a node for the subscribers. A queue that was shut down ignores it.
+// notify queues a node for the subscribers, and wakes the ConditionWriter. A queue that was shut down ignores it.
 func (m *Monitor) notify(name string) {
+	signal(m.changed)
 	for _, s := range m.subscribers {
 		s.queue.Add(m.request(name))
+	}
+}
+
+// signal leaves a signal in a channel that holds one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
