@@ -10,6 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -97,7 +98,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics := metricsOptions(&settings.Common)
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), Controller: index.ControllerOptions(), Logger: ctrl.Log,
+		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), NewCache: index.NewCache(settings.Namespace), Controller: index.ControllerOptions(), Logger: ctrl.Log,
 		Metrics:                metrics,
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,
@@ -157,6 +158,10 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	}
 	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
+	}
+	// No reconciler watches PersistentVolumeClaims. Without this the first that reads one would wait until all are listed.
+	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.PersistentVolumeClaim{}); err != nil {
+		return fmt.Errorf("get informer of claims: %w", err)
 	}
 	monitor, err := addMonitor(ctx, mgr, settings, cloud)
 	if err != nil {

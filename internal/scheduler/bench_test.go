@@ -2,16 +2,13 @@ package scheduler
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -22,7 +19,7 @@ import (
 )
 
 // BenchmarkRequest asks about 100 nodes for a pod with 2 volumes, in clusters of
-// growing size. The cost of a request should not grow with the cluster; TestTheWorkOfARequestDoesNotGrowWithTheCluster holds it to that.
+// growing size. The cost of a request should not grow with the cluster.
 func BenchmarkRequest(b *testing.B) {
 	for _, size := range []struct{ nodes, volumes int }{{100, 400}, {5000, 20000}} {
 		attachments := 2 * size.volumes
@@ -66,53 +63,6 @@ func BenchmarkRequest(b *testing.B) {
 				})
 			}
 		})
-	}
-}
-
-// counting counts the objects that are read.
-type counting struct {
-	client.Reader
-	gets, listed atomic.Int64
-}
-
-func (c *counting) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
-	c.gets.Add(1)
-	return c.Reader.Get(ctx, key, object, o...)
-}
-
-func (c *counting) List(ctx context.Context, list client.ObjectList, o ...client.ListOption) error {
-	err := c.Reader.List(ctx, list, o...)
-	c.listed.Add(int64(meta.LenList(list)))
-	return err
-}
-
-func TestTheWorkOfARequestDoesNotGrowWithTheCluster(t *testing.T) {
-	t.Parallel()
-	// Each node has as many attachments in the large cluster as in the small one.
-	work := map[int][2]int64{}
-	for _, nodes := range []int{20, 400} {
-		_, config := startAPI(t, clusterOf(nodes, 4*nodes)...)
-		view := startView(t, config)
-		reader := &counting{Reader: view.Reader}
-		view.Reader = reader
-		handler, _ := newExtender(func(e *Extender) { e.Observer = view })
-		asked := make([]string, 10)
-		for i := range asked {
-			asked[i] = nodeName(i)
-		}
-		body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("claim-0", "claim-1"), NodeNames: &asked})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, verb := range []string{"/filter", "/prioritize"} {
-			if code := ask(handler, verb, body); code != http.StatusOK {
-				t.Fatal("status", code)
-			}
-		}
-		work[nodes] = [2]int64{reader.gets.Load(), reader.listed.Load()}
-	}
-	if work[20] != work[400] || work[20][0] == 0 || work[20][1] == 0 {
-		t.Errorf("objects got and listed: %d in a cluster of 20 nodes, %d in one of 400", work[20], work[400])
 	}
 }
 

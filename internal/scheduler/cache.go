@@ -3,92 +3,103 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+	"unique"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumeattachments,verbs=get;list;watch
 
-// observation is a View with the caches that feed it.
+// observation is a View with what keeps it current.
 type observation struct {
 	*View
-	cache  cache.Cache
-	synced []toolscache.InformerSynced
-	// full is closed when the caches are filled.
+	reflectors []func(context.Context)
+	// full is closed when the view has all objects.
 	full chan struct{}
 }
 
-// observe makes the caches; start fills them.
-func observe(ctx context.Context, config *rest.Config, view *View) (*observation, error) {
-	objects, err := newCache(config, view.Namespace)
+// observe makes what keeps a view current; start starts it.
+func observe(config *rest.Config, view *View) (*observation, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{apiv1.AddToScheme, corev1.AddToScheme, storagev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	kube, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the caches: %w", err)
+		return nil, fmt.Errorf("make a client of the API server: %w", err)
 	}
-	view.Reader = objects
-	o := &observation{View: view, cache: objects, full: make(chan struct{})}
-	for field, keys := range map[string]client.IndexerFunc{volumeIndex: volumeKeys, takenIndex: takenKeys} {
-		if err := objects.IndexField(ctx, &apiv1.AzVolumeAttachment{}, field, keys); err != nil {
-			return nil, fmt.Errorf("index the attachments by %s: %w", field, err)
-		}
-	}
-	for _, object := range watched() {
-		informer, err := objects.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	view.makeRecords()
+	s := source{config: config, client: kube, scheme: scheme}
+	o := &observation{View: view, full: make(chan struct{})}
+	for _, follow := range []func() (func(context.Context), error){
+		func() (func(context.Context), error) {
+			kind := apiv1.GroupVersion.WithKind("AzVolumeAttachment")
+			return followOwn(s, kind, "azvolumeattachments", view.Namespace, &apiv1.AzVolumeAttachment{}, view.attachments, attachmentOf)
+		},
+		func() (func(context.Context), error) {
+			kind := apiv1.GroupVersion.WithKind("AzDriverNode")
+			return followOwn(s, kind, "azdrivernodes", view.Namespace, &apiv1.AzDriverNode{}, view.driverNodes, driverNodeOf)
+		},
+		func() (func(context.Context), error) {
+			kind := corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+			return follow(s, kind, "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, view.claims)
+		},
+		func() (func(context.Context), error) {
+			kind := corev1.SchemeGroupVersion.WithKind("PersistentVolume")
+			return follow(s, kind, "persistentvolumes", &corev1.PersistentVolume{}, view.disks)
+		},
+		func() (func(context.Context), error) {
+			kind := storagev1.SchemeGroupVersion.WithKind("StorageClass")
+			return follow(s, kind, "storageclasses", &storagev1.StorageClass{}, view.classes)
+		},
+	} {
+		reflector, err := follow()
 		if err != nil {
-			return nil, fmt.Errorf("watch %T: %w", object, err)
+			return nil, fmt.Errorf("watch the API server: %w", err)
 		}
-		o.synced = append(o.synced, informer.HasSynced)
-		handler := view.handler(ctx, object)
-		if handler == nil {
-			continue
-		}
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return nil, fmt.Errorf("follow the changes of %T: %w", object, err)
-		}
-		o.synced = append(o.synced, registration.HasSynced)
+		o.reflectors = append(o.reflectors, reflector)
 	}
 	return o, nil
 }
 
-func volumeKeys(object client.Object) []string {
-	return []string{object.(*apiv1.AzVolumeAttachment).Spec.VolumeName}
-}
-
-func takenKeys(object client.Object) []string {
-	if a := object.(*apiv1.AzVolumeAttachment); !givesWay(a) {
-		return []string{a.Spec.NodeName}
+// start fills the view and keeps it current until ctx is done.
+func (o *observation) start(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, run := range o.reflectors {
+		all.Go(func() { run(ctx) })
 	}
+	all.Go(func() {
+		for _, full := range []chan struct{}{o.attachments.full, o.driverNodes.full, o.claims.full, o.disks.full, o.classes.full} {
+			select {
+			case <-full:
+			case <-ctx.Done():
+				return
+			}
+		}
+		close(o.full)
+	})
+	all.Wait()
 	return nil
 }
 
-// start fills the caches and keeps them until ctx is done.
-func (o *observation) start(ctx context.Context) error {
-	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), o.synced...) {
-			close(o.full)
-		}
-	}()
-	return o.cache.Start(ctx)
-}
-
-// isFull says that the caches are filled.
+// isFull says that the view has all objects.
 func (o *observation) isFull() bool {
 	select {
 	case <-o.full:
@@ -98,8 +109,8 @@ func (o *observation) isFull() bool {
 	}
 }
 
-// await returns a function that says whether the caches are filled. During the time start from now on, the function
-// waits until they are filled or patience has ended.
+// await returns a function that says whether the view is full. During the time start from now on, the function
+// waits until it is or patience has ended.
 func (o *observation) await(c clock.Clock, start, patience time.Duration) func(context.Context) bool {
 	begun := c.Now()
 	return func(ctx context.Context) bool {
@@ -117,152 +128,148 @@ func (o *observation) await(c clock.Clock, start, patience time.Duration) func(c
 	}
 }
 
-// handler returns what keeps the table of nodes current with the objects of a kind, nil for a kind that it does not depend on.
-func (v *View) handler(ctx context.Context, kind client.Object) toolscache.ResourceEventHandler {
-	switch kind.(type) {
-	case *apiv1.AzDriverNode:
-		return v.driverNodeHandler()
-	case *apiv1.AzVolumeAttachment:
-		return v.attachmentHandler(ctx)
-	}
-	return nil
+// makeRecords makes the records of a view, without any object.
+func (v *View) makeRecords() {
+	v.byVolume, v.taken = map[string][]*attachedDisk{}, map[string][]*attachedDisk{}
+	v.attachments = newRecords(keepAttachment, v.indexAttachment)
+	v.driverNodes = newRecords(keepDriverNode, v.observeDriverNode)
+	v.claims = newRecords(keepClaim, nil)
+	v.disks = newRecords(v.keepDisk, nil)
+	v.classes = newRecords(v.keepClass, nil)
 }
 
-func (v *View) driverNodeHandler() toolscache.ResourceEventHandler {
-	observe := func(object any) {
-		if d, ok := object.(*apiv1.AzDriverNode); ok {
-			v.table.observe(d, v.DriverName, v.Heartbeats.observe(d))
+// attachedDisk is what is kept of an AzVolumeAttachment.
+type attachedDisk struct {
+	volume, node string
+	state        DiskState
+	givesWay     bool
+}
+
+func keepAttachment(object client.Object) attachedDisk {
+	a := object.(*apiv1.AzVolumeAttachment)
+	return attachedDisk{volume: shared(a.Spec.VolumeName), node: shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
+}
+
+// attachmentOf returns an AzVolumeAttachment with the fields that keepAttachment reads.
+func attachmentOf(o *kubeapi.Object[apiv1.AzVolumeAttachmentSpec, struct {
+	State apiv1.AttachmentState `json:"state"`
+}]) client.Object {
+	a := &apiv1.AzVolumeAttachment{ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec}
+	a.Status.State = o.Status.State
+	return a
+}
+
+// indexAttachment keeps the indexes of attachments, and how many of a node do not give way.
+func (v *View) indexAttachment(_ client.ObjectKey, before, after *attachedDisk) {
+	if before != nil {
+		drop(v.byVolume, before.volume, before)
+		drop(v.taken, before.node, before)
+	}
+	if after != nil {
+		v.byVolume[after.volume] = append(v.byVolume[after.volume], after)
+		if !after.givesWay {
+			v.taken[after.node] = append(v.taken[after.node], after)
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    observe,
-		UpdateFunc: func(_, object any) { observe(object) },
-		DeleteFunc: func(object any) {
-			// Also for an object whose deletion was missed, for which only the key is certain.
-			key, err := toolscache.DeletionHandlingObjectToName(object)
-			if err == nil {
-				v.Heartbeats.Forget(key.Name)
-				v.table.forget(key.Name)
-			}
-		},
-	}
-}
-
-// attachmentHandler counts the attachments of a node again when one of them changes. The cache has that change and perhaps later ones.
-func (v *View) attachmentHandler(ctx context.Context) toolscache.ResourceEventHandler {
-	count := func(object any) {
-		if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-			object = gone.Obj
-		}
-		a, ok := object.(*apiv1.AzVolumeAttachment)
-		if !ok {
-			return
-		}
-		taken, err := v.taken(ctx, a.Spec.NodeName)
-		if err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "cannot count the disks of a node", "node", a.Spec.NodeName)
-			return
-		}
-		v.table.change(a.Spec.NodeName, func(f *nodeFacts) { f.taken = len(taken) })
-	}
-	return toolscache.ResourceEventHandlerFuncs{AddFunc: count, UpdateFunc: func(_, object any) { count(object) }, DeleteFunc: count}
-}
-
-func watched() []client.Object {
-	return []client.Object{
-		&apiv1.AzDriverNode{}, &apiv1.AzVolumeAttachment{},
-		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{},
-	}
-}
-
-// newCache makes a cache of the objects that the extender reads, reduced to the fields that it reads.
-func newCache(config *rest.Config, namespace string) (cache.Cache, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{apiv1.AddToScheme, corev1.AddToScheme, storagev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
+	for _, a := range []*attachedDisk{before, after} {
+		if a != nil {
+			v.table.change(a.node, func(f *nodeFacts) { f.taken = len(v.taken[a.node]) })
 		}
 	}
-	own := map[string]cache.Config{namespace: {}}
-	return cache.New(config, cache.Options{
-		Scheme: scheme,
-		// A fixed mapping instead of discovery, so that the extender also starts without an API server.
-		Mapper:                       mapper(),
-		ReaderFailOnMissingInformer:  true,
-		DefaultUnsafeDisableDeepCopy: ptr.To(true),
-		ByObject: map[client.Object]cache.ByObject{
-			&apiv1.AzDriverNode{}:           {Namespaces: own, Transform: slim},
-			&apiv1.AzVolumeAttachment{}:     {Namespaces: own, Transform: slim},
-			&corev1.PersistentVolumeClaim{}: {Transform: slim},
-			&corev1.PersistentVolume{}:      {Transform: slim},
-			&storagev1.StorageClass{}:       {Transform: slim},
-		},
-	})
 }
 
-func mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper(nil)
-	m.Add(apiv1.GroupVersion.WithKind("AzDriverNode"), meta.RESTScopeNamespace)
-	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachment"), meta.RESTScopeNamespace)
-	// A cache that is limited to a namespace also needs the scope of the lists' kinds.
-	m.Add(apiv1.GroupVersion.WithKind("AzDriverNodeList"), meta.RESTScopeNamespace)
-	m.Add(apiv1.GroupVersion.WithKind("AzVolumeAttachmentList"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), meta.RESTScopeNamespace)
-	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolume"), meta.RESTScopeRoot)
-	m.Add(storagev1.SchemeGroupVersion.WithKind("StorageClass"), meta.RESTScopeRoot)
-	return m
-}
-
-// slim removes the fields that the extender does not read, which are most of a claim and of a volume.
-func slim(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
-		accessor.SetAnnotations(nil)
-		accessor.SetLabels(nil)
-		accessor.SetFinalizers(nil)
-		accessor.SetUID("")
+// drop removes an attachment from those of a key, if it is among them.
+func drop(index map[string][]*attachedDisk, key string, a *attachedDisk) {
+	rest := slices.DeleteFunc(index[key], func(other *attachedDisk) bool { return other == a })
+	if len(rest) == 0 {
+		delete(index, key)
+		return
 	}
-	switch o := object.(type) {
-	case *apiv1.AzDriverNode:
-		o.Status.StagedVolumes = nil
-	case *apiv1.AzVolumeAttachment:
-		o.Status = apiv1.AzVolumeAttachmentStatus{State: o.Status.State}
-	case *corev1.PersistentVolumeClaim:
-		o.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: o.Spec.VolumeName, StorageClassName: o.Spec.StorageClassName}
-		o.Status = corev1.PersistentVolumeClaimStatus{}
-	case *corev1.PersistentVolume:
-		o.Spec = slimVolume(o.Spec)
-		o.Status = corev1.PersistentVolumeStatus{}
-	case *storagev1.StorageClass:
-		*o = storagev1.StorageClass{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: o.Name, ResourceVersion: o.ResourceVersion},
-			Provisioner: o.Provisioner, Parameters: onlySKU(o.Parameters)}
-	}
-	return object, nil
+	index[key] = rest
 }
 
-// skus are what onlySKU returns, by SKU.
-var skus sync.Map
-
-// onlySKU returns the parameters or attributes that skuOf reads. All objects of a SKU share them.
-func onlySKU(parameters map[string]string) map[string]string {
-	sku := skuOf(parameters)
-	if sku == "" {
-		return nil
+// keepDriverNode keeps of an AzDriverNode what the table of nodes and the heartbeats follow from, and what it was asked to fence.
+func keepDriverNode(object client.Object) *apiv1.AzDriverNode {
+	d := object.(*apiv1.AzDriverNode)
+	kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}
+	kept.Spec.VMSize = shared(d.Spec.VMSize)
+	kept.Status.HeartbeatTime, kept.Status.HeartbeatSeconds = d.Status.HeartbeatTime, d.Status.HeartbeatSeconds
+	kept.Status.Capacity = d.Status.Capacity
+	kept.Status.FenceRequests, kept.Status.FenceResults = d.Status.FenceRequests, d.Status.FenceResults
+	for _, c := range d.Status.Conditions {
+		c.Type, c.Reason, c.Message = shared(c.Type), shared(c.Reason), shared(c.Message)
+		kept.Status.Conditions = append(kept.Status.Conditions, c)
 	}
-	only, _ := skus.LoadOrStore(sku, map[string]string{"skuName": sku})
-	return only.(map[string]string)
+	return kept
 }
 
-func slimVolume(source corev1.PersistentVolumeSpec) corev1.PersistentVolumeSpec {
-	var spec corev1.PersistentVolumeSpec
-	if csi := source.CSI; csi != nil {
-		spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csi.Driver, VolumeHandle: csi.VolumeHandle}
-		if source.VolumeAttributesClassName == nil { // which may have changed the SKU
-			spec.CSI.VolumeAttributes = onlySKU(csi.VolumeAttributes)
+// driverNodeOf returns an AzDriverNode with the fields that keepDriverNode reads.
+func driverNodeOf(o *kubeapi.Object[apiv1.AzDriverNodeSpec, struct {
+	HeartbeatTime    *metav1.MicroTime    `json:"heartbeatTime"`
+	HeartbeatSeconds int32                `json:"heartbeatSeconds"`
+	Capacity         *apiv1.NodeCapacity  `json:"capacity"`
+	Conditions       []metav1.Condition   `json:"conditions"`
+	FenceRequests    []apiv1.FenceRequest `json:"fenceRequests"`
+	FenceResults     []apiv1.FenceResult  `json:"fenceResults"`
+}]) client.Object {
+	d := &apiv1.AzDriverNode{ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec}
+	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = o.Status.HeartbeatTime, o.Status.HeartbeatSeconds
+	d.Status.Capacity, d.Status.Conditions = o.Status.Capacity, o.Status.Conditions
+	d.Status.FenceRequests, d.Status.FenceResults = o.Status.FenceRequests, o.Status.FenceResults
+	return d
+}
+
+// observeDriverNode keeps the table of nodes and the heartbeats.
+func (v *View) observeDriverNode(key client.ObjectKey, _, after **apiv1.AzDriverNode) {
+	if after == nil {
+		v.Heartbeats.Forget(key.Name)
+		v.table.forget(key.Name)
+		return
+	}
+	v.table.observe(*after, v.DriverName, v.Heartbeats.observe(*after))
+}
+
+// claimed is what is kept of a PersistentVolumeClaim.
+type claimed struct {
+	// volume and class are names; "" for none.
+	volume, class string
+	// owner is the UID of the pod that the claim was made for, if it was made for one.
+	owner types.UID
+}
+
+func keepClaim(object client.Object) claimed {
+	c := object.(*corev1.PersistentVolumeClaim)
+	kept := claimed{volume: c.Spec.VolumeName}
+	if c.Spec.StorageClassName != nil {
+		kept.class = shared(*c.Spec.StorageClassName)
+	}
+	if owner := metav1.GetControllerOf(c); owner != nil {
+		kept.owner = owner.UID
+	}
+	return kept
+}
+
+// keepDisk keeps which disk a PersistentVolume is.
+func (v *View) keepDisk(object client.Object) disk {
+	pv := object.(*corev1.PersistentVolume)
+	switch {
+	case pv.Spec.CSI != nil && pv.Spec.CSI.Driver == v.DriverName:
+		kept := disk{volume: shared(volumeName(pv.Spec.CSI.VolumeHandle)), ours: true}
+		if pv.Spec.VolumeAttributesClassName == nil { // which may have changed the SKU
+			kept.sku = shared(skuOf(pv.Spec.CSI.VolumeAttributes))
 		}
+		return kept
+	case pv.Spec.CSI == nil && pv.Spec.AzureDisk != nil && v.servesInTree():
+		return disk{volume: shared(volumeName(pv.Spec.AzureDisk.DataDiskURI)), ours: true}
 	}
-	if disk := source.AzureDisk; disk != nil {
-		spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: disk.DataDiskURI}
-	}
-	return spec
+	return disk{}
 }
+
+// keepClass keeps which disks a StorageClass has made.
+func (v *View) keepClass(object client.Object) disk {
+	class := object.(*storagev1.StorageClass)
+	return disk{sku: shared(skuOf(class.Parameters)), ours: class.Provisioner == v.DriverName}
+}
+
+// shared returns the string with the memory that all equal ones share.
+func shared(s string) string { return unique.Make(s).Value() }

@@ -37,18 +37,15 @@ type Feasibility struct {
 func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
 // Filter splits the nodes into those that can mount the pod's volumes, in their order, and those that cannot, with the
-// reason. It ends at the first error: then nothing is known. It counts the faults.
+// reason. It counts the faults.
 //
 // The scheduler is told that evicting other pods would not help the latter. For a node without room that is not quite so, but
 // the scheduler asks only about nodes where it sees room itself, and would look there for pods to evict and find none.
-func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.FailedNodesMap, faults map[Fault]int, err error) {
+func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.FailedNodesMap, faults map[Fault]int) {
 	passed = make([]string, 0, len(names))
 	failed, faults = extenderv1.FailedNodesMap{}, map[Fault]int{}
 	for _, name := range names {
-		h, err := nodes.Feasible(name)
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		h := nodes.Feasible(name)
 		if h.Feasible() {
 			passed = append(passed, name)
 			continue
@@ -56,5 +53,5 @@ func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.Fai
 		failed[name] = h.Message
 		faults[h.Fault]++
 	}
-	return passed, failed, faults, nil
+	return passed, failed, faults
 }

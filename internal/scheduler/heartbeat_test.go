@@ -1,12 +1,12 @@
 package scheduler
 
 import (
+	"errors"
 	"math"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -106,18 +106,18 @@ func TestAPromiseWithoutEndDoesNotMakeABlindObserverSee(t *testing.T) {
 	}
 }
 
-func TestTheHandlerForgetsNodesWhoseDeletionWasMissed(t *testing.T) {
+func TestNodesWhoseDeletionWasMissedAreForgotten(t *testing.T) {
 	t.Parallel()
 	h, _ := newHeartbeats()
-	view := &View{Heartbeats: h}
-	handler := view.driverNodeHandler()
-	handler.OnAdd(node("a"), true)
-	handler.OnAdd(node("b"), true)
-	handler.OnDelete(toolscache.DeletedFinalStateUnknown{Key: apiv1.DefaultNamespace + "/a"})
-	handler.OnDelete(node("b"))
-	handler.OnDelete("something else entirely")
-	handler.OnAdd("something else entirely", false)
-	if len(h.beats) != 0 || len(view.table.nodes) != 0 {
-		t.Errorf("still known: %v, %v", h.beats, view.table.nodes)
+	view := &View{Heartbeats: h, DriverName: driver}
+	view.makeRecords()
+	if err := errors.Join(view.driverNodes.Replace([]any{node("a"), node("b"), node("c")}, "1"), view.driverNodes.Delete(node("b")), view.driverNodes.Replace([]any{node("c")}, "3")); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.beats) != 1 || len(view.table.nodes) != 1 {
+		t.Errorf("still known: %v, %v, want node c only", h.beats, view.table.nodes)
+	}
+	if view.driverNodes.Add("something else entirely") == nil {
+		t.Error("got no error for something that is not an object")
 	}
 }

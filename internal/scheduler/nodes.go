@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -22,7 +21,7 @@ type Nodes interface {
 	// Mountable judges whether a node can mount the driver's volumes.
 	Mountable(node string) Feasibility
 	// Feasible judges whether a node can mount the driver's volumes, and whether its VM can take the disks of the pod's volumes.
-	Feasible(node string) (Feasibility, error)
+	Feasible(node string) Feasibility
 }
 
 // nodeTable has of each node what the decisions need. It is computed when one of the node's objects changes, not when a request asks about thousands
@@ -97,8 +96,8 @@ type moment struct {
 	blind      bool
 	driverName string
 	demand     demand
-	// taken returns the volumes of the attachments of a node that do not give way.
-	taken func(node string) ([]string, error)
+	// taken are the volumes of the attachments that do not give way, of each node that is near.
+	taken map[string][]string
 }
 
 // demand is what a pod's volumes need.
@@ -138,10 +137,10 @@ func (m *moment) Registered() iter.Seq[string] {
 func (m *moment) Mountable(name string) Feasibility { return m.mountable(m.nodes[name]) }
 
 // Feasible implements Nodes.
-func (m *moment) Feasible(name string) (Feasibility, error) {
+func (m *moment) Feasible(name string) Feasibility {
 	facts := m.nodes[name]
 	if h := m.mountable(facts); !h.Feasible() {
-		return h, nil
+		return h
 	}
 	return m.room(name, facts)
 }
@@ -161,34 +160,28 @@ func (m *moment) mountable(facts *nodeFacts) Feasibility {
 }
 
 // room judges whether the VM of a registered node can take the disks of the pod's volumes. Only a node that has disks of the pod is looked at in detail.
-func (m *moment) room(name string, facts *nodeFacts) (Feasibility, error) {
+func (m *moment) room(name string, facts *nodeFacts) Feasibility {
 	if facts.capacity == nil {
-		return Feasibility{}, nil
+		return Feasibility{}
 	}
-	if !m.demand.near[name] {
-		for _, sku := range m.demand.skus {
-			if !facts.capacity.Takes(sku) {
-				return unsupported(sku), nil
-			}
+	if m.demand.near[name] {
+		return Room(name, facts.capacity, m.taken[name], m.demand.volumes)
+	}
+	for _, sku := range m.demand.skus {
+		if !facts.capacity.Takes(sku) {
+			return unsupported(sku)
 		}
-		return roomFor(facts.capacity, facts.taken, len(m.demand.volumes)), nil
 	}
-	taken, err := m.taken(name)
-	if err != nil {
-		return Feasibility{}, err
-	}
-	return Room(name, facts.capacity, taken, m.demand.volumes), nil
+	return roomFor(facts.capacity, facts.taken, len(m.demand.volumes))
 }
 
 // Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
-func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes) error) error {
+func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
 	now, blind := v.Heartbeats.now()
-	m := &moment{
-		now: now, blind: blind, driverName: v.DriverName, demand: demandOf(volumes),
-		taken: func(node string) ([]string, error) { return v.taken(ctx, node) },
-	}
+	m := &moment{now: now, blind: blind, driverName: v.DriverName, demand: demandOf(volumes)}
+	m.taken = v.takenAt(m.demand.near)
 	v.table.mu.RLock()
 	defer v.table.mu.RUnlock()
 	m.nodes = v.table.nodes
-	return use(m)
+	use(m)
 }

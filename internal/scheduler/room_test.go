@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,12 +117,9 @@ func TestWhatGivesWay(t *testing.T) {
 }
 
 // roomOf is the view's judgement of one node.
-func roomOf(v *View, node string, volumes []Volume) (h Feasibility, err error) {
-	err = v.Nodes(context.Background(), volumes, func(nodes Nodes) (err error) {
-		h, err = nodes.Feasible(node)
-		return err
-	})
-	return h, err
+func roomOf(v *View, node string, volumes []Volume) (h Feasibility) {
+	v.Nodes(volumes, func(nodes Nodes) { h = nodes.Feasible(node) })
+	return h
 }
 
 func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
@@ -145,16 +141,12 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 	)
 	view := startView(t, config)
 	for name, want := range map[string]bool{"wants-premium": false, "wants-ultra": false, "wants-any": true, "bound": false, "changed": true} {
-		volumes, err := view.Volumes(context.Background(), pod(name))
-		if err != nil {
-			t.Fatal(err)
+		volumes := view.Volumes(pod(name))
+		if h := roomOf(view.View, "plain", volumes); h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
+			t.Errorf("%s: got %+v, want feasible: %t", name, h, want)
 		}
-		h, err := roomOf(view.View, "plain", volumes)
-		if err != nil || h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
-			t.Errorf("%s: %+v, %v", name, h, err)
-		}
-		if h, err := roomOf(view.View, "unknown", volumes); err != nil || !h.Feasible() {
-			t.Errorf("%s on a node that is not known: %+v, %v", name, h, err)
+		if h := roomOf(view.View, "unknown", volumes); !h.Feasible() {
+			t.Errorf("%s on a node that is not known: got %+v, want it feasible", name, h)
 		}
 	}
 }
@@ -180,14 +172,7 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	)
 	view := startView(t, config)
 	fits := func(name string) bool {
-		volumes, err := view.Volumes(context.Background(), pod("data"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, err := roomOf(view.View, name, volumes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := roomOf(view.View, name, view.Volumes(pod("data")))
 		if !h.Feasible() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
 			t.Errorf("%s: %+v", name, h)
 		}

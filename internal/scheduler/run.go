@@ -80,7 +80,7 @@ const (
 // Run serves until ctx is done, and then ends cleanly with nil.
 func Run(ctx context.Context, o Options) error {
 	log := logr.FromContextOrDiscard(ctx)
-	seen, err := observe(ctx, o.Config, &View{
+	seen, err := observe(o.Config, &View{
 		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: o.Clock, Factor: o.StaleFactor, Minimum: o.StaleAfter, Interval: o.HeartbeatInterval}),
 		Namespace:  o.Namespace,
 		DriverName: o.DriverName,

@@ -45,7 +45,7 @@ func (j judged) Registered() iter.Seq[string] { return maps.Keys(j) }
 
 func (j judged) Mountable(node string) Feasibility { return Feasibility{Fault: j[node]} }
 
-func (j judged) Feasible(node string) (Feasibility, error) { return j.Mountable(node), nil }
+func (j judged) Feasible(node string) Feasibility { return j.Mountable(node) }
 
 // scoresOf are those above the least, by node.
 func scoresOf(nodes []string, volumes []Volume) map[string]int64 {

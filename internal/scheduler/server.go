@@ -18,9 +18,9 @@ import (
 // Observer is what the decisions rest on; *View is one.
 type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
-	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
-	// Nodes calls use with the judgement of nodes for a pod with the volumes, and returns its error. use must not keep it.
-	Nodes(ctx context.Context, volumes []Volume, use func(Nodes) error) error
+	Volumes(pod *corev1.Pod) []Volume
+	// Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
+	Nodes(volumes []Volume, use func(Nodes))
 }
 
 // Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and /readyz.
@@ -90,13 +90,7 @@ func (e *Extender) filter(r *http.Request) (any, error) {
 	var passed []string
 	var failed extenderv1.FailedNodesMap
 	var faults map[Fault]int
-	err = e.Observer.Nodes(ctx, volumes, func(nodes Nodes) (err error) {
-		passed, failed, faults, err = Filter(names, nodes)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
+	e.Observer.Nodes(volumes, func(nodes Nodes) { passed, failed, faults = Filter(names, nodes) })
 	for fault, n := range faults {
 		e.Metrics.filtered.WithLabelValues(string(fault)).Add(float64(n))
 	}
@@ -122,13 +116,7 @@ func (e *Extender) prioritize(r *http.Request) (any, error) {
 		return nil, err
 	}
 	var list extenderv1.HostPriorityList
-	err = e.Observer.Nodes(ctx, volumes, func(nodes Nodes) error {
-		list = Prioritize(nodeNames(args), volumes, nodes)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	e.Observer.Nodes(volumes, func(nodes Nodes) { list = Prioritize(nodeNames(args), volumes, nodes) })
 	if len(volumes) > 0 {
 		log.V(1).Info("prioritized nodes", "volumes", len(volumes), "scores", list)
 	}
@@ -144,7 +132,7 @@ func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, erro
 	if !e.Ready(ctx) {
 		return nil, errNotReady
 	}
-	return e.Observer.Volumes(ctx, pod)
+	return e.Observer.Volumes(pod), nil
 }
 
 func mayBeOurs(v corev1.Volume) bool {

@@ -1,82 +1,70 @@
 package scheduler
 
 import (
-	"context"
-	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-const (
-	// volumeIndex is the index of AzVolumeAttachments by their volume.
-	volumeIndex = "spec.volumeName"
-	// takenIndex is the index by node of those AzVolumeAttachments that do not give way.
-	takenIndex = "taken"
-)
-
-// View reads what the extender decides upon. Each method costs a fixed number of look-ups in indexed caches for each volume that it is asked about,
-// and one in a table for each node.
+// View is what the extender decides upon. Each method costs a fixed number of look-ups for each volume that it is asked about, and one for each node.
 type View struct {
-	// Reader is a cache with the indexes volumeIndex and takenIndex. Objects read from it are not changed.
-	Reader client.Reader
-	// Heartbeats of the nodes in the cache.
+	// Heartbeats of the nodes.
 	Heartbeats *Heartbeats
-	table      nodeTable
 	// Namespace of the custom resources.
 	Namespace string
 	// DriverName is the CSI driver's name.
 	DriverName string
+
+	attachments *records[attachedDisk]
+	driverNodes *records[*apiv1.AzDriverNode]
+	claims      *records[claimed]
+	disks       *records[disk] // by the name of the PersistentVolume
+	classes     *records[disk]
+	// byVolume are the attachments of each volume, and taken those of each node that do not give way. The lock of attachments is also theirs.
+	byVolume, taken map[string][]*attachedDisk
+	table           nodeTable
 }
 
 // Volumes returns the volumes of the pod that are this driver's, with the nodes
 // that hold them. A claim that waits for its first consumer is among them, without
 // nodes. A claim, volume or class that does not exist is passed over: the scheduler itself deals with it.
-func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
+func (v *View) Volumes(pod *corev1.Pod) []Volume {
 	var volumes []Volume
 	seen := map[string]bool{}
 	for i := range pod.Spec.Volumes {
-		disk, err := v.disk(ctx, pod, &pod.Spec.Volumes[i])
-		if err != nil {
-			return nil, err
-		}
+		disk := v.disk(pod, &pod.Spec.Volumes[i])
 		if !disk.ours {
 			continue
 		}
-		volume := Volume{Name: volumeName(disk.uri), SKU: disk.sku}
+		volume := Volume{Name: disk.volume, SKU: disk.sku}
 		if volume.Name != "" {
 			if seen[volume.Name] {
 				continue
 			}
 			seen[volume.Name] = true
-			if volume.Nodes, err = v.nodes(ctx, volume.Name); err != nil {
-				return nil, err
-			}
+			volume.Nodes = v.nodes(volume.Name)
 		}
 		volumes = append(volumes, volume)
 	}
-	return volumes, nil
+	return volumes
 }
 
 // disk is the disk behind a pod's volume.
 type disk struct {
-	// uri is the resource ID; "" for a claim that has no disk yet.
-	uri string
-	sku string
+	// volume is the name of the AzVolume; "" for a claim that has no disk yet.
+	volume string
+	sku    string
 	// ours says that it is this driver's.
 	ours bool
 }
 
 // disk finds the disk behind a pod's volume.
-func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (disk, error) {
+func (v *View) disk(pod *corev1.Pod, volume *corev1.Volume) disk {
 	claimName := ""
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -85,31 +73,27 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 		claimName = pod.Name + "-" + volume.Name
 	case volume.AzureDisk != nil:
 		// Kubernetes hands volumes of the former in-tree plug-in to the driver of this name.
-		return disk{uri: volume.AzureDisk.DataDiskURI, ours: v.servesInTree()}, nil
+		return disk{volume: volumeName(volume.AzureDisk.DataDiskURI), ours: v.servesInTree()}
 	default:
-		return disk{}, nil
+		return disk{}
 	}
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, v.Reader, client.ObjectKey{Namespace: pod.Namespace, Name: claimName})
-	if err != nil || claim == nil {
-		return disk{}, err
-	}
-	if volume.Ephemeral != nil && !metav1.IsControlledBy(claim, pod) {
-		return disk{}, nil // a claim of the same name that was not made for this pod
-	}
-	if claim.Spec.VolumeName == "" {
-		return v.toBeProvisioned(ctx, claim.Spec.StorageClassName)
-	}
-	pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, v.Reader, client.ObjectKey{Name: claim.Spec.VolumeName})
-	if err != nil || pv == nil {
-		return disk{}, err
-	}
+	claim := v.claims.get(client.ObjectKey{Namespace: pod.Namespace, Name: claimName})
 	switch {
-	case pv.Spec.CSI != nil:
-		return disk{uri: pv.Spec.CSI.VolumeHandle, sku: skuOf(pv.Spec.CSI.VolumeAttributes), ours: pv.Spec.CSI.Driver == v.DriverName}, nil
-	case pv.Spec.AzureDisk != nil:
-		return disk{uri: pv.Spec.AzureDisk.DataDiskURI, ours: v.servesInTree()}, nil
+	case claim == nil:
+		return disk{}
+	case volume.Ephemeral != nil && (claim.owner == "" || claim.owner != pod.UID):
+		return disk{} // a claim of the same name that was not made for this pod
+	case claim.volume != "":
+		return valueOf(v.disks.get(client.ObjectKey{Name: claim.volume}))
 	}
-	return disk{}, nil
+	return valueOf(v.classes.get(client.ObjectKey{Name: claim.class}))
+}
+
+func valueOf(d *disk) disk {
+	if d == nil {
+		return disk{}
+	}
+	return *d
 }
 
 // skuOf finds the SKU among the parameters of a class or the attributes of a volume; "" if they do not name it.
@@ -122,42 +106,28 @@ func skuOf(parameters map[string]string) string {
 	return ""
 }
 
-func (v *View) toBeProvisioned(ctx context.Context, className *string) (disk, error) {
-	if className == nil || *className == "" {
-		return disk{}, nil
-	}
-	class, err := kubeapi.Find[storagev1.StorageClass](ctx, v.Reader, client.ObjectKey{Name: *className})
-	if err != nil || class == nil {
-		return disk{}, err
-	}
-	return disk{sku: skuOf(class.Parameters), ours: class.Provisioner == v.DriverName}, nil
-}
-
-func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, error) {
-	var list apiv1.AzVolumeAttachmentList
-	err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{volumeIndex: volume})
-	if err != nil {
-		return nil, fmt.Errorf("list the attachments of volume %s: %w", volume, err)
-	}
-	nodes := make(map[string]DiskState, len(list.Items))
-	for i := range list.Items {
-		attachment := &list.Items[i]
-		nodes[attachment.Spec.NodeName] = max(nodes[attachment.Spec.NodeName], diskState(attachment))
-	}
+func (v *View) nodes(volume string) map[string]DiskState {
+	nodes := v.attachedTo(volume)
 	for name, state := range nodes {
 		if state != Replica {
 			continue
 		}
-		node, err := kubeapi.Find[apiv1.AzDriverNode](ctx, v.Reader, client.ObjectKey{Namespace: v.Namespace, Name: name})
-		if err != nil {
-			return nil, err
-		}
 		// Its plug-in may be dead, or may not reach the API server: then it cannot mount the volume either.
-		if node != nil && reservation.Unanswered(node, volume) {
+		if node := v.driverNodes.get(client.ObjectKey{Namespace: v.Namespace, Name: name}); node != nil && reservation.Unanswered(*node, volume) {
 			nodes[name] = Attaching
 		}
 	}
-	return nodes, nil
+	return nodes
+}
+
+func (v *View) attachedTo(volume string) map[string]DiskState {
+	v.attachments.mu.RLock()
+	defer v.attachments.mu.RUnlock()
+	nodes := make(map[string]DiskState, len(v.byVolume[volume]))
+	for _, a := range v.byVolume[volume] {
+		nodes[a.node] = max(nodes[a.node], a.state)
+	}
+	return nodes
 }
 
 // presence reads an attachment. One that is on its way out, or has failed, is no help to a pod.
@@ -179,17 +149,17 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	return Absent
 }
 
-// taken returns the volumes of the attachments of a node that do not give way.
-func (v *View) taken(ctx context.Context, node string) ([]string, error) {
-	var list apiv1.AzVolumeAttachmentList
-	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingFields{takenIndex: node}); err != nil {
-		return nil, fmt.Errorf("list the attachments of node %s: %w", node, err)
+// takenAt returns for each of some nodes the volumes of its attachments that do not give way.
+func (v *View) takenAt(nodes map[string]bool) map[string][]string {
+	v.attachments.mu.RLock()
+	defer v.attachments.mu.RUnlock()
+	taken := make(map[string][]string, len(nodes))
+	for node := range nodes {
+		for _, a := range v.taken[node] {
+			taken[node] = append(taken[node], a.volume)
+		}
 	}
-	names := make([]string, len(list.Items))
-	for i := range list.Items {
-		names[i] = list.Items[i].Spec.VolumeName
-	}
-	return names, nil
+	return taken
 }
 
 // servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ import (
 func startView(t testing.TB, config *rest.Config) *observation {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	seen, err := observe(ctx, config, &View{
+	seen, err := observe(config, &View{
 		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: testingclock.NewFakePassiveClock(epoch), Factor: 3, Interval: time.Minute}),
 		Namespace:  apiv1.DefaultNamespace,
 		DriverName: driver,
@@ -117,11 +116,7 @@ func TestVolumesOfAPod(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := view.Volumes(context.Background(), c.pod)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(got, c.want) {
+			if got := view.Volumes(c.pod); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %v\nwant %v", got, c.want)
 			}
 		})
@@ -137,13 +132,7 @@ func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
 // mountable is the view's judgement of one node.
 func mountable(t *testing.T, v *View, node string) (h Feasibility) {
 	t.Helper()
-	err := v.Nodes(context.Background(), nil, func(nodes Nodes) error {
-		h = nodes.Mountable(node)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v.Nodes(nil, func(nodes Nodes) { h = nodes.Mountable(node) })
 	return h
 }
 
@@ -199,10 +188,7 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	}
 	objects = append(objects, attachment("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	_, config := startAPI(t, objects...)
-	volumes, err := startView(t, config).Volumes(t.Context(), pod("data", "logs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	volumes := startView(t, config).Volumes(pod("data", "logs"))
 	want := []map[string]DiskState{
 		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica, "answered-before": Attaching, "no-plug-in": Replica, "uses-it": Primary},
 		{"silent": Replica}, // it was asked about another volume
@@ -220,11 +206,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	stub, config := startAPI(t, claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")), replica)
 	view := startView(t, config)
 	at := func() DiskState {
-		volumes, err := view.Volumes(context.Background(), pod("data"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return volumes[0].Nodes["node-a"]
+		return view.Volumes(pod("data"))[0].Nodes["node-a"]
 	}
 	for _, step := range []struct {
 		next *apiv1.AzVolumeAttachment
@@ -242,33 +224,4 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	}
 	stub.remove(replica)
 	expect.Eventually(t, "the attachment is gone", func() bool { return at() == Absent })
-}
-
-// brokenReader fails as a cache does that was stopped.
-type brokenReader struct{ client.Reader }
-
-var errBroken = errors.New("broken")
-
-func (brokenReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errBroken
-}
-
-func (brokenReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return errBroken
-}
-
-func TestErrorsOfTheCacheComeThrough(t *testing.T) {
-	t.Parallel()
-	view := &View{Reader: brokenReader{}, DriverName: driver, Heartbeats: quiet()}
-	if _, err := view.Volumes(context.Background(), pod("data")); !errors.Is(err, errBroken) {
-		t.Errorf("volumes: %v", err)
-	}
-	sized := node("a", func(n *apiv1.AzDriverNode) { n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 1} })
-	view.table.observe(sized, driver, beat{})
-	if _, err := roomOf(view, "a", []Volume{{Name: "v", Nodes: map[string]DiskState{"a": Replica}}}); !errors.Is(err, errBroken) {
-		t.Errorf("room: %v", err)
-	}
-	if _, err := view.nodes(context.Background(), "data"); !errors.Is(err, errBroken) {
-		t.Errorf("nodes: %v", err)
-	}
 }

@@ -78,17 +78,11 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	if !w.Ready() {
 		return nil, resultNotReady, nil
 	}
-	volumes, err := w.Observer.Volumes(ctx, &pod)
-	if err != nil {
-		return nil, resultFailed, err
-	}
+	volumes := w.Observer.Volumes(&pod)
 	if len(volumes) == 0 {
 		return nil, resultUnchanged, nil
 	}
-	fitness, err := Judge(ctx, w.Observer, volumes)
-	if err != nil {
-		return nil, resultFailed, err
-	}
+	fitness := Judge(w.Observer, volumes)
 	patch = Steer(&pod, fitness.Preferences())
 	if len(patch) == 0 {
 		return nil, resultUnchanged, nil
@@ -99,15 +93,13 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 
 // Judge collects what is known of the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
 // require a label that the node plug-in registers.
-func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, error) {
+func Judge(observer Observer, volumes []Volume) Fitness {
 	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
-	return fitness, observer.Nodes(ctx, volumes, func(nodes Nodes) error {
+	observer.Nodes(volumes, func(nodes Nodes) {
 		for node := range nodes.Registered() {
 			score := Score(node, volumes)
-			feasibility, err := nodes.Feasible(node)
+			feasibility := nodes.Feasible(node)
 			switch {
-			case err != nil:
-				return err
 			case feasibility.Feasible() && score == 0:
 			case len(validation.IsValidLabelValue(node)) > 0:
 				// No label has this value, and the API server might refuse the pod because of it.
@@ -117,6 +109,6 @@ func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, e
 				fitness.Scores[node] = score
 			}
 		}
-		return nil
 	})
+	return fitness
 }

@@ -2,9 +2,7 @@ package scheduler
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -57,7 +55,7 @@ func reviewOf(t *testing.T, namespace string, raw []byte) []byte {
 // panics is an Observer with a bug.
 type panics struct{ knows }
 
-func (panics) Volumes(context.Context, *corev1.Pod) ([]Volume, error) { panic("bug") }
+func (panics) Volumes(*corev1.Pod) []Volume { panic("bug") }
 
 func newWebhook(observer Observer, ready func() bool) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
@@ -155,7 +153,6 @@ func TestTheWebhookAllowsAPodThatItCannotSteer(t *testing.T) {
 		result   string
 	}{
 		"the caches are not filled":   {knows{}, no, good, resultNotReady},
-		"the caches cannot be read":   {knows{err: errors.New("broken")}, yes, good, resultFailed},
 		"a bug":                       {panics{}, yes, good, resultFailed},
 		"something that is not a pod": {knows{}, yes, reviewOf(t, "default", []byte(`{"spec":{"volumes":"none"}}`)), resultFailed},
 	} {
@@ -198,10 +195,7 @@ func TestJudge(t *testing.T) {
 		{Name: "a", SKU: "Premium_LRS", Nodes: map[string]DiskState{"holds": Replica, "holds-and-is-full": Replica, "has-no-plug-in": Replica}},
 		{Name: "b", SKU: "Premium_LRS"},
 	}
-	got, err := Judge(t.Context(), startView(t, config), volumes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := Judge(startView(t, config), volumes)
 	want := Fitness{
 		Scores: map[string]int64{"holds": 4},
 		Unfit:  map[string]Fault{"holds-and-is-full": FaultNoRoom, "is-full": FaultNoRoom, "does-not-take-it": FaultUnsupported, "is-not-ready": FaultNotReady},
