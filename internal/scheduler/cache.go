@@ -130,7 +130,7 @@ func (o *observation) await(c clock.Clock, start, patience time.Duration) func(c
 
 // makeRecords makes the records of a view, without any object.
 func (v *View) makeRecords() {
-	v.byVolume, v.taken = map[string][]*attachedDisk{}, map[string][]*attachedDisk{}
+	v.byVolume, v.taken = map[string][]*attachmentRecord{}, map[string][]*attachmentRecord{}
 	v.attachments = newRecords(keepAttachment, v.indexAttachment)
 	v.driverNodes = newRecords(keepDriverNode, v.observeDriverNode)
 	v.claims = newRecords(keepClaim, nil)
@@ -138,16 +138,16 @@ func (v *View) makeRecords() {
 	v.classes = newRecords(v.keepClass, nil)
 }
 
-// attachedDisk is what is kept of an AzVolumeAttachment.
-type attachedDisk struct {
+// attachmentRecord is what is kept of an AzVolumeAttachment.
+type attachmentRecord struct {
 	volume, node string
 	state        DiskState
 	givesWay     bool
 }
 
-func keepAttachment(object client.Object) attachedDisk {
+func keepAttachment(object client.Object) attachmentRecord {
 	a := object.(*apiv1.AzVolumeAttachment)
-	return attachedDisk{volume: shared(a.Spec.VolumeName), node: shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
+	return attachmentRecord{volume: shared(a.Spec.VolumeName), node: shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
 }
 
 // attachmentOf returns an AzVolumeAttachment with the fields that keepAttachment reads.
@@ -160,7 +160,7 @@ func attachmentOf(o *kubeapi.Object[apiv1.AzVolumeAttachmentSpec, struct {
 }
 
 // indexAttachment keeps the indexes of attachments, and how many of a node do not give way.
-func (v *View) indexAttachment(_ client.ObjectKey, before, after *attachedDisk) {
+func (v *View) indexAttachment(_ client.ObjectKey, before, after *attachmentRecord) {
 	if before != nil {
 		drop(v.byVolume, before.volume, before)
 		drop(v.taken, before.node, before)
@@ -171,7 +171,7 @@ func (v *View) indexAttachment(_ client.ObjectKey, before, after *attachedDisk) 
 			v.taken[after.node] = append(v.taken[after.node], after)
 		}
 	}
-	for _, a := range []*attachedDisk{before, after} {
+	for _, a := range []*attachmentRecord{before, after} {
 		if a != nil {
 			v.table.change(a.node, func(f *nodeFacts) { f.taken = len(v.taken[a.node]) })
 		}
@@ -179,8 +179,8 @@ func (v *View) indexAttachment(_ client.ObjectKey, before, after *attachedDisk) 
 }
 
 // drop removes an attachment from those of a key, if it is among them.
-func drop(index map[string][]*attachedDisk, key string, a *attachedDisk) {
-	rest := slices.DeleteFunc(index[key], func(other *attachedDisk) bool { return other == a })
+func drop(index map[string][]*attachmentRecord, key string, a *attachmentRecord) {
+	rest := slices.DeleteFunc(index[key], func(other *attachmentRecord) bool { return other == a })
 	if len(rest) == 0 {
 		delete(index, key)
 		return
@@ -229,17 +229,17 @@ func (v *View) observeDriverNode(key client.ObjectKey, _, after **apiv1.AzDriver
 	v.table.observe(*after, v.DriverName, v.Heartbeats.observe(*after))
 }
 
-// claimed is what is kept of a PersistentVolumeClaim.
-type claimed struct {
+// claimRecord is what is kept of a PersistentVolumeClaim.
+type claimRecord struct {
 	// volume and class are names; "" for none.
 	volume, class string
 	// owner is the UID of the pod that the claim was made for, if it was made for one.
 	owner types.UID
 }
 
-func keepClaim(object client.Object) claimed {
+func keepClaim(object client.Object) claimRecord {
 	c := object.(*corev1.PersistentVolumeClaim)
-	kept := claimed{volume: c.Spec.VolumeName}
+	kept := claimRecord{volume: c.Spec.VolumeName}
 	if c.Spec.StorageClassName != nil {
 		kept.class = shared(*c.Spec.StorageClassName)
 	}

@@ -20,13 +20,13 @@ type View struct {
 	// DriverName is the CSI driver's name.
 	DriverName string
 
-	attachments *records[attachedDisk]
+	attachments *records[attachmentRecord]
 	driverNodes *records[*apiv1.AzDriverNode]
-	claims      *records[claimed]
+	claims      *records[claimRecord]
 	disks       *records[disk] // by the name of the PersistentVolume
 	classes     *records[disk]
 	// byVolume are the attachments of each volume, and taken those of each node that do not give way. The lock of attachments is also theirs.
-	byVolume, taken map[string][]*attachedDisk
+	byVolume, taken map[string][]*attachmentRecord
 	table           nodeTable
 }
 
