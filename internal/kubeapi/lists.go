@@ -42,7 +42,7 @@ func (l *Lists) List(options metav1.ListOptions) (runtime.Object, error) {
 
 // Watch implements ListerWatcher.
 func (l *Lists) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return l.Watches.Watch(options)
+	return l.WatchWithContext(context.Background(), options) //nolint:forbidigo // the interface has no context
 }
 
 // WatchWithContext implements ListerWatcherWithContext.

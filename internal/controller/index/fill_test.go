@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
@@ -26,6 +28,7 @@ import (
 // that of the client, and of the server for copying the text.
 func BenchmarkFill(b *testing.B) {
 	const attachments = 60000
+	log.SetLogger(logr.Discard())
 	config := attachmentServer(b, attachments)
 	for name, newCache := range map[string]cache.NewCacheFunc{"watch": cache.New, "list": NewCache(apiv1.DefaultNamespace)} {
 		b.Run(name, func(b *testing.B) {
@@ -141,7 +144,7 @@ func filledAttachment(i int) *apiv1.AzVolumeAttachment {
 	managed := func(fields, subresource string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{
 			Manager: "azuredisk", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: apiv1.GroupVersion.String(), Time: &now, FieldsType: "FieldsV1",
-			FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}, Subresource: subresource,
+			FieldsV1: metav1.NewFieldsV1(fields), Subresource: subresource,
 		}
 	}
 	lun := int32(i % 12)

@@ -21,7 +21,7 @@ func TestAListedObjectIsWhatAWatchedOneIs(t *testing.T) {
 		func(m *metav1.MicroTime, c randfill.Continue) {
 			*m = metav1.NewMicroTime(metav1.Unix(c.Int63n(1<<32), 0).Time)
 		},
-		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte(`{"f:metadata":{}}`) },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawString(`{"f:metadata":{}}`) },
 	)
 	for _, kind := range []client.Object{&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}} {
 		_, item := itemOf(kind)
