@@ -37,7 +37,7 @@ for i in {0..23}; do
 done
 trap 'rm -f "$socket"' EXIT
 set +e
-timeout --foreground 900 qemu-system-x86_64 -accel "$accelerator" -cpu max -M pc -smp 2 -m 3G -nodefaults -display none -no-reboot -nic none \
+timeout --foreground 1000 qemu-system-x86_64 -accel "$accelerator" -cpu max -M pc -smp 2 -m 3G -nodefaults -display none -no-reboot -nic none \
   -kernel "$out/kernel" -initrd "$out/root.cpio" -append "console=ttyS0 loglevel=1 panic=-1 nvme_core.multipath=Y rcutree.jiffies_till_first_fqs=0 rcutree.jiffies_till_next_fqs=0 RUN=${1-}" \
   -chardev stdio,id=console,signal=off -serial chardev:console -device isa-debug-exit,iobase=0x501,iosize=1 \
   -chardev "socket,id=monitor,path=$socket,server=on,wait=off" -mon chardev=monitor,mode=control \

@@ -165,7 +165,7 @@ func runSuite(file string) error {
 		return errors.New("it has no tests")
 	}
 	var output bytes.Buffer
-	cmd := exec.Command(file, "-test.v", "-test.timeout=8m", "-test.run="+os.Getenv("RUN"))
+	cmd := exec.Command(file, "-test.v", "-test.timeout=7m", "-test.run="+os.Getenv("RUN"))
 	cmd.Dir = "/tmp"
 	cmd.Stdout = io.MultiWriter(os.Stdout, &output)
 	cmd.Stderr = cmd.Stdout
