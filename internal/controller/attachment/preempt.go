@@ -66,16 +66,14 @@ func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, names
 // ask writes the request to take the reservation from the attachment's node into the AzDriverNode of a helper. A request that is there
 // stays: the cache may be behind.
 func (r *Reconciler) ask(ctx context.Context, a *apiv1.AzVolumeAttachment, helper string) error {
-	r.asking.LockKey(helper)
-	defer func() { _ = r.asking.UnlockKey(helper) }() // it is locked
 	err := retry.OnError(retry.DefaultRetry, apierrors.IsInvalid, func() error {
 		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
 		if err != nil || node == nil || attachment.HelperOf(node, a).Request != nil {
 			return err
 		}
-		patch, err := replaceRequests(node.Status.FenceRequests, append(slices.DeleteFunc(slices.Clone(node.Status.FenceRequests), func(f apiv1.FenceRequest) bool {
-			return f.VolumeName == a.Spec.VolumeName
-		}), apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now())}))
+		patch, err := addRequest(node.Status.FenceRequests, apiv1.FenceRequest{
+			VolumeName: a.Spec.VolumeName, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now()),
+		})
 		if err != nil {
 			return err
 		}
@@ -88,16 +86,24 @@ func (r *Reconciler) ask(ctx context.Context, a *apiv1.AzVolumeAttachment, helpe
 	return nil
 }
 
-// replaceRequests is a compare-and-swap of the requests alone. One of the whole object would fail whenever the node reports something, as
-// it does all the time while volumes are moved to it. The API server refuses the patch as invalid if the requests are not the old ones.
-func replaceRequests(old, requests []apiv1.FenceRequest) (client.Patch, error) {
+// addRequest adds a request, which replaces the one for the same volume. A compare-and-swap of the object, or of all requests, would fail whenever the
+// node reports something or another volume is asked for, as happens all the time when a node with many volumes is lost. The API server refuses the
+// patch as invalid if what it replaces has changed, and if there is a request for the volume already, because the requests are a map by volume.
+func addRequest(old []apiv1.FenceRequest, request apiv1.FenceRequest) (client.Patch, error) {
 	type operation struct {
-		Op    string               `json:"op"`
-		Path  string               `json:"path"`
-		Value []apiv1.FenceRequest `json:"value"`
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
 	}
 	const path = "/status/fenceRequests"
-	data, err := json.Marshal([]operation{{"test", path, old}, {"add", path, requests}})
+	operations := []operation{{"add", path + "/-", request}}
+	if i := slices.IndexFunc(old, func(r apiv1.FenceRequest) bool { return r.VolumeName == request.VolumeName }); i >= 0 {
+		at := fmt.Sprintf("%s/%d", path, i)
+		operations = []operation{{"test", at, old[i]}, {"replace", at, request}}
+	} else if len(old) == 0 {
+		operations = []operation{{"test", path, nil}, {"add", path, []apiv1.FenceRequest{request}}}
+	}
+	data, err := json.Marshal(operations)
 	return client.RawPatch(types.JSONPatchType, data), err
 }
 

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -88,7 +87,10 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 	t.Parallel()
 	const volumes, helper = 50, "b"
-	api := fakeapi.With().WithObjects(&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper}}).Build()
+	api := fakeapi.With().WithObjects(&apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
+		Status:     apiv1.AzDriverNodeStatus{FenceRequests: []apiv1.FenceRequest{{VolumeName: "other", NodeName: "a", Epoch: 1}, {VolumeName: "v0", NodeName: "c", Epoch: 1}}},
+	}).Build()
 	var writes atomic.Int32
 	counting := interceptor.NewClient(api, interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
@@ -96,7 +98,7 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 			return c.SubResource(sub).Patch(ctx, o, patch, options...)
 		},
 	})
-	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}, asking: keymutex.NewHashed(1)}
+	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
 	var group errgroup.Group
 	for i := range volumes {
 		a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: fmt.Sprint("v", i), NodeName: "a", Epoch: 1}}
@@ -105,7 +107,10 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 	expect.Must(t, group.Wait())
 	asked := &apiv1.AzDriverNode{}
 	expect.Must(t, api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: helper}, asked))
-	if got := len(asked.Status.FenceRequests); got != volumes || writes.Load() != volumes {
-		t.Errorf("got %d requests by %d writes, want %d by as many", got, writes.Load(), volumes)
+	if got := len(asked.Status.FenceRequests); got != volumes+1 || writes.Load() != volumes {
+		t.Errorf("got %d requests after %d writes, want %d more by as many writes", got, writes.Load(), volumes-1)
+	}
+	if replaced := asked.Status.FenceRequests[1]; replaced.VolumeName != "v0" || replaced.NodeName != "a" {
+		t.Errorf("got request %+v, want the older one of volume v0 replaced", replaced)
 	}
 }

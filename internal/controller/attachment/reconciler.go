@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/keymutex"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -45,8 +44,6 @@ import (
 const (
 	// silenceRetry is how often a node is checked whose proof is awaited: its silence causes no event.
 	silenceRetry = 5 * time.Second
-	// askingLocks is for how many nodes requests to fence can be written at once, at most.
-	askingLocks = 64
 )
 
 // Options of a Reconciler.
@@ -75,8 +72,6 @@ type Reconciler struct {
 	Options
 	disks  diskWork
 	proofs *prometheus.CounterVec
-	// asking is held for a node while a request to fence is written for it. The volumes of a lost node have few helpers, and the requests would conflict.
-	asking keymutex.KeyMutex
 	// leadingSince is set before the first reconciliation.
 	leadingSince time.Time
 }
@@ -86,7 +81,7 @@ func New(options Options) (*Reconciler, error) {
 	proofs := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure, by kind.",
 	}, []string{"kind"})
-	r := &Reconciler{Options: options, proofs: proofs, disks: newDiskWork(options.Cloud), asking: keymutex.NewHashed(askingLocks)}
+	r := &Reconciler{Options: options, proofs: proofs, disks: newDiskWork(options.Cloud)}
 	return r, metrics.Register(options.Metrics, "attachments", proofs)
 }
 

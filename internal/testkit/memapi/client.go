@@ -3,7 +3,6 @@ package memapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -298,7 +297,7 @@ func merged(stored, o client.Object, patch client.Patch) (client.Object, error) 
 		if operations, err = jsonpatch.DecodePatch(data); err == nil {
 			after, err = operations.Apply(before)
 		}
-		if errors.Is(err, jsonpatch.ErrTestFailed) {
+		if err != nil { // what it changes is not as it expects
 			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, o.GetName(), err.Error(), 0, false)
 		}
 	default:
