@@ -184,10 +184,12 @@ func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 
 func (c *cluster) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
 
-// reservedUnrecorded: a person removed the AzVolume, or restored an older one, and the disk is reserved under an epoch that the new ownership does not exceed.
+// reservedUnrecorded: a person removed the AzVolume, or restored an older one, and the disk is reserved under an epoch that the new ownership does not exceed. While a
+// node is being fenced, or was fenced and has its attachment, the guide forbids to remove a reservation.
 func (w *world) reservedUnrecorded(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
-	if !w.reservations || !v.edited || o == nil || o.Status.Primary == nil || o.Status.Primary.NodeName != m.name || m.mounted(v.name) || len(w.writers(v.name)) > 0 {
+	if !w.reservations || !v.edited || o == nil || o.Status.Primary == nil || o.Status.Primary.NodeName != m.name || m.mounted(v.name) || len(w.writers(v.name)) > 0 ||
+		ownership.BeingFenced(o, m.name) || slices.ContainsFunc(w.attachments(v.name), ownership.Preempted) {
 		return false
 	}
 	epoch, holder := o.Status.Primary.Epoch, w.sharedDisk(diskOf(v.name)).State().Holder
