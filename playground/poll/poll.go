@@ -7,10 +7,17 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
-// Until tries again and again, after the pause, until it succeeds, the limit is over or the context ends. The error then has that of the last try.
+// Until is On with the real clock.
 func Until(ctx context.Context, limit, pause time.Duration, what string, try func(context.Context) error) error {
+	return On(ctx, clock.RealClock{}, limit, pause, what, try)
+}
+
+// On tries again and again, after the pause by the clock, until it succeeds, the limit is over or the context ends. The error then has that of the last try.
+func On(ctx context.Context, c clock.Clock, limit, pause time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -21,7 +28,7 @@ func Until(ctx context.Context, limit, pause time.Duration, what string, try fun
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w", what, errors.Join(err, ctx.Err()))
-		case <-time.After(pause):
+		case <-c.After(pause):
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
@@ -199,17 +200,5 @@ func (e *Environment) AwaitTime(ctx context.Context, at time.Time) error {
 
 // Poll tries again and again, after that pause, until it succeeds. It is for what no watch shows.
 func (e *Environment) Poll(ctx context.Context, limit, pause time.Duration, what string, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-e.Clock.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, errors.Join(err, ctx.Err()))
-		}
-	}
+	return poll.On(ctx, e.Clock, limit, pause, what, try)
 }
