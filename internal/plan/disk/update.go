@@ -91,7 +91,8 @@ func IsFinal(kind provisioner.Kind) bool {
 func (s *Step) maintain(in Input) {
 	v := in.Volume
 	want := wanted(v)
-	s.Uncertain = UpdateUncertain(&v.Status) || arrivedLate(in)
+	late := arrivedLate(in)
+	s.Uncertain = UpdateUncertain(&v.Status) || late
 	switch {
 	case in.Job.EndedAs(operation.WorkUpdateDisk) && in.Job.IsRecorded(v.Status.Operation):
 		s.updated(in)
@@ -101,13 +102,15 @@ func (s *Step) maintain(in Input) {
 	case in.Job.Running():
 		s.running(in, apiv1.VolumeUpdating)
 	case s.requestMayArrive(in):
+	case late:
+		// Also before a refusal counts: Azure may have refused to a former leader what it has made for this one since.
+		s.readUncertain(in)
 	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
 		s.Spec = RevertRefused(v)
 	case !want.any() && s.Uncertain:
 		// A change that is no longer requested may have been made.
 		if v.Status.State != apiv1.VolumeUpdateFailed || !s.mustWait(in) {
-			s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
-			s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
+			s.readUncertain(in)
 		}
 	case !want.any():
 		s.rest(in)
@@ -129,6 +132,11 @@ func (s *Step) maintain(in Input) {
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
 		s.updating(in, want.String())
 	}
+}
+
+func (s *Step) readUncertain(in Input) {
+	s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
+	s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
 }
 
 // requestMayArrive says whether the request of another process may reach Azure after a read of the disk, and sets the time at which that ends. The process has

@@ -154,25 +154,30 @@ func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing
 func TestAChangeThatArrivedLateIsFollowedByALookAtTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		size int64
-		sku  string
-		want operation.Work
+		size    int64
+		sku     string
+		refused bool
+		want    operation.Work
 	}{
-		"the disk is as recorded": {4 << 30, "Premium_LRS", operation.WorkNone},
-		"it has another size":     {8 << 30, "Premium_LRS", operation.WorkUpdateDisk},
-		"it has another SKU":      {4 << 30, "StandardSSD_LRS", operation.WorkUpdateDisk},
+		"the disk is as recorded":                              {4 << 30, "Premium_LRS", false, operation.WorkNone},
+		"it has another size":                                  {8 << 30, "Premium_LRS", false, operation.WorkUpdateDisk},
+		"it has another SKU":                                   {4 << 30, "StandardSSD_LRS", false, operation.WorkUpdateDisk},
+		"it has the SKU that Azure refused to a former leader": {4 << 30, "StandardSSD_LRS", true, operation.WorkUpdateDisk},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) { v.Status.SizeBytes, v.Spec.CapacityBytes = 4<<30, 4<<30 })
+			if test.refused {
+				v.Spec.Disk.SKUName, v.Status.RefusedSettings = test.sku, &apiv1.Refusal{Generation: v.Generation}
+			}
 			found := v.Status.Applied.DeepCopy()
 			found.SKUName = test.sku
 			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
 				Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
 				Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: test.size, CompletionPercent: 100}, Update: &operation.Updated{Applied: found}},
 			}})
-			if step.Start != test.want || step.Uncertain != (test.want != operation.WorkNone) {
-				t.Errorf("got work %q, from what the disk is: %t; want %q", step.Start, step.Uncertain, test.want)
+			if step.Start != test.want || step.Uncertain != (test.want != operation.WorkNone) || step.Spec != nil {
+				t.Errorf("got work %q, from what the disk is: %t, spec %+v; want %q and the spec as it is", step.Start, step.Uncertain, step.Spec, test.want)
 			}
 		})
 	}
