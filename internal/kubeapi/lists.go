@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"unique"
 
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,3 +148,6 @@ type skipped struct{}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (*skipped) UnmarshalJSON([]byte) error { return nil }
+
+// Shared returns the string with the memory that all equal ones share. An object has many strings that others have as well.
+func Shared[S ~string](s S) S { return unique.Make(s).Value() }

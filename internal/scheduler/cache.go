@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi/store"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
@@ -46,28 +46,28 @@ func observe(config *rest.Config, view *View) (*observation, error) {
 		return nil, fmt.Errorf("make a client of the API server: %w", err)
 	}
 	view.makeRecords()
-	s := source{config: config, client: kube, scheme: scheme}
+	s := store.Source{Config: config, Client: kube, Scheme: scheme}
 	o := &observation{View: view, full: make(chan struct{})}
 	for _, follow := range []func() (func(context.Context), error){
 		func() (func(context.Context), error) {
 			kind := apiv1.GroupVersion.WithKind("AzVolumeAttachment")
-			return followOwn(s, kind, "azvolumeattachments", view.Namespace, &apiv1.AzVolumeAttachment{}, view.attachments, attachmentOf)
+			return store.FollowLists(s, kind, "azvolumeattachments", view.Namespace, &apiv1.AzVolumeAttachment{}, view.attachments, attachmentOf)
 		},
 		func() (func(context.Context), error) {
 			kind := apiv1.GroupVersion.WithKind("AzDriverNode")
-			return followOwn(s, kind, "azdrivernodes", view.Namespace, &apiv1.AzDriverNode{}, view.driverNodes, driverNodeOf)
+			return store.FollowLists(s, kind, "azdrivernodes", view.Namespace, &apiv1.AzDriverNode{}, view.driverNodes, driverNodeOf)
 		},
 		func() (func(context.Context), error) {
 			kind := corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
-			return follow(s, kind, "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, view.claims)
+			return store.Follow(s, kind, "persistentvolumeclaims", &corev1.PersistentVolumeClaim{}, view.claims)
 		},
 		func() (func(context.Context), error) {
 			kind := corev1.SchemeGroupVersion.WithKind("PersistentVolume")
-			return follow(s, kind, "persistentvolumes", &corev1.PersistentVolume{}, view.disks)
+			return store.Follow(s, kind, "persistentvolumes", &corev1.PersistentVolume{}, view.disks)
 		},
 		func() (func(context.Context), error) {
 			kind := storagev1.SchemeGroupVersion.WithKind("StorageClass")
-			return follow(s, kind, "storageclasses", &storagev1.StorageClass{}, view.classes)
+			return store.Follow(s, kind, "storageclasses", &storagev1.StorageClass{}, view.classes)
 		},
 	} {
 		reflector, err := follow()
@@ -86,7 +86,7 @@ func (o *observation) start(ctx context.Context) error {
 		all.Go(func() { run(ctx) })
 	}
 	all.Go(func() {
-		for _, full := range []chan struct{}{o.attachments.full, o.driverNodes.full, o.claims.full, o.disks.full, o.classes.full} {
+		for _, full := range []<-chan struct{}{o.attachments.Filled(), o.driverNodes.Filled(), o.claims.Filled(), o.disks.Filled(), o.classes.Filled()} {
 			select {
 			case <-full:
 			case <-ctx.Done():
@@ -131,11 +131,11 @@ func (o *observation) await(c clock.Clock, start, patience time.Duration) func(c
 // makeRecords makes the records of a view, without any object.
 func (v *View) makeRecords() {
 	v.byVolume, v.taken = map[string][]*attachmentRecord{}, map[string][]*attachmentRecord{}
-	v.attachments = newRecords(keepAttachment, v.indexAttachment)
-	v.driverNodes = newRecords(keepDriverNode, v.observeDriverNode)
-	v.claims = newRecords(keepClaim, nil)
-	v.disks = newRecords(v.keepDisk, nil)
-	v.classes = newRecords(v.keepClass, nil)
+	v.attachments = store.New(keepAttachment, v.indexAttachment)
+	v.driverNodes = store.New(keepDriverNode, v.observeDriverNode)
+	v.claims = store.New(keepClaim, nil)
+	v.disks = store.New(v.keepDisk, nil)
+	v.classes = store.New(v.keepClass, nil)
 }
 
 // attachmentRecord is what is kept of an AzVolumeAttachment.
@@ -147,7 +147,7 @@ type attachmentRecord struct {
 
 func keepAttachment(object client.Object) attachmentRecord {
 	a := object.(*apiv1.AzVolumeAttachment)
-	return attachmentRecord{volume: shared(a.Spec.VolumeName), node: shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
+	return attachmentRecord{volume: kubeapi.Shared(a.Spec.VolumeName), node: kubeapi.Shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
 }
 
 // attachmentOf returns an AzVolumeAttachment with the fields that keepAttachment reads.
@@ -192,12 +192,12 @@ func drop(index map[string][]*attachmentRecord, key string, a *attachmentRecord)
 func keepDriverNode(object client.Object) *apiv1.AzDriverNode {
 	d := object.(*apiv1.AzDriverNode)
 	kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}
-	kept.Spec.VMSize = shared(d.Spec.VMSize)
+	kept.Spec.VMSize = kubeapi.Shared(d.Spec.VMSize)
 	kept.Status.HeartbeatTime, kept.Status.HeartbeatSeconds = d.Status.HeartbeatTime, d.Status.HeartbeatSeconds
 	kept.Status.Capacity = d.Status.Capacity
 	kept.Status.FenceRequests, kept.Status.FenceResults = d.Status.FenceRequests, d.Status.FenceResults
 	for _, c := range d.Status.Conditions {
-		c.Type, c.Reason, c.Message = shared(c.Type), shared(c.Reason), shared(c.Message)
+		c.Type, c.Reason, c.Message = kubeapi.Shared(c.Type), kubeapi.Shared(c.Reason), kubeapi.Shared(c.Message)
 		kept.Status.Conditions = append(kept.Status.Conditions, c)
 	}
 	return kept
@@ -241,7 +241,7 @@ func keepClaim(object client.Object) claimRecord {
 	c := object.(*corev1.PersistentVolumeClaim)
 	kept := claimRecord{volume: c.Spec.VolumeName}
 	if c.Spec.StorageClassName != nil {
-		kept.class = shared(*c.Spec.StorageClassName)
+		kept.class = kubeapi.Shared(*c.Spec.StorageClassName)
 	}
 	if owner := metav1.GetControllerOf(c); owner != nil {
 		kept.owner = owner.UID
@@ -254,13 +254,13 @@ func (v *View) keepDisk(object client.Object) disk {
 	pv := object.(*corev1.PersistentVolume)
 	switch {
 	case pv.Spec.CSI != nil && pv.Spec.CSI.Driver == v.DriverName:
-		kept := disk{volume: shared(volumeName(pv.Spec.CSI.VolumeHandle)), ours: true}
+		kept := disk{volume: kubeapi.Shared(volumeName(pv.Spec.CSI.VolumeHandle)), ours: true}
 		if pv.Spec.VolumeAttributesClassName == nil { // which may have changed the SKU
-			kept.sku = shared(skuOf(pv.Spec.CSI.VolumeAttributes))
+			kept.sku = kubeapi.Shared(skuOf(pv.Spec.CSI.VolumeAttributes))
 		}
 		return kept
 	case pv.Spec.CSI == nil && pv.Spec.AzureDisk != nil && v.servesInTree():
-		return disk{volume: shared(volumeName(pv.Spec.AzureDisk.DataDiskURI)), ours: true}
+		return disk{volume: kubeapi.Shared(volumeName(pv.Spec.AzureDisk.DataDiskURI)), ours: true}
 	}
 	return disk{}
 }
@@ -268,8 +268,5 @@ func (v *View) keepDisk(object client.Object) disk {
 // keepClass keeps which disks a StorageClass has made.
 func (v *View) keepClass(object client.Object) disk {
 	class := object.(*storagev1.StorageClass)
-	return disk{sku: shared(skuOf(class.Parameters)), ours: class.Provisioner == v.DriverName}
+	return disk{sku: kubeapi.Shared(skuOf(class.Parameters)), ours: class.Provisioner == v.DriverName}
 }
-
-// shared returns the string with the memory that all equal ones share.
-func shared(s string) string { return unique.Make(s).Value() }

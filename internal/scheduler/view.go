@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi/store"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -20,11 +21,11 @@ type View struct {
 	// DriverName is the CSI driver's name.
 	DriverName string
 
-	attachments *records[attachmentRecord]
-	driverNodes *records[*apiv1.AzDriverNode]
-	claims      *records[claimRecord]
-	disks       *records[disk] // by the name of the PersistentVolume
-	classes     *records[disk]
+	attachments *store.Store[attachmentRecord]
+	driverNodes *store.Store[*apiv1.AzDriverNode]
+	claims      *store.Store[claimRecord]
+	disks       *store.Store[disk] // by the name of the PersistentVolume
+	classes     *store.Store[disk]
 	// byVolume are the attachments of each volume, and taken those of each node that do not give way. The lock of attachments is also theirs.
 	byVolume, taken map[string][]*attachmentRecord
 	table           nodeTable
@@ -77,16 +78,16 @@ func (v *View) disk(pod *corev1.Pod, volume *corev1.Volume) disk {
 	default:
 		return disk{}
 	}
-	claim := v.claims.get(client.ObjectKey{Namespace: pod.Namespace, Name: claimName})
+	claim := v.claims.Get(client.ObjectKey{Namespace: pod.Namespace, Name: claimName})
 	switch {
 	case claim == nil:
 		return disk{}
 	case volume.Ephemeral != nil && (claim.owner == "" || claim.owner != pod.UID):
 		return disk{} // a claim of the same name that was not made for this pod
 	case claim.volume != "":
-		return valueOf(v.disks.get(client.ObjectKey{Name: claim.volume}))
+		return valueOf(v.disks.Get(client.ObjectKey{Name: claim.volume}))
 	}
-	return valueOf(v.classes.get(client.ObjectKey{Name: claim.class}))
+	return valueOf(v.classes.Get(client.ObjectKey{Name: claim.class}))
 }
 
 func valueOf(d *disk) disk {
@@ -113,7 +114,7 @@ func (v *View) nodes(volume string) map[string]DiskState {
 			continue
 		}
 		// Its plug-in may be dead, or may not reach the API server: then it cannot mount the volume either.
-		if node := v.driverNodes.get(client.ObjectKey{Namespace: v.Namespace, Name: name}); node != nil && reservation.Unanswered(*node, volume) {
+		if node := v.driverNodes.Get(client.ObjectKey{Namespace: v.Namespace, Name: name}); node != nil && reservation.Unanswered(*node, volume) {
 			nodes[name] = Attaching
 		}
 	}
@@ -121,12 +122,12 @@ func (v *View) nodes(volume string) map[string]DiskState {
 }
 
 func (v *View) attachedTo(volume string) map[string]DiskState {
-	v.attachments.mu.RLock()
-	defer v.attachments.mu.RUnlock()
-	nodes := make(map[string]DiskState, len(v.byVolume[volume]))
-	for _, a := range v.byVolume[volume] {
-		nodes[a.node] = max(nodes[a.node], a.state)
-	}
+	nodes := map[string]DiskState{}
+	v.attachments.Read(func() {
+		for _, a := range v.byVolume[volume] {
+			nodes[a.node] = max(nodes[a.node], a.state)
+		}
+	})
 	return nodes
 }
 
@@ -151,14 +152,14 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 
 // takenAt returns for each of some nodes the volumes of its attachments that do not give way.
 func (v *View) takenAt(nodes map[string]bool) map[string][]string {
-	v.attachments.mu.RLock()
-	defer v.attachments.mu.RUnlock()
 	taken := make(map[string][]string, len(nodes))
-	for node := range nodes {
-		for _, a := range v.taken[node] {
-			taken[node] = append(taken[node], a.volume)
+	v.attachments.Read(func() {
+		for node := range nodes {
+			for _, a := range v.taken[node] {
+				taken[node] = append(taken[node], a.volume)
+			}
 		}
-	}
+	})
 	return taken
 }
 

@@ -1,8 +1,6 @@
 package index
 
 import (
-	"unique"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -12,6 +10,7 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a controller of controller-runtime 0.24.1 with the priority
@@ -51,22 +50,22 @@ func trimOwn(object any) (any, error) {
 		return object, nil
 	}
 	o.SetManagedFields(nil)
-	o.SetNamespace(shared(o.GetNamespace()))
+	o.SetNamespace(kubeapi.Shared(o.GetNamespace()))
 	finalizers := o.GetFinalizers()
 	for i := range finalizers {
-		finalizers[i] = shared(finalizers[i])
+		finalizers[i] = kubeapi.Shared(finalizers[i])
 	}
 	switch o := object.(type) {
 	case *apiv1.AzVolumeAttachment:
-		o.Kind, o.APIVersion = shared(o.Kind), shared(o.APIVersion)
-		o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role = shared(o.Spec.VolumeName), shared(o.Spec.NodeName), shared(o.Spec.Role)
-		o.Status.VMID, o.Status.State, o.Status.Role = shared(o.Status.VMID), shared(o.Status.State), shared(o.Status.Role)
+		o.Kind, o.APIVersion = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion)
+		o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role = kubeapi.Shared(o.Spec.VolumeName), kubeapi.Shared(o.Spec.NodeName), kubeapi.Shared(o.Spec.Role)
+		o.Status.VMID, o.Status.State, o.Status.Role = kubeapi.Shared(o.Status.VMID), kubeapi.Shared(o.Status.State), kubeapi.Shared(o.Status.Role)
 		shareConditions(o.Status.Conditions)
 	case *apiv1.AzVolume:
-		o.Kind, o.APIVersion, o.Name = shared(o.Kind), shared(o.APIVersion), shared(o.Name)
+		o.Kind, o.APIVersion, o.Name = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(o.Name)
 		shareConditions(o.Status.Conditions)
 	case *apiv1.AzDriverNode:
-		o.Kind, o.APIVersion, o.Name, o.Spec.VMID = shared(o.Kind), shared(o.APIVersion), shared(o.Name), shared(o.Spec.VMID)
+		o.Kind, o.APIVersion, o.Name, o.Spec.VMID = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(o.Name), kubeapi.Shared(o.Spec.VMID)
 		shareConditions(o.Status.Conditions)
 	}
 	return object, nil
@@ -75,16 +74,13 @@ func trimOwn(object any) (any, error) {
 func shareConditions(conditions []metav1.Condition) {
 	for i := range conditions {
 		c := &conditions[i]
-		c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), shared(c.Message)
+		c.Type, c.Status, c.Reason, c.Message = kubeapi.Shared(c.Type), kubeapi.Shared(c.Status), kubeapi.Shared(c.Reason), kubeapi.Shared(c.Message)
 	}
 }
 
-// shared returns the string with the memory that all equal ones share.
-func shared[S ~string](s S) S { return unique.Make(s).Value() }
-
 func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
-		Name: o.Name, Namespace: shared(o.Namespace), UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Name: o.Name, Namespace: kubeapi.Shared(o.Namespace), UID: o.UID, ResourceVersion: o.ResourceVersion,
 		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
 	}
 	if labels {
@@ -201,12 +197,12 @@ func trimPersistentVolume(object any) (any, error) {
 	}
 	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
 	if claim := pv.Spec.ClaimRef; claim != nil {
-		trimmed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: shared(claim.Namespace), Name: claim.Name, UID: claim.UID}
+		trimmed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: kubeapi.Shared(claim.Namespace), Name: claim.Name, UID: claim.UID}
 	}
 	trimmed.Spec.NodeAffinity = shareTopology(pv.Spec.NodeAffinity)
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
-		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: shared(pv.Spec.CSI.Driver), VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: kubeapi.Shared(pv.Spec.CSI.Driver), VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
 	}
 	if disk := pv.Spec.AzureDisk; disk != nil {
 		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a handle.
@@ -224,9 +220,9 @@ func shareTopology(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	for _, term := range a.Required.NodeSelectorTerms {
 		for i := range term.MatchExpressions {
 			e := &term.MatchExpressions[i]
-			e.Key, e.Operator = shared(e.Key), shared(e.Operator)
+			e.Key, e.Operator = kubeapi.Shared(e.Key), kubeapi.Shared(e.Operator)
 			for k := range e.Values {
-				e.Values[k] = shared(e.Values[k])
+				e.Values[k] = kubeapi.Shared(e.Values[k])
 			}
 		}
 	}

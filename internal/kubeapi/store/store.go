@@ -1,4 +1,5 @@
-package scheduler
+// Package store keeps of each object of a kind what a program needs of it, instead of the object, and follows the API server.
+package store
 
 import (
 	"context"
@@ -19,26 +20,35 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// records has of each object of a kind what the decisions need, which is a small part of it. A reflector keeps them current. It is safe for concurrent use.
-type records[R any] struct {
-	// of returns what is kept of an object.
-	of func(client.Object) R
-	// changed is called for each change with what was kept and what is kept now, nil for nothing; not at once for two changes. It may be nil.
+// Store has a record of each object of a kind. It is the store of a reflector, which keeps it current, and is safe for concurrent use.
+type Store[R any] struct {
+	of      func(client.Object) R
 	changed func(key client.ObjectKey, before, after *R)
 
-	mu   sync.RWMutex
-	kept map[client.ObjectKey]*R
-	// full is closed when the records of all objects are kept.
-	full     chan struct{}
+	mu       sync.RWMutex
+	kept     map[client.ObjectKey]*R
+	filled   chan struct{}
 	fillOnce sync.Once
 }
 
-func newRecords[R any](of func(client.Object) R, changed func(key client.ObjectKey, before, after *R)) *records[R] {
-	return &records[R]{of: of, changed: changed, kept: map[client.ObjectKey]*R{}, full: make(chan struct{})}
+// New makes an empty Store. of returns what is kept of an object. changed is called for each change with what was kept and what is kept now, nil for
+// nothing, under the lock that Read takes; it may be nil.
+func New[R any](of func(client.Object) R, changed func(key client.ObjectKey, before, after *R)) *Store[R] {
+	return &Store[R]{of: of, changed: changed, kept: map[client.ObjectKey]*R{}, filled: make(chan struct{})}
 }
 
-// get returns the record of an object, nil if there is none. The caller does not change it.
-func (r *records[R]) get(key client.ObjectKey) *R {
+// Filled is closed when the records of all objects are kept.
+func (r *Store[R]) Filled() <-chan struct{} { return r.filled }
+
+// Read calls do while nothing changes.
+func (r *Store[R]) Read(do func()) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	do()
+}
+
+// Get returns the record of an object, nil if there is none. The caller does not change it.
+func (r *Store[R]) Get(key client.ObjectKey) *R {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.kept[key]
@@ -63,23 +73,23 @@ func (r *record[R]) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-func (r *records[R]) record(object any) (*record[R], error) {
+func (r *Store[R]) record(object any) (*record[R], error) {
 	switch o := object.(type) {
 	case *record[R]:
 		return o, nil
 	case client.Object:
-		return &record[R]{key: client.ObjectKey{Namespace: shared(o.GetNamespace()), Name: o.GetName()}, kept: r.of(o)}, nil
+		return &record[R]{key: client.ObjectKey{Namespace: kubeapi.Shared(o.GetNamespace()), Name: o.GetName()}, kept: r.of(o)}, nil
 	}
 	return nil, fmt.Errorf("%T is not an object", object)
 }
 
 // Transformer implements TransformingStore: a reflector that collects objects collects records.
-func (r *records[R]) Transformer() toolscache.TransformFunc {
+func (r *Store[R]) Transformer() toolscache.TransformFunc {
 	return func(object any) (any, error) { return r.record(object) }
 }
 
 // Add implements ReflectorStore.
-func (r *records[R]) Add(object any) error {
+func (r *Store[R]) Add(object any) error {
 	o, err := r.record(object)
 	if err != nil {
 		return err
@@ -91,10 +101,10 @@ func (r *records[R]) Add(object any) error {
 }
 
 // Update implements ReflectorStore.
-func (r *records[R]) Update(object any) error { return r.Add(object) }
+func (r *Store[R]) Update(object any) error { return r.Add(object) }
 
 // Delete implements ReflectorStore.
-func (r *records[R]) Delete(object any) error {
+func (r *Store[R]) Delete(object any) error {
 	o, err := r.record(object)
 	if err != nil {
 		return err
@@ -106,7 +116,7 @@ func (r *records[R]) Delete(object any) error {
 }
 
 // Replace implements ReflectorStore.
-func (r *records[R]) Replace(objects []any, _ string) error {
+func (r *Store[R]) Replace(objects []any, _ string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := make(map[client.ObjectKey]struct{}, len(objects))
@@ -123,14 +133,14 @@ func (r *records[R]) Replace(objects []any, _ string) error {
 			r.remove(key)
 		}
 	}
-	r.fillOnce.Do(func() { close(r.full) })
+	r.fillOnce.Do(func() { close(r.filled) })
 	return nil
 }
 
 // Resync implements ReflectorStore.
-func (r *records[R]) Resync() error { return nil }
+func (r *Store[R]) Resync() error { return nil }
 
-func (r *records[R]) put(o *record[R]) {
+func (r *Store[R]) put(o *record[R]) {
 	before, after := r.kept[o.key], &o.kept
 	r.kept[o.key] = after
 	if r.changed != nil {
@@ -138,7 +148,7 @@ func (r *records[R]) put(o *record[R]) {
 	}
 }
 
-func (r *records[R]) remove(key client.ObjectKey) {
+func (r *Store[R]) remove(key client.ObjectKey) {
 	before, exists := r.kept[key]
 	if !exists {
 		return
@@ -149,19 +159,19 @@ func (r *records[R]) remove(key client.ObjectKey) {
 	}
 }
 
-// source makes what reads objects from the API server.
-type source struct {
-	config *rest.Config
-	client *http.Client
-	scheme *runtime.Scheme
+// Source says how to reach the API server. Scheme has the kinds that are followed.
+type Source struct {
+	Config *rest.Config
+	Client *http.Client
+	Scheme *runtime.Scheme
 }
 
-func (s source) rest(kind schema.GroupVersionKind) (rest.Interface, error) {
-	return apiutil.RESTClientForGVK(kind, false, false, s.config, serializer.NewCodecFactory(s.scheme), s.client)
+func (s Source) rest(kind schema.GroupVersionKind) (rest.Interface, error) {
+	return apiutil.RESTClientForGVK(kind, false, false, s.Config, serializer.NewCodecFactory(s.Scheme), s.Client)
 }
 
-// follow returns what keeps the records of a kind of Kubernetes' own current until its context is done.
-func follow[R any](s source, kind schema.GroupVersionKind, resource string, example client.Object, r *records[R]) (func(context.Context), error) {
+// Follow returns what keeps the records of a kind of Kubernetes' own current until its context is done.
+func Follow[R any](s Source, kind schema.GroupVersionKind, resource string, example client.Object, r *Store[R]) (func(context.Context), error) {
 	kube, err := s.rest(kind)
 	if err != nil {
 		return nil, err
@@ -170,8 +180,8 @@ func follow[R any](s source, kind schema.GroupVersionKind, resource string, exam
 	return toolscache.NewReflector(all, example, r, 0).RunWithContext, nil
 }
 
-// followOwn returns the same for a custom resource. Of a list only O is read of each object, which has the fields that whole needs.
-func followOwn[R, O any](s source, kind schema.GroupVersionKind, resource, namespace string, example client.Object, r *records[R], whole func(*O) client.Object) (func(context.Context), error) {
+// FollowLists returns the same for a custom resource. Of a list only O is read of each object, which has the fields that whole needs.
+func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, resource, namespace string, example client.Object, r *Store[R], whole func(*O) client.Object) (func(context.Context), error) {
 	kube, err := s.rest(kind)
 	if err != nil {
 		return nil, err
