@@ -18,6 +18,7 @@ import (
 // A staged volume's disk was manually detached, and another disk has its LUN. The controller attaches the disk again
 // only if the report does not say Staged.
 func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) {
+	const reserved = "the owner of another volume has reserved the device"
 	refusals := map[string]func(*machine, *memoryHost, *node.Options){
 		"the device has another size": func(m *machine, host *memoryHost, _ *node.Options) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.size + 1 })
@@ -31,6 +32,10 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 		"instance metadata names another disk": func(_ *machine, _ *memoryHost, options *node.Options) {
 			options.DiskAt = func(context.Context, int32) (string, error) { return secondID, nil }
 		},
+		reserved: func(m *machine, host *memoryHost, _ *node.Options) {
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk.MaxShares = 3 })
+			host.hold(t, "node-c", keyOf(t, "node-c", 9))
+		},
 	}
 	calls := map[string]func(*machine, *node.Server, *csi.VolumeCapability) error{
 		"NodeStageVolume":   (*machine).stage,
@@ -38,6 +43,9 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 	}
 	for kind, capability := range kindsOfVolume() {
 		for why, refuse := range refusals {
+			if why == reserved && capability.GetBlock() != nil {
+				continue // the driver reserves no disk of a raw block volume
+			}
 			for name, call := range calls {
 				t.Run(kind+", "+name+", "+why, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {

@@ -146,6 +146,8 @@ func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, vo
 	reserved, err := s.reserve(ctx, use, volume, grant, device.Path)
 	if err == nil {
 		err = s.useReserved(ctx, use, path, volume, grant, device, reserved)
+	} else {
+		err = s.devices.ReportLost(ctx, use, err) // what has the LUN may be another disk
 	}
 	if err != nil {
 		s.unreserve(ctx, use.Disk, device.Path, reserved)

@@ -53,7 +53,7 @@ func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32)
 	return device, release, err
 }
 
-// ReportLost ends a call that found no device for a volume, and returns its failure. If the volume was staged before
+// ReportLost ends a call that could not use a device for a volume, and returns its failure. If the volume was staged before
 // and has lost its device, the report must not say Staged any more: the controller attaches the volume's disk again
 // only while the report says Staging.
 func (f *Finder) ReportLost(ctx context.Context, use usage.Usage, failure error) error {
