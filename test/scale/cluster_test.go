@@ -65,6 +65,9 @@ func uid(kind string, i int) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, fmt.Appendf(nil, "%s/%d", kind, i)).String()
 }
 
+// reservationKey is that of every disk. Here no node sends a command to a disk.
+const reservationKey = "0xad00000000010001"
+
 // cluster makes the objects of a node and of a volume.
 type cluster struct {
 	namespace string
@@ -119,7 +122,7 @@ func (c *cluster) driverNode(i int, volumes []int) *apiv1.AzDriverNode {
 		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{
 			VolumeName: volumeName(v), Epoch: 1, Phase: apiv1.PhaseStaged, Device: fmt.Sprintf("/dev/sd%c", 'c'+k), SizeBytes: diskGiB << 30,
 			Filesystem:  &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			StagingPath: "/var/lib/kubelet/plugins/kubernetes.io/csi/" + driverName + "/" + uid("staging", v) + "/globalmount",
+			StagingPath: "/var/lib/kubelet/plugins/kubernetes.io/csi/" + driverName + "/" + uid("staging", v) + "/globalmount", ReservationKey: reservationKey,
 		})
 	}
 	return d
@@ -198,7 +201,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 		Status: apiv1.AzVolumeStatus{
 			State: apiv1.VolumeCreated, DiskURI: handleOf(v).String(), SizeBytes: diskGiB << 30, ObservedGeneration: 1, PersistentVolume: diskName(v),
 			Applied: &apiv1.AppliedSettings{Generation: 1, DiskSettings: settings}, Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			Replicas: &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
+			Replicas: &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas}, Fencing: apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
 				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: disk.ReasonCreated, LastTransitionTime: now, ObservedGeneration: 1},
 				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: placement.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
