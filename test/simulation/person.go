@@ -175,11 +175,20 @@ func (c *cluster) makeWritable(v *volumeModel, m *machine) {
 // diskAttachedUnrecorded: a person removed the AzVolume, or its status, and the attachment, and Azure has the disk attached to a machine that does not use it. The V1
 // driver may have attached it. The attachment is the only record of a multi-node volume on a machine.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
-	if o := w.volume(v.name); !v.edited && !(w.edits && v.several) || !w.unusedOn(v, m) || o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o) || w.attachment(v.name, m.name) != nil {
+	o := w.volume(v.name)
+	owned := o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o)
+	if !v.edited && !(w.edits && v.several) || w.attachment(v.name, m.name) != nil || !(!owned && w.unusedOn(v, m) || w.contested(v) && !m.mounted(v.name)) {
 		return false
 	}
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))
 	return attached
+}
+
+// contested: a node is being fenced, and the record of its VM was lost, so that a disk at any VM may be the one that it used.
+func (w *world) contested(v *volumeModel) bool {
+	return slices.ContainsFunc(w.attachments(v.name), func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Status.State == apiv1.AttachmentDetaching && a.Status.VMID == ""
+	})
 }
 
 func (c *cluster) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }

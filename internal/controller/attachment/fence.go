@@ -61,7 +61,7 @@ func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	cut, contested := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {
 		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
-			"there is no proof while it is", a.Spec.NodeName, contested, nodes[contested].VMID)
+			"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure", a.Spec.NodeName, contested, nodes[contested].VMID)
 	}
 	return cut, nil
 }
