@@ -173,7 +173,7 @@ func (c *cluster) makeWritable(v *volumeModel, m *machine) {
 }
 
 // diskAttachedUnrecorded: a person removed the AzVolume, or its status, and the attachment, and Azure has the disk attached to a machine that does not use it. The V1
-// driver may have attached it. The attachment is the only record of a multi-node volume on a machine.
+// driver may have attached it. The attachment is the only record of a multi-node volume on a machine. Also with an owner, if the disk keeps another node from being fenced.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
 	owned := o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o)

@@ -89,29 +89,25 @@ func (r *Store[R]) Transformer() toolscache.TransformFunc {
 }
 
 // Add implements ReflectorStore.
-func (r *Store[R]) Add(object any) error {
-	o, err := r.record(object)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.put(o)
-	return nil
-}
+func (r *Store[R]) Add(object any) error { return r.change(object, r.put) }
 
 // Update implements ReflectorStore.
 func (r *Store[R]) Update(object any) error { return r.Add(object) }
 
 // Delete implements ReflectorStore.
 func (r *Store[R]) Delete(object any) error {
+	return r.change(object, func(o *record[R]) { r.remove(o.key) })
+}
+
+// change calls do with the record of an object while nothing else reads or changes the records.
+func (r *Store[R]) change(object any, do func(*record[R])) error {
 	o, err := r.record(object)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.remove(o.key)
+	do(o)
 	return nil
 }
 

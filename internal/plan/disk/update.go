@@ -134,6 +134,7 @@ func (s *Step) maintain(in Input) {
 	}
 }
 
+// readUncertain begins the job that reads what an earlier change has made of the disk.
 func (s *Step) readUncertain(in Input) {
 	s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
 	s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
