@@ -20,7 +20,7 @@ import (
 // the job sends its two parts one by one, so that a part that is impossible does not prevent the other.
 func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
-		truth := operation.Truth{Update: &operation.Updated{Generation: v.Generation}}
+		truth := operation.Truth{Update: &operation.Updated{Generation: v.Generation, Uncertain: uncertain}}
 		if token != "" {
 			if err := d.finish(ctx, token, accepted); err != nil {
 				return truth, err
@@ -43,6 +43,7 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 		}
 		change := disk.ChangeOf(current, &found, uncertain)
 		truth.Update.Generation = current.Generation
+		truth.Update.Uncertain = uncertain || change.SizeBytes != 0 || change.Settings != nil
 		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
 			return truth, err
 		}

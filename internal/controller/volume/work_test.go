@@ -2,11 +2,13 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -66,5 +68,29 @@ func TestADiskIsReadAfterItsCreationUnlessTheOperationDescribesIt(t *testing.T) 
 				t.Errorf("got disk %+v after %d reads, want %d reads", truth.Disk, got, test.reads)
 			}
 		})
+	}
+}
+
+func TestAChangeIsUncertainIfTheDiskCannotBeReadAfterIt(t *testing.T) {
+	t.Parallel()
+	cloud := fake.New(fake.Options{})
+	const id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol"
+	cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SizeBytes: 8 << 30, Ready: true, CompletionPercent: 100, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"},
+		Spec:       apiv1.AzVolumeSpec{CapacityBytes: 16 << 30, Disk: apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings}},
+		Status:     apiv1.AzVolumeStatus{DiskURI: id, SizeBytes: 8 << 30, Applied: &apiv1.AppliedSettings{DiskSettings: settings}},
+	}
+	api := fakeapi.With(v).Build()
+	refused := provisioner.Errorf(provisioner.Unauthorized, "no role")
+	change := diskWork{cloud: cloud, reader: api}.update(v, "", false)
+	truth, err := change(t.Context(), func(provisioner.Operation) { cloud.FailNext(fake.DisksGet, 1, refused) })
+	if !errors.Is(err, provisioner.Unauthorized) || !truth.Update.Uncertain {
+		t.Fatalf("got %v and %+v", err, truth.Update)
+	}
+	truth, err = diskWork{cloud: cloud, reader: api}.update(v, "", true)(t.Context(), func(provisioner.Operation) {})
+	if err != nil || truth.Disk.SizeBytes != 16<<30 {
+		t.Fatalf("the next job: %v, %+v", err, truth)
 	}
 }

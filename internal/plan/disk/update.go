@@ -70,9 +70,11 @@ func Caching(v *apiv1.AzVolume) string {
 
 // UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that Applied does not
 // contain: a process ended while the request was in flight, or the answer was lost. The next job starts from what the
-// disk is.
+// disk is. A failure counts until a job has read the disk, also while the next job waits for more changes or for the
+// replicas.
 func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
-	return status.Operation != nil && status.Operation.Kind == string(operation.WorkUpdateDisk) || status.State == apiv1.VolumeUpdateFailed
+	asked := status.Operation != nil && status.Operation.Kind == string(operation.WorkUpdateDisk)
+	return asked || status.State == apiv1.VolumeUpdateFailed || status.State == apiv1.VolumeUpdating && status.Error != nil
 }
 
 // IsFinal says whether the same request would fail again.
@@ -228,13 +230,13 @@ func (s *Step) updating(in Input, message string) {
 // updated records the result of a job that changed the disk.
 func (s *Step) updated(in Input) {
 	err, u := in.Job.Err, in.Job.Truth.Update
-	if u == nil || err != nil && !IsFinal(provisioner.KindOf(err)) {
+	if u == nil || err != nil && (u.Uncertain || !IsFinal(provisioner.KindOf(err))) {
 		s.failed(in, apiv1.VolumeUpdateFailed, ReasonUpdateFailed, err)
 		s.upToDate(in, metav1.ConditionFalse, ReasonUpdateFailed, s.Status.Error.Message)
 		return
 	}
 	if err != nil {
-		// The disk itself could not be read, so no part of the change is known.
+		// The disk itself could not be read, and Azure was asked for nothing.
 		w := wanted(in.Volume)
 		u = &operation.Updated{Generation: u.Generation}
 		if w.capacity {

@@ -119,6 +119,28 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 	}
 }
 
+// The user asked for the old SKU again, the driver gathered more changes, and forgot in between that Azure had made the first one: the SKU that it reported
+// was never again the disk's.
+func TestAFailedChangeStaysUncertainUntilTheDiskIsRead(t *testing.T) {
+	t.Parallel()
+	failedBefore := func(v *apiv1.AzVolume) { failedNow(v); v.Status.Error.Time = *objects.Ago(time.Hour) }
+	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	for name, in := range map[string]disk.Input{
+		"while more is gathered":          {Volume: objects.NewVolume(notShared, failedBefore, asked(larger))},
+		"while the replicas are detached": {Volume: objects.NewVolume(failedBefore, asked(larger)), Attachments: replicas},
+	} {
+		in.Now, in.HasFinalizer = objects.Now, true
+		step := disk.Next(in)
+		if step.Status.State != apiv1.VolumeUpdating || step.Start != operation.WorkNone || !disk.UpdateUncertain(&step.Status) {
+			t.Errorf("%s: %s, %s, uncertain %t", name, step.Status.State, step.Start, disk.UpdateUncertain(&step.Status))
+		}
+		in.Volume.Status, in.Now, in.Attachments = step.Status, objects.Now.Add(time.Minute), nil
+		if step = disk.Next(in); step.Start != operation.WorkUpdateDisk || !step.Uncertain {
+			t.Errorf("%s: the job then: %s, uncertain %t", name, step.Start, step.Uncertain)
+		}
+	}
+}
+
 // A leader that was followed by another recorded what it had read before the other one's change: the size went back, and the SKU was never again the disk's.
 func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing.T) {
 	t.Parallel()
@@ -204,6 +226,8 @@ func TestOutcomeOfAChange(t *testing.T) {
 			sizeBytes: 1 << 30, applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
 		"a disk that is gone": {job: operation.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
 			sizeBytes: 1 << 30, applied: 1, refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
+		"a disk that can no longer be read, although Azure may have changed it": {job: operation.Job{Err: provisioner.Errorf(provisioner.Unauthorized, "no"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}}},
+			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
 		"a failure that may pass": {job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
 			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
 		"a conversion that continues": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7}, Update: &operation.Updated{Generation: 2, Applied: applied}}},

@@ -141,6 +141,8 @@ type Updated struct {
 	Applied *apiv1.AppliedSettings
 	// RefusedCapacity and RefusedSettings are why Azure refused that part permanently.
 	RefusedCapacity, RefusedSettings error
+	// Uncertain says that Azure may have made a change that only a read of the disk shows.
+	Uncertain bool
 }
 
 // KeepStartTime returns the recorded operation if it is the same one, so that its start time remains.
