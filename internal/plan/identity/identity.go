@@ -5,9 +5,10 @@ package identity
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -118,13 +119,43 @@ func rival(node Node, proven bool, others []Node) string {
 	return found
 }
 
-// vmID matches the resource ID of a VM or of an instance of a scale set, in its only spelling except for the case:
-// two texts that differ otherwise are two VMs, at Azure too. A trailing slash, an escaped character or a dot segment
-// would be a second name of one VM.
-var vmID = regexp.MustCompile(`(?i)^/subscriptions/[\w-]+/resourceGroups/[\p{L}\p{N}_()-][\p{L}\p{N}_().-]*/providers/Microsoft\.Compute/(virtualMachineScaleSets/\w[\w.-]*/)?virtualMachines/\w[\w.-]*$`)
+// IsVM says whether a text is the resource ID of a VM or of an instance of a scale set, in its only spelling except for the case: two texts that differ
+// otherwise are two VMs, at Azure too. A trailing slash, an escaped character or a dot segment would be a second name of one VM. It is asked for each node
+// whenever one of its volumes is looked at, so it is no regular expression.
+func IsVM(id string) bool {
+	part := strings.Split(id, "/")
+	is := func(i int, name string) bool { return strings.EqualFold(part[i], name) }
+	vm := func(i int) bool { return consists(part[i], wordCharacter, ".-") }
+	switch {
+	case len(part) != 9 && len(part) != 11,
+		part[0] != "" || !is(1, "subscriptions") || !is(3, "resourceGroups") || !is(5, "providers") || !is(6, "Microsoft.Compute"),
+		!consists(part[2], subscriptionCharacter, "") || !consists(part[4], groupCharacter, "."):
+		return false
+	case len(part) == 9:
+		return is(7, "virtualMachines") && vm(8)
+	}
+	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
+}
 
-// IsVM says whether a text is the resource ID of a VM or of an instance of a scale set.
-func IsVM(id string) bool { return vmID.MatchString(id) }
+// consists says whether a name consists of characters that may be anywhere in it, and of those that may be anywhere but at its beginning.
+func consists(name string, anywhere func(rune) bool, later string) bool {
+	for i, r := range name {
+		if !anywhere(r) && (i == 0 || !strings.ContainsRune(later, r)) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func wordCharacter(r rune) bool {
+	return r == '_' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
+func subscriptionCharacter(r rune) bool { return r == '-' || wordCharacter(r) }
+
+func groupCharacter(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("_()-", r)
+}
 
 // ProviderVM returns the VM that the providerID of a Node names, "" if it names no Azure VM. Kubernetes does not
 // allow a change of a providerID once it is set.
