@@ -42,19 +42,38 @@ type PodView struct {
 	Volumes []string
 	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
 	PersistentVolumes []*corev1.PersistentVolume
+
+	// selectors are made when they are needed first. One decision asks them about every node of the cluster.
+	selectors []selector
+}
+
+// selector says whether a node is one of those that a rule names.
+type selector interface {
+	Match(node *corev1.Node) (bool, error)
 }
 
 // belongs says whether a pod could ever run on a node: it uses the selectors of the pod and of its volumes, and not
 // taints and other pods, which change.
-func (p PodView) belongs(node *corev1.Node) bool {
-	if matches, err := nodeaffinity.GetRequiredNodeAffinity(p.Pod).Match(node); err != nil || !matches {
-		return false
-	}
-	for _, pv := range p.PersistentVolumes {
-		if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil {
-			if matches, err := schedulingcorev1.MatchNodeSelectorTerms(node, a.Required); err != nil || !matches {
-				return false
+func (p *PodView) belongs(node *corev1.Node) bool {
+	if p.selectors == nil {
+		p.selectors = append(p.selectors, nodeaffinity.GetRequiredNodeAffinity(p.Pod))
+		for _, pv := range p.PersistentVolumes {
+			if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil {
+				p.selectors = append(p.selectors, nodeaffinity.NewLazyErrorNodeSelector(a.Required))
 			}
+		}
+	}
+	return !slices.ContainsFunc(p.selectors, func(s selector) bool {
+		matches, err := s.Match(node)
+		return err != nil || !matches
+	})
+}
+
+// belongs says whether all pods could ever run on a node.
+func belongs(pods []PodView, node *corev1.Node) bool {
+	for i := range pods {
+		if !pods[i].belongs(node) {
+			return false
 		}
 	}
 	return true
@@ -156,7 +175,8 @@ func why(in Input, around *surroundings, n *NodeView) string {
 		}
 		return ""
 	}
-	for _, p := range in.Pods {
+	for i := range in.Pods {
+		p := &in.Pods[i]
 		if !p.belongs(n.Node) {
 			return "the selectors of pod " + p.Pod.Name + " or of its volumes exclude the node"
 		}

@@ -150,7 +150,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	switch {
 	case node == nil || node.Health == nodehealth.Lost && failed:
 		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
-	case !reachable(in, node) || slices.ContainsFunc(in.Pods, func(p PodView) bool { return !p.belongs(node.Node) }):
+	case !reachable(in, node) || !belongs(in.Pods, node.Node):
 		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
 	case node.Health == nodehealth.Lost:
 		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
