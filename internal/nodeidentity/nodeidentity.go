@@ -42,36 +42,54 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 	if node == nil || d == nil || d.Spec.VMID == "" { // then the other nodes do not matter
 		return identity.Identify(self, nil), nil
 	}
-	others, err := OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
+	var others []identity.Node
+	var err error
+	if identity.ProviderVM(node) == "" {
+		others, err = OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
+	} else { // what other nodes say about themselves does not count against it
+		var nodes corev1.NodeList
+		nodes, err = named(ctx, cache, d.Spec.VMID)
+		for i := range nodes.Items {
+			others = append(others, identity.Node{Node: &nodes.Items[i]})
+		}
+	}
 	if err != nil {
 		return identity.Identity{}, err
 	}
 	return identity.Identify(self, others), nil
 }
 
+// named returns the Nodes whose providerID names a VM, in the order of their names.
+func named(ctx context.Context, cache client.Reader, vm string) (nodes corev1.NodeList, err error) {
+	if err = cache.List(ctx, &nodes, client.MatchingFields{VM: strings.ToLower(vm)}, client.UnsafeDisableDeepCopy); err != nil {
+		err = fmt.Errorf("list Nodes of VM %s: %w", vm, err)
+	}
+	slices.SortFunc(nodes.Items, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, err
+}
+
 // OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode
 // says, in the order of their names. Each has a Node. cache has the index VM, so that the cost does not depend on the
 // number of nodes. The objects share memory with the cache and must not be changed.
 func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
-	by := client.MatchingFields{VM: strings.ToLower(vm)}
-	var nodes corev1.NodeList
-	if err := cache.List(ctx, &nodes, by, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Nodes of VM %s: %w", vm, err)
+	nodes, err := named(ctx, cache, vm)
+	if err != nil {
+		return nil, err
 	}
 	var driverNodes apiv1.AzDriverNodeList
-	if err := cache.List(ctx, &driverNodes, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
+	if err := cache.List(ctx, &driverNodes, client.InNamespace(namespace), client.MatchingFields{VM: strings.ToLower(vm)}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list AzDriverNodes of VM %s: %w", vm, err)
 	}
-	named := map[string]identity.Node{}
+	byName := map[string]identity.Node{}
 	for i := range nodes.Items {
-		named[nodes.Items[i].Name] = identity.Node{Node: &nodes.Items[i]}
+		byName[nodes.Items[i].Name] = identity.Node{Node: &nodes.Items[i]}
 	}
 	for i := range driverNodes.Items {
-		named[driverNodes.Items[i].Name] = identity.Node{Node: named[driverNodes.Items[i].Name].Node, DriverNode: &driverNodes.Items[i]}
+		byName[driverNodes.Items[i].Name] = identity.Node{Node: byName[driverNodes.Items[i].Name].Node, DriverNode: &driverNodes.Items[i]}
 	}
-	found := make([]identity.Node, 0, len(named))
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		n, err := complete(ctx, cache, namespace, vm, name, named[name])
+	found := make([]identity.Node, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		n, err := complete(ctx, cache, namespace, vm, name, byName[name])
 		if err != nil {
 			return nil, err
 		}
