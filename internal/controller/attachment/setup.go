@@ -29,8 +29,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Named("azvolumeattachment").
 		For(&apiv1.AzVolumeAttachment{}).
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
-		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume)).
-		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(driverNodeChanged())).
+		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume), builder.WithPredicates(index.SinceStart)).
+		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
+		Watches(&apiv1.AzDriverNode{}, r.capacityKnown(), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
 		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
@@ -95,29 +96,35 @@ func due(o client.Object) bool {
 
 // wake requests the attachments of the same node and of the same volume that are not attached.
 func (r *Reconciler) wake(ctx context.Context, o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	gone, ok := o.(*apiv1.AzVolumeAttachment)
-	if !ok {
-		return
+	if gone, ok := o.(*apiv1.AzVolumeAttachment); ok {
+		r.wakeBy(ctx, gone.Namespace, index.AttachmentVolume, gone.Spec.VolumeName, queue)
+		r.wakeBy(ctx, gone.Namespace, index.AttachmentNode, gone.Spec.NodeName, queue)
 	}
-	for field, value := range map[string]string{index.AttachmentVolume: gone.Spec.VolumeName, index.AttachmentNode: gone.Spec.NodeName} {
-		all, err := index.Attachments(ctx, r.Client, gone.Namespace, field, value)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, value)
-			continue
-		}
-		for _, a := range all {
-			if a.Status.State != apiv1.AttachmentAttached {
-				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)})
-			}
+}
+
+// wakeBy requests the attachments that a key of an index names and that are not attached.
+func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	all, err := index.Attachments(ctx, r.Client, namespace, field, key)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, key)
+	}
+	for _, a := range all {
+		if a.Status.State != apiv1.AttachmentAttached {
+			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)})
 		}
 	}
 }
 
-// driverNodeChanged omits the heartbeats.
-func driverNodeChanged() predicate.Predicate {
-	return index.Changed(func(d *apiv1.AzDriverNode) any {
-		return []any{d.Spec, d.Status.Capacity == nil, meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionVMKnown)}
-	})
+// capacityKnown requests the attachments to a node that are not attached, once it is known how many disks its VM can have.
+func (r *Reconciler) capacityKnown() handler.EventHandler {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		r.wakeBy(ctx, e.ObjectNew.GetNamespace(), index.AttachmentNode, e.ObjectNew.GetName(), queue)
+	}}
+}
+
+// whichVM is the part of an AzDriverNode that says which VM the node is, and whether the controller believes it.
+func whichVM(d *apiv1.AzDriverNode) any {
+	return []any{d.Spec, meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionVMKnown)}
 }
 
 // nodeChanged passes deletions, and changes between Ready and not Ready, for which the release of a volume may wait;

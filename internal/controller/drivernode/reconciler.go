@@ -237,7 +237,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
 		}), builder.WithPredicates(notCreated, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).

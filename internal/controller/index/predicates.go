@@ -19,6 +19,10 @@ func Changed[T client.Object](part func(T) any) predicate.Predicate {
 	}}
 }
 
+// SinceStart leaves out what is there when the watch begins. It is for events that only lead to objects that the controller reconciles at its start anyway: in
+// a large cluster the search for those takes longer than their reconciliation.
+var SinceStart = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
+
 // StagedVolumes is the part of an AzDriverNode that is its report.
 func StagedVolumes(d *apiv1.AzDriverNode) any { return d.Status.StagedVolumes }
 

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,10 +36,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				return toVolume(a.Spec.VolumeName)
 			}
 			return nil
-		})).
+		}), builder.WithPredicates(index.SinceStart)).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toVolume(index.VolumeOf(o, r.DriverName))
-		})).
+		}), builder.WithPredicates(index.SinceStart)).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			d, ok := o.(*apiv1.AzDriverNode)
 			if !ok {
@@ -53,9 +54,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				requests = append(requests, toVolume(name)...)
 			}
 			return requests
-		}), builder.WithPredicates(index.Changed(index.StagedVolumes))).
-		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(notCreated, driverNodeChanged())).
-		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(notCreated, nodeChanged())).
+		}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
+		Watches(&apiv1.AzDriverNode{}, r.attachedTo(namespace), builder.WithPredicates(notCreated, index.Changed(impaired))).
+		Watches(&apiv1.AzDriverNode{}, r.lackingReplicas(namespace), builder.WithPredicates(notCreated, index.Changed(suitability))).
+		Watches(&corev1.Node{}, r.attachedTo(namespace), builder.WithPredicates(notCreated, nodeChanged())).
+		Watches(&corev1.Node{}, r.lackingReplicas(namespace), builder.WithPredicates(notCreated, nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -65,25 +68,30 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// onNode requests the volumes that have an attachment on a node, and those that lack replicas, which may find a place
-// there.
-func (r *Reconciler) onNode(namespace string) handler.EventHandler {
+// attachedTo requests the volumes that have an attachment on a node.
+func (r *Reconciler) attachedTo(namespace string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
-			return nil
 		}
+		requests := make([]reconcile.Request, 0, len(here))
+		for i := range here {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
+		}
+		return requests
+	})
+}
+
+// lackingReplicas requests the volumes that lack replicas, which may find a place on a node.
+func (r *Reconciler) lackingReplicas(namespace string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		var lacking apiv1.AzVolumeList
 		missing := client.MatchingFields{index.VolumeReplicas: index.VolumeReplicasMissing}
 		if err := r.Client.List(ctx, &lacking, client.InNamespace(namespace), missing, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "node", o.GetName())
-			return nil
 		}
-		requests := make([]reconcile.Request, 0, len(here)+len(lacking.Items))
-		for i := range here {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
-		}
+		requests := make([]reconcile.Request, 0, len(lacking.Items))
 		for i := range lacking.Items {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&lacking.Items[i])})
 		}
@@ -94,14 +102,22 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 // notCreated leaves out creations. What exists at the start needs no event: each volume is reconciled then.
 var notCreated = predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}
 
-// driverNodeChanged passes changes of the conditions and the capacity.
-func driverNodeChanged() predicate.Predicate {
-	return index.Changed(func(d *apiv1.AzDriverNode) any { return []any{d.Status.Capacity, statuses(d.Status.Conditions)} })
+// impaired is why a node cannot keep its replicas, or its primary: the conditions that are not true. What a new node has at once, and its capacity, change
+// nothing for a disk that is attached already.
+func impaired(d *apiv1.AzDriverNode) any {
+	found := statuses(d)
+	maps.DeleteFunc(found, func(kind string, status metav1.ConditionStatus) bool {
+		return status == metav1.ConditionTrue || kind == apiv1.NodeConditionProbeable
+	})
+	return found
 }
 
-func statuses(conditions []metav1.Condition) map[string]metav1.ConditionStatus {
-	found := make(map[string]metav1.ConditionStatus, len(conditions))
-	for _, c := range conditions {
+// suitability is what decides whether a node may get another replica.
+func suitability(d *apiv1.AzDriverNode) any { return []any{d.Status.Capacity, statuses(d)} }
+
+func statuses(d *apiv1.AzDriverNode) map[string]metav1.ConditionStatus {
+	found := make(map[string]metav1.ConditionStatus, len(d.Status.Conditions))
+	for _, c := range d.Status.Conditions {
 		found[c.Type] = c.Status
 	}
 	return found
