@@ -173,15 +173,15 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.nodes(ctx, request.Namespace, &o)
 }
 
-// nodes reads what is known about the nodes that matter, so that the decision does no I/O.
+// nodes reads what is known about the nodes that matter, so that the decision does no I/O. The objects share memory with the cache and must not be changed.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
 		var err error
-		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}); err != nil {
+		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
-		n, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name})
+		n, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return err
 		}

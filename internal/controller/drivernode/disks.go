@@ -135,7 +135,7 @@ func (r *Reconciler) compare(ctx context.Context, namespace string, here map[str
 		case here[v.Name] != nil:
 			c.seen[v.Name] = &disk
 		default:
-			c.lost = append(c.lost, v)
+			c.lost = append(c.lost, v.DeepCopy())
 		}
 	}
 	return c, nil
@@ -196,9 +196,10 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 }
 
 // owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a PersistentVolume
-// names was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already.
+// names was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already. The
+// AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool, err error) {
-	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()})
+	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()}, client.UnsafeDisableDeepCopy)
 	if err != nil || v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return v, err == nil, err
 	}

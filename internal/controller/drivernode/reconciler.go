@@ -141,9 +141,9 @@ func (r *Reconciler) forget(node types.NamespacedName) {
 }
 
 // nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache may not know a new
-// Node yet.
+// Node yet. The Node may share memory with the cache and must not be changed.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name})
+	node, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node != nil {
 		return node, err
 	}
