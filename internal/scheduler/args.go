@@ -18,7 +18,7 @@ var (
 	errNoNodes = badRequest{errors.New("the request has neither Nodes nor NodeNames")}
 )
 
-// bodies are buffers for the bodies of requests.
+// bodies are buffers for the bodies of requests and answers.
 var bodies = sync.Pool{New: func() any { return &bytes.Buffer{} }}
 
 // readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler may be newer.
