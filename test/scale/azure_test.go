@@ -38,7 +38,7 @@ func startAzure(t testing.TB, nodes int) *simulator {
 	p := start(t, "azuresim", "azuresim", "serve", "--listen", listen, "--admin-listen", admin, "--state-dir", dir, "--latency", "realistic",
 		"--subscription", subscription, "--resource-group", resourceGroup, "--location", location)
 	s := &simulator{url: "http://" + listen, admin: "http://" + admin}
-	p.await(t, "azuresim is ready", time.Minute, func() bool {
+	p.await(t, "azuresim is ready", pollEvery, time.Minute, func() bool {
 		response, err := http.Get(s.admin + "/admin/healthz")
 		if err != nil {
 			return false

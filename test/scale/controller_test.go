@@ -114,9 +114,9 @@ func (l *controllerLab) start(t testing.TB, name string) *program {
 func (l *controllerLab) rest(t testing.TB, p *program) startResult {
 	t.Helper()
 	const limit = 20 * time.Minute
-	result := startResult{LeaderSeconds: p.await(t, "the controller leads", limit, func() bool { return p.said(t, "acquired lease") }).Seconds()}
+	result := startResult{LeaderSeconds: p.await(t, "the controller leads", pollEvery, limit, func() bool { return p.said(t, "acquired lease") }).Seconds()}
 	began, seen, cpu := time.Time{}, -1, time.Duration(0)
-	p.await(t, "the controller rests", limit, func() bool {
+	p.await(t, "the controller rests", time.Second, limit, func() bool {
 		now := l.traffic(t).since(l.before)
 		busy := now.Writes
 		for _, n := range now.Azure {

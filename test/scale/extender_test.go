@@ -46,7 +46,7 @@ func measureExtender(t testing.TB, f *filler, nodes int) extenderResult {
 	p := start(t, fmt.Sprintf("extender-%d", nodes), "azuredisk", "scheduler-extender",
 		"--kubeconfig", apiserver.Kubeconfig(t), "--namespace", f.namespace, "--address", address)
 	defer p.stop(t)
-	up := p.await(t, "the extender is ready", 2*time.Minute, func() bool { return answers("http://" + address + "/readyz") })
+	up := p.await(t, "the extender is ready", pollEvery, 2*time.Minute, func() bool { return answers("http://" + address + "/readyz") })
 	result := extenderResult{Nodes: nodes, StartUpSeconds: up.Seconds()}
 	pod := &corev1.Pod{}
 	must(t, f.kube.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: podName(nodes / 2)}, pod))

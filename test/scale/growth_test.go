@@ -82,7 +82,7 @@ func costs(t *testing.T, nodes int) map[string]float64 {
 func (l *controllerLab) settle(t testing.TB, p *program) {
 	t.Helper()
 	last, looks := -1.0, 0
-	p.await(t, "the controller has handled all events", 2*time.Minute, func() bool {
+	p.await(t, "the controller has handled all events", pollEvery, 2*time.Minute, func() bool {
 		text := fetch(t, "http://"+l.metrics+"/metrics")
 		done, waiting := sum(t, text, reconciled), sum(t, text, queued)
 		if done != last || waiting != 0 {
@@ -193,7 +193,7 @@ func (f *filler) requestCost(t testing.TB, nodes int) float64 {
 	p := start(t, fmt.Sprintf("extender-%d-growth", nodes), "azuredisk", "scheduler-extender",
 		"--kubeconfig", apiserver.Kubeconfig(t), "--namespace", f.namespace, "--address", address, "--metrics-address", metrics)
 	defer p.stop(t)
-	p.await(t, "the extender is ready", 2*time.Minute, func() bool { return answers("http://" + address + "/readyz") })
+	p.await(t, "the extender is ready", pollEvery, 2*time.Minute, func() bool { return answers("http://" + address + "/readyz") })
 	asked := make([]string, fewNodes)
 	for i := range asked {
 		asked[i] = nodeName(i)

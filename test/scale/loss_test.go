@@ -113,7 +113,7 @@ func (l *controllerLab) measureLoss(t testing.TB, p *program) lossResult {
 			machines[n].cutPower(t)
 		}
 		waiting := slices.Clone(nodes)
-		p.await(t, "the loss of nodes is known", 5*time.Minute, func() bool {
+		p.await(t, "the loss of nodes is known", pollEvery, 5*time.Minute, func() bool {
 			waiting = slices.DeleteFunc(waiting, func(n int) bool { return l.isLost(t, n) })
 			return len(waiting) == 0
 		})

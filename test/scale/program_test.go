@@ -79,8 +79,11 @@ func (p *program) stop(t testing.TB) {
 	}
 }
 
+// pollEvery is how often a condition is looked at that costs the API server nothing.
+const pollEvery = 20 * time.Millisecond
+
 // await waits until condition holds, and returns the time since the program was started.
-func (p *program) await(t testing.TB, what string, limit time.Duration, condition func() bool) time.Duration {
+func (p *program) await(t testing.TB, what string, every, limit time.Duration, condition func() bool) time.Duration {
 	t.Helper()
 	for end := time.Now().Add(limit); ; {
 		if condition() {
@@ -89,7 +92,7 @@ func (p *program) await(t testing.TB, what string, limit time.Duration, conditio
 		select {
 		case <-p.exited:
 			t.Fatalf("%s ended before: %s (log: %s)", p.cmd.Args, what, p.log)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(every):
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%s: not within %s: %s (log: %s)", p.cmd.Args, limit, what, p.log)
