@@ -23,11 +23,11 @@ type held struct {
 	unfenced bool
 }
 
-// reserve makes this node hold the persistent reservation of a volume's disk, before anything else is done to the device (law 3d). It
+// reserve makes this node hold the persistent reservation of a volume's disk, before anything but reads is done to the device (law 3d). It
 // returns none if the disk is not to be reserved or cannot be. The caller must call unreserve with the result if the staging fails, also
 // if reserve fails.
 func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string) (held, error) {
-	if volume.Spec.Access == apiv1.AccessMultiNode || use.Block || use.Partition != 0 || volume.Spec.Disk.MaxShares <= 1 {
+	if volume.Spec.Access == apiv1.AccessMultiNode || use.Block || use.Partition != 0 {
 		return held{}, nil
 	}
 	key, err := s.key(use.Disk, grant.Epoch)
@@ -35,11 +35,22 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 		return held{}, err
 	}
 	own := held{key: key}
+	if volume.Spec.Disk.MaxShares <= 1 {
+		// Another node may have taken the disk for that of a shared volume whose LUN it got.
+		if err := s.reserver.Remove(ctx, device, key); err != nil && !errors.Is(err, provisioner.Unsupported) {
+			logr.FromContextOrDiscard(ctx).Info("a reservation of the disk may remain", "volumeName", use.Volume, "device", device, "reason", err.Error())
+		}
+		return held{}, nil
+	}
 	if !s.options.Reservations || volume.Spec.Disk.PersistentReservations == apiv1.ReservationsOff {
 		return held{}, s.endReservation(ctx, use.Disk, device, own)
 	}
 	record, _, err := s.options.Records.Of(use.Disk)
 	if err != nil {
+		return held{}, err
+	}
+	// The LUN may have another volume's disk, whose owner must not be pre-empted.
+	if err := s.filesystems.Identify(ctx, volume, device); err != nil {
 		return held{}, err
 	}
 	found, err := s.reserver.Hold(ctx, device, key)

@@ -168,6 +168,9 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		"off for the volume, and reserved by another program":     {holder: foreign, want: foreign, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the node, and reserved under the epoch before":   {holder: before, off: true},
 		"a disk for one VM":                                       {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+		"a disk for one VM that was taken for a shared one":       {holder: after, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+		"a disk for one VM that another program has reserved":     {holder: foreign, want: foreign, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+		"the disk of another volume":                              {holder: before, edit: recordFilesystem, want: before, failure: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,6 +203,11 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// recordFilesystem records a filesystem that the device does not have.
+func recordFilesystem(v *apiv1.AzVolume) {
+	v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "9d3c6f0e-0000-4000-8000-000000000001"}
 }
 
 func TestADeviceWithoutReservationsIsStagedWithoutAKey(t *testing.T) {

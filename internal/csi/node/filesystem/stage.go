@@ -78,6 +78,20 @@ func (s *Stager) CheckLabel(use usage.Usage) error {
 		use.Volume, use.Label(), *record.SELinuxLabel)
 }
 
+// Identify refuses a device that does not have the filesystem that is recorded for the volume. It only reads. A volume without a record has nothing to
+// be identified by.
+func (s *Stager) Identify(ctx context.Context, volume *apiv1.AzVolume, device string) error {
+	if volume.Status.Filesystem == nil {
+		return nil
+	}
+	found, blank, err := s.Host.Filesystems().Probe(ctx, device)
+	if err != nil {
+		return fmt.Errorf("probe device: %w", err)
+	}
+	_, err = planFormat(formatInput{device: device, volume: volume, found: found, blank: blank})
+	return err
+}
+
 // prepare makes sure that the device has the volume's filesystem (law 4). It writes the record before it changes the
 // device.
 func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record, mounted bool) (provisioner.Filesystem, error) {

@@ -46,6 +46,19 @@ func (r Reserver) Leave(ctx context.Context, device string, own provisioner.Rese
 	return err
 }
 
+// Remove ends a reservation of the driver, with the key of any node, and all registrations. Only a node that alone has the disk may do that: it registers with the
+// key own for it.
+func (r Reserver) Remove(ctx context.Context, device string, own provisioner.ReservationKey) error {
+	state, err := r.Disk.Read(ctx, device)
+	if err != nil || !state.Holder.IsDrivers() {
+		return err
+	}
+	if err := r.Disk.Register(ctx, device, own); err != nil {
+		return err
+	}
+	return r.Disk.Clear(ctx, device, own)
+}
+
 // Exchange registers this node with another key than own. The reservation stays. It does nothing if no node is registered with own.
 func (r Reserver) Exchange(ctx context.Context, device string, own, other provisioner.ReservationKey) error {
 	state, err := r.Disk.Read(ctx, device)
