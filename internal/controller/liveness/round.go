@@ -13,9 +13,6 @@ import (
 const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
-	// roundPause is the least time between the end of a round and the next one. Each looks at every node, and the probes of a large cluster that end
-	// one after the other at the start must not cause a round each.
-	roundPause = 10 * time.Millisecond
 	// probeRarely is how often a node is probed that never answered, or that has been lost for long; probeSteadily if it has answered without a
 	// heartbeat for long; probeOften otherwise, unless the last probe left a connection open.
 	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
@@ -106,11 +103,6 @@ func (m *Monitor) Start(ctx context.Context) error {
 			return nil
 		case <-ticker.C():
 		case <-m.wake:
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-m.Clock.After(roundPause):
-			}
 		}
 	}
 }
