@@ -115,9 +115,13 @@ func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string, q
 	}
 }
 
-// capacityKnown requests the attachments to a node that are not attached, once it is known how many disks its VM can have.
+// capacityKnown requests the attachments to a node that are not attached, once it is known how many disks its VM can have. If it has become known at the
+// same time which VM that is, all attachments are requested.
 func (r *Reconciler) capacityKnown() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if index.Changed(whichVM).Update(e) {
+			return
+		}
 		r.wakeBy(ctx, e.ObjectNew.GetNamespace(), index.AttachmentNode, e.ObjectNew.GetName(), queue)
 	}}
 }

@@ -55,10 +55,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return requests
 		}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
-		Watches(&apiv1.AzDriverNode{}, r.attachedTo(namespace), builder.WithPredicates(notCreated, index.Changed(impaired))).
-		Watches(&apiv1.AzDriverNode{}, r.lackingReplicas(namespace), builder.WithPredicates(notCreated, index.Changed(suitability))).
-		Watches(&corev1.Node{}, r.attachedTo(namespace), builder.WithPredicates(notCreated, nodeChanged())).
-		Watches(&corev1.Node{}, r.lackingReplicas(namespace), builder.WithPredicates(notCreated, nodeChanged())).
+		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(notCreated, index.Changed(impaired))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas), builder.WithPredicates(onlySuitabilityChanged)).
+		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(notCreated, nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -68,8 +67,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// attachedTo requests the volumes that have an attachment on a node.
-func (r *Reconciler) attachedTo(namespace string) handler.EventHandler {
+// onNode requests the volumes that have an attachment on a node, and those that lack replicas, which may find a place
+// there.
+func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
@@ -79,24 +79,26 @@ func (r *Reconciler) attachedTo(namespace string) handler.EventHandler {
 		for i := range here {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
 		}
-		return requests
+		return append(requests, r.lacking(ctx, namespace)...)
 	})
 }
 
 // lackingReplicas requests the volumes that lack replicas, which may find a place on a node.
-func (r *Reconciler) lackingReplicas(namespace string) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		var lacking apiv1.AzVolumeList
-		missing := client.MatchingFields{index.VolumeReplicas: index.VolumeReplicasMissing}
-		if err := r.Client.List(ctx, &lacking, client.InNamespace(namespace), missing, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "node", o.GetName())
-		}
-		requests := make([]reconcile.Request, 0, len(lacking.Items))
-		for i := range lacking.Items {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&lacking.Items[i])})
-		}
-		return requests
-	})
+func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.lacking(ctx, o.GetNamespace())
+}
+
+func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.Request {
+	var lacking apiv1.AzVolumeList
+	missing := client.MatchingFields{index.VolumeReplicas: index.VolumeReplicasMissing}
+	if err := r.Client.List(ctx, &lacking, client.InNamespace(namespace), missing, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "volumes that lack replicas not found")
+	}
+	requests := make([]reconcile.Request, 0, len(lacking.Items))
+	for i := range lacking.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&lacking.Items[i])})
+	}
+	return requests
 }
 
 // notCreated leaves out creations. What exists at the start needs no event: each volume is reconciled then.
@@ -110,6 +112,15 @@ func impaired(d *apiv1.AzDriverNode) any {
 		return status == metav1.ConditionTrue || kind == apiv1.NodeConditionProbeable
 	})
 	return found
+}
+
+// onlySuitabilityChanged passes the updates after which nothing has changed but whether the node may get another replica.
+var onlySuitabilityChanged = predicate.Funcs{
+	CreateFunc: notCreated.Create,
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return index.Changed(suitability).Update(e) && !index.Changed(impaired).Update(e)
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
 // suitability is what decides whether a node may get another replica.
