@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -93,6 +95,9 @@ func (t tampered) asRecorded(o client.Object) {
 
 // List implements client.Reader.
 func (t tampered) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if nodes, ok := list.(*corev1.NodeList); ok && t.node == "" && t.w.options.Mutant == NodeNamesItsVM {
+		return t.listNodes(ctx, nodes, options)
+	}
 	if err := t.Client.List(ctx, list, options...); err != nil {
 		return err
 	}
@@ -100,6 +105,27 @@ func (t tampered) List(ctx context.Context, list client.ObjectList, options ...c
 		t.tamper(ctx, o.(client.Object))
 		return nil
 	})
+}
+
+// listNodes lists the Nodes that name a VM as if each named the one that its node plug-in names: the index has what they name in truth.
+func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options []client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	vm, byVM := "", false
+	if asked.FieldSelector != nil {
+		vm, byVM = asked.FieldSelector.RequiresExactMatch(nodeidentity.VM)
+	}
+	if byVM {
+		options = nil
+	}
+	if err := t.Client.List(ctx, nodes, options...); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		t.tamper(ctx, &nodes.Items[i])
+	}
+	nodes.Items = slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool { return byVM && !slices.Contains(nodeidentity.Keys(&n), vm) })
+	return nil
 }
 
 // answer is what the caller of a node plug-in gets.
