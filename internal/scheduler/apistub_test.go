@@ -26,16 +26,20 @@ type apiStub struct {
 	version  int
 	objects  map[string]map[string]client.Object
 	watchers map[string][]chan event
+	// sent are all events so far: a watch begins after the list that it follows.
+	sent map[string][]event
 }
 
 type event struct {
 	Type   string `json:"type"`
 	Object any    `json:"object"`
+
+	version int
 }
 
 func startAPI(t testing.TB, objects ...client.Object) (*apiStub, *rest.Config) {
 	t.Helper()
-	stub := &apiStub{objects: map[string]map[string]client.Object{}, watchers: map[string][]chan event{}}
+	stub := &apiStub{objects: map[string]map[string]client.Object{}, watchers: map[string][]chan event{}, sent: map[string][]event{}}
 	for _, object := range objects {
 		stub.put(object)
 	}
@@ -61,7 +65,7 @@ func (s *apiStub) put(object client.Object) {
 	s.version++
 	object.SetResourceVersion(strconv.Itoa(s.version))
 	s.objects[resource][key] = object
-	s.send(resource, event{kind, object})
+	s.send(resource, event{Type: kind, Object: object})
 }
 
 func (s *apiStub) remove(object client.Object) {
@@ -71,10 +75,12 @@ func (s *apiStub) remove(object client.Object) {
 	s.version++
 	object.SetResourceVersion(strconv.Itoa(s.version))
 	delete(s.objects[resource], key)
-	s.send(resource, event{"DELETED", object})
+	s.send(resource, event{Type: "DELETED", Object: object})
 }
 
 func (s *apiStub) send(resource string, e event) {
+	e.version = s.version
+	s.sent[resource] = append(s.sent[resource], e)
 	for _, watcher := range s.watchers[resource] {
 		watcher <- e
 	}
@@ -146,11 +152,17 @@ func (s *apiStub) watch(w http.ResponseWriter, r *http.Request, resource string,
 	s.mu.Lock()
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		for _, object := range s.objects[resource] {
-			_ = encoder.Encode(event{"ADDED", object})
+			_ = encoder.Encode(event{Type: "ADDED", Object: object})
 		}
-		_ = encoder.Encode(event{"BOOKMARK", map[string]any{"apiVersion": kind[0], "kind": kind[1], "metadata": map[string]any{
+		_ = encoder.Encode(event{Type: "BOOKMARK", Object: map[string]any{"apiVersion": kind[0], "kind": kind[1], "metadata": map[string]any{
 			"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]string{"k8s.io/initial-events-end": "true"},
 		}}})
+	} else if after, err := strconv.Atoi(r.URL.Query().Get("resourceVersion")); err == nil {
+		for _, e := range s.sent[resource] {
+			if e.version > after {
+				_ = encoder.Encode(e)
+			}
+		}
 	}
 	s.watchers[resource] = append(s.watchers[resource], events)
 	s.mu.Unlock()
