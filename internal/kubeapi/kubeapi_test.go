@@ -15,6 +15,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 func TestACallWhoseTurnWouldComeTooLateIsADeadlineExceeded(t *testing.T) {
@@ -26,9 +27,7 @@ func TestACallWhoseTurnWouldComeTooLateIsADeadlineExceeded(t *testing.T) {
 	cfg := &rest.Config{Host: server.URL}
 	kubeapi.Pace(cfg, 0.001, 1)
 	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err != nil {

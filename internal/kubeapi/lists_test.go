@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 // named reads the name of an object.
@@ -32,13 +33,9 @@ func listsOf(t *testing.T, answer func(query url.Values) string) (*kubeapi.Lists
 	}))
 	t.Cleanup(server.Close)
 	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	kube, err := rest.NewRESTClient(at, "", rest.ClientContentConfig{}, nil, server.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return &kubeapi.Lists{Client: kube, Resource: "things", Namespace: "n", Item: named}, &queries
 }
 
@@ -53,9 +50,7 @@ func TestAListIsReadPageByPageAndObjectByObject(t *testing.T) {
 			{"kind":"Thing","metadata":{"name":"b"}}],"metadata":{"resourceVersion":"7","continue":"more"}}`
 	})
 	list, err := lists.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0", Limit: 500})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	items, err := meta.ExtractListWithAlloc(list)
 	if err != nil || len(items) != 3 {
 		t.Fatalf("got %v, %v, want 3 objects", items, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
@@ -187,33 +188,23 @@ func (s *simulator) open(b *testing.B) *azure.Cloud {
 	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "eastus",
 		"resourceManagerEndpoint": %q, "aadClientId": "bench", "aadClientSecret": "any"}`, subscription, group, s.url)
 	credentials, err := credential.Open(b.Context(), credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.Cleanup(cancel)
 	cloud, err := azure.New(ctx, azure.Options{Credential: credentials, Cloud: credentials.Cloud(), SubscriptionID: subscription})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	return cloud
 }
 
 func (s *simulator) send(b *testing.B, method, url string, body any) (out []byte) {
 	b.Helper()
 	raw, err := json.Marshal(body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	req, err := http.NewRequestWithContext(b.Context(), method, url, bytes.NewReader(raw))
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	defer func() { _ = resp.Body.Close() }()
 	if out, err = io.ReadAll(resp.Body); err != nil || resp.StatusCode >= 300 {
 		b.Fatalf("%s %s: %s %s, %v", method, url, resp.Status, out, err)
@@ -238,9 +229,7 @@ func (s *simulator) makeVM(b *testing.B, name string) string {
 		var vm struct {
 			Properties struct{ ProvisioningState string }
 		}
-		if err := json.Unmarshal(s.send(b, "GET", s.url+id+"?api-version=2025-04-01", nil), &vm); err != nil {
-			b.Fatal(err)
-		}
+		expect.Must(b, json.Unmarshal(s.send(b, "GET", s.url+id+"?api-version=2025-04-01", nil), &vm))
 		if vm.Properties.ProvisioningState == "Succeeded" {
 			return id
 		}
@@ -270,9 +259,7 @@ func (s *simulator) calls(b *testing.B) calls {
 			Time      time.Time
 		}
 	}
-	if err := json.Unmarshal(s.send(b, "GET", s.admin+"/admin/requests", nil), &log); err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, json.Unmarshal(s.send(b, "GET", s.admin+"/admin/requests", nil), &log))
 	c := calls{all: len(log.Records), byAPI: map[string]int{}}
 	for _, r := range log.Records {
 		c.byAPI[r.API]++

@@ -20,6 +20,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/test/stack"
 )
@@ -111,9 +112,7 @@ func (l *lab) makeVolumes(b *testing.B, n int) []volume {
 	together(n, func(i int) {
 		made[i].Volume, failures[i] = l.CreateVolume(b.Context(), made[i].name, 8<<30, map[string]string{"skuName": "Premium_LRS"})
 	})
-	if err := errors.Join(failures...); err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, errors.Join(failures...))
 	if !l.attachRequired {
 		together(n, func(i int) { l.bind(b, made[i]) })
 	}

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/test/stack"
 )
 
@@ -26,14 +27,10 @@ func TestALeaderThatWasFrozenIsReplacedAndStartsAgain(t *testing.T) {
 		return *lease.Spec.HolderIdentity
 	}
 	leader, err := s.AwaitLeader(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	before := holder()
 	thaw, err := leader.Freeze()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer thaw()
 	for holder() == before {
 		select {
@@ -43,21 +40,13 @@ func TestALeaderThatWasFrozenIsReplacedAndStartsAgain(t *testing.T) {
 		}
 	}
 	thaw()
-	if err := leader.AwaitStarts(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, leader.AwaitStarts(ctx, 2))
 	volume, err := s.CreateVolume(ctx, "pvc-frozen", gib, map[string]string{"skuName": "Premium_LRS"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := s.Use(ctx, volume, s.Nodes[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Release(ctx, volume, s.Nodes[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.DeleteVolume(ctx, volume.VolumeId); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, s.Release(ctx, volume, s.Nodes[0]))
+	expect.Must(t, s.DeleteVolume(ctx, volume.VolumeId))
 	s.AssertNothingLeft(t)
 }

@@ -13,18 +13,14 @@ func controllerContainer(t *testing.T, list []*unstructured.Unstructured) (conta
 	t.Helper()
 	deployment := find(t, list, "Deployment", release+"-controller")
 	pods, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range pods {
 		if c := c.(map[string]any); c["name"] == "controller" {
 			container = c
 		}
 	}
 	mounted, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "volumes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	volumes = map[string]map[string]any{}
 	for _, v := range mounted {
 		volumes[v.(map[string]any)["name"].(string)] = v.(map[string]any)

@@ -23,13 +23,9 @@ type documented struct {
 func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(chartDir(), "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var values map[string]any
-	if err := yaml.Unmarshal(raw, &values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(raw, &values))
 	list := readComments(t, string(raw))
 	covered := map[string]bool{}
 	var page bytes.Buffer
@@ -110,8 +106,6 @@ func compact(t *testing.T, value any) string {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		t.Fatal(err)
-	}
+	must(t, encoder.Encode(value))
 	return strings.TrimSpace(buffer.String())
 }

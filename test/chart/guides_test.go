@@ -16,15 +16,11 @@ import (
 func TestTheChartTakesTheHelmCommandsOfTheGuides(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join(tree.Root(), "docs", "guides", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	count := 0
 	for _, page := range append(pages, filepath.Join(tree.Root(), "README.md")) {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found, err := guides.Commands("helm", string(text))
 		if err != nil {
 			t.Errorf("%s: %v", filepath.Base(page), err)

@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
@@ -34,6 +35,8 @@ const (
 
 var update = flag.Bool("update", false, "write the golden files and the generated page")
 
+var must = expect.Must
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
@@ -46,9 +49,7 @@ func chartDir() string { return filepath.Join(tree.Root(), "charts", "azuredisk"
 func program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := programs.Find(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
@@ -69,9 +70,7 @@ func helm(t testing.TB, args ...string) (output string, err error) {
 func render(t testing.TB, args ...string) string {
 	t.Helper()
 	output, err := helm(t, append([]string{"template", release, chartDir(), "-n", namespace, "--kube-version", kubeVersion}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return output
 }
 
@@ -107,14 +106,10 @@ func find(t testing.TB, list []*unstructured.Unstructured, kind, name string) *u
 func compareOrUpdate(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got != string(want) {
 		t.Errorf("%s differs from its source; update it with `go test ./test/chart -update`\n%s", file, firstDifference(string(want), got))
 	}

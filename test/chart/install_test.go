@@ -74,9 +74,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 	})
 	t.Run("a rollback keeps the certificate of the webhook and the records", func(t *testing.T) {
 		record := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "recorded"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
-		if err := kube.Create(t.Context(), record); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Create(t.Context(), record))
 		run(t, "upgrade", release, chartDir(), "--reset-values")
 		keepsCertificate(t, kube, func() { run(t, "rollback", release) })
 		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(record), record); err != nil || record.Spec.VMID != "/vm" {
@@ -108,9 +106,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 	t.Run("attachRequired is changed only where Kubernetes lets it and nothing is attached", func(t *testing.T) { changesAttachRequired(t, kube, config) })
 	t.Run("an uninstall keeps the CRDs and the disks' records", func(t *testing.T) {
 		kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
-		if err := kube.Create(t.Context(), kept); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Create(t.Context(), kept))
 		// No component of the test runs the hook's Job.
 		run(t, "uninstall", release, "--no-hooks")
 		if err := kube.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
@@ -132,9 +128,7 @@ func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
 	get := func() {
 		t.Helper()
 		for key, object := range map[client.ObjectKey]client.Object{secretKey: secret, configurationKey: configuration} {
-			if err := kube.Get(t.Context(), key, object); err != nil {
-				t.Fatal(err)
-			}
+			must(t, kube.Get(t.Context(), key, object))
 		}
 	}
 	get()
@@ -142,9 +136,7 @@ func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
 	secret.Data = map[string][]byte{"ca.crt": authority}
 	configuration.Webhooks[0].ClientConfig.CABundle = authority
 	for _, object := range []client.Object{secret, configuration} {
-		if err := kube.Update(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Update(t.Context(), object))
 	}
 	upgrade()
 	get()
@@ -174,9 +166,7 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 			t.Errorf("%s: the CSIDriver is %+v, not %t: %v", what, is.Spec, wanted, err)
 		}
 		var controller appsv1.Deployment
-		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "azuredisk-controller"}, &controller); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "azuredisk-controller"}, &controller))
 		if told := fmt.Sprint(controller.Spec.Template.Spec.Containers); !strings.Contains(told, fmt.Sprintf("--attach-required=%t", wanted)) {
 			t.Errorf("%s: the controller is told otherwise: %s", what, told)
 		}
@@ -189,9 +179,7 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	}
 	remove := func(o client.Object) {
 		t.Helper()
-		if err := kube.Delete(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Delete(t.Context(), o))
 	}
 	csiDriver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driver}}
 	volume := "pv"
@@ -201,9 +189,7 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	}
 	becomes("a new cluster", false, "auto")
 	refused("a change of the CSIDriver that is there", "the CSIDriver "+driver+" that is there has false", "true")
-	if err := kube.Create(t.Context(), left); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Create(t.Context(), left))
 	remove(csiDriver)
 	refused("a VolumeAttachment is left", "the VolumeAttachment left of "+driver+" to node node-a is there", "false")
 	becomes("V1's pods still run", true, "auto")
@@ -217,9 +203,7 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	remove(csiDriver)
 	// A CSIDriver that the chart does not create has Kubernetes' default.
 	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set", "csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(rendered, "--attach-required=true") || strings.Contains(rendered, "kind: CSIDriver") {
 		t.Errorf("without the chart's CSIDriver: got %s, want --attach-required=true and no CSIDriver", rendered)
 	}
@@ -232,9 +216,7 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/" + name}}
 	}
 	own, other := node("node-a"), node("node-b")
-	if err := kube.Create(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Create(t.Context(), other))
 	// Role and policy take a moment until the API server knows them. Once the role
 	// lets the plug-in read, it lets it create as well, and what then refuses is the policy.
 	eventually(t, "the role is known", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) })
@@ -308,18 +290,14 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 func clientOfNode(t *testing.T, kube client.Client, nodeName string) client.Client {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
-	if err := kube.Create(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Create(t.Context(), node))
 	t.Cleanup(func() { _ = kube.Delete(context.Background(), node) })
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plug-in-" + nodeName},
 		Spec: corev1.PodSpec{NodeName: nodeName, ServiceAccountName: release + "-node",
 			Containers: []corev1.Container{{Name: "node", Image: "none"}}},
 	}
-	if err := kube.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Create(t.Context(), pod))
 	return clientWithToken(t, token(t, kube, pod))
 }
 
@@ -330,9 +308,7 @@ func token(t *testing.T, kube client.Client, pod *corev1.Pod) string {
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 	}
-	if err := kube.SubResource("token").Create(t.Context(), account, request); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.SubResource("token").Create(t.Context(), account, request))
 	return request.Status.Token
 }
 
@@ -341,8 +317,6 @@ func clientWithToken(t *testing.T, token string) client.Client {
 	config := rest.AnonymousClientConfig(apiserver.Config(t))
 	config.BearerToken = token
 	c, err := client.New(config, client.Options{Scheme: apiserver.Scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }

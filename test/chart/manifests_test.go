@@ -85,9 +85,7 @@ func TestTheManifestsAreWhatTheChartRenders(t *testing.T) {
 			var built []*unstructured.Unstructured
 			for _, folder := range []string{manifests("crds"), manifests("overlays", overlay)} {
 				output, err := kubectl(t, "kustomize", folder)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				built = append(built, objects(t, output)...)
 			}
 			got := comparable(built)
@@ -115,9 +113,7 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 			run(t, "apply", "-k", manifests("crds"))
 			run(t, "apply", "-k", manifests("overlays", overlay))
 			kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept-" + overlay}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
-			if err := kube.Create(t.Context(), kept); err != nil {
-				t.Fatal(err)
-			}
+			must(t, kube.Create(t.Context(), kept))
 			t.Cleanup(func() { _ = kube.Delete(t.Context(), kept) })
 			again := func() { run(t, "apply", "-k", manifests("overlays", overlay)) }
 			webhook := &corev1.Secret{}
@@ -146,17 +142,13 @@ var withoutHelm = regexp.MustCompile("(?s)\n## Without Helm\n.*?\n```\n(.*?)```\
 // TestARealAPIServerTakesTheOverlayOfTheGuide runs the commands of docs/guides/install-self-managed.md for those without Helm.
 func TestARealAPIServerTakesTheOverlayOfTheGuide(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(tree.Root(), "docs", "guides", "install-self-managed.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	commands := withoutHelm.FindStringSubmatch(string(text))
 	if commands == nil {
 		t.Fatal("install-self-managed.md: got no commands under the heading Without Helm")
 	}
 	kube, config, dir := apiserver.Client(t), apiserver.Kubeconfig(t), t.TempDir()
-	if err := os.Symlink(manifests(), filepath.Join(dir, "deploy")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(manifests(), filepath.Join(dir, "deploy")))
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands[1])
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+config, "PATH="+filepath.Dir(program(t, "kubectl"))+":"+os.Getenv("PATH"))
@@ -164,9 +156,7 @@ func TestARealAPIServerTakesTheOverlayOfTheGuide(t *testing.T) {
 		t.Fatalf("run\n%s%v\n%s", commands[1], err, output)
 	}
 	var node appsv1.DaemonSet
-	if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-node"}, &node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-node"}, &node))
 	if got, want := node.Spec.Template.Spec.Containers[0].Image, "registry.example.com/azuredisk:0.1.0"; got != want {
 		t.Errorf("image of the node plug-in: got %s, want %s as in the overlay", got, want)
 	}
@@ -180,13 +170,9 @@ func keepsWebhookData(t *testing.T, kube client.Client, secret *corev1.Secret, a
 	t.Helper()
 	want := map[string][]byte{"ca.crt": []byte("authority")}
 	secret.Data = maps.Clone(want)
-	if err := kube.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Update(t.Context(), secret))
 	apply()
-	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
 	if diff := cmp.Diff(want, secret.Data); diff != "" {
 		t.Errorf("the certificate of the webhook after another apply (-want +got):\n%s", diff)
 	}

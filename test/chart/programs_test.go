@@ -17,16 +17,12 @@ import (
 func containers(t testing.TB, workload *unstructured.Unstructured) map[string][]string {
 	t.Helper()
 	list, _, err := unstructured.NestedSlice(workload.Object, "spec", "template", "spec", "containers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	args := map[string][]string{}
 	for _, item := range list {
 		container := item.(map[string]any)
 		texts, _, err := unstructured.NestedStringSlice(container, "args")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		args[container["name"].(string)] = texts
 	}
 	return args

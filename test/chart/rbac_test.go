@@ -71,9 +71,7 @@ func markedRights(t *testing.T, paths []string) map[string]bool {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	if len(rights) == 0 {
 		t.Fatalf("no marker in %v", paths)
@@ -206,9 +204,7 @@ func renderedRights(t *testing.T, list []*unstructured.Unstructured, prefix stri
 			continue
 		}
 		rules, _, err := unstructured.NestedSlice(object.Object, "rules")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, item := range rules {
 			rule := item.(map[string]any)
 			names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")

@@ -55,9 +55,7 @@ func TestTheCRDsAreTheGeneratedOnesAndAreKept(t *testing.T) {
 	}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		generated := objects(t, string(raw))[0]
 		crd := find(t, rendered, "CustomResourceDefinition", generated.GetName())
 		if !reflect.DeepEqual(crd.Object["spec"], generated.Object["spec"]) {
@@ -127,9 +125,7 @@ func TestTheFailoverKnowsThePodsOfTheScheduler(t *testing.T) {
 	for _, component := range []string{"controller", "scheduler"} {
 		workload := find(t, objects(t, render(t)), "Deployment", release+"-"+component)
 		labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "template", "metadata", "labels")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := failover.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
 		if want := component == "scheduler"; got != want {
 			t.Errorf("pods of the %s: got %t, want %t", component, got, want)
@@ -216,9 +212,7 @@ func TestTheNodePlugInGetsNoCredential(t *testing.T) {
 	for _, values := range valueFiles(t) {
 		daemonSet := find(t, objects(t, render(t, "-f", values)), "DaemonSet", fullname(values)+"-node")
 		volumes, _, err := unstructured.NestedSlice(daemonSet.Object, "spec", "template", "spec", "volumes")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, volume := range volumes {
 			if v := volume.(map[string]any); v["secret"] != nil || v["projected"] != nil || v["configMap"] != nil {
 				t.Errorf("%s: the node plug-in mounts %v", values, v)

@@ -108,26 +108,20 @@ func createWithStatus(t *testing.T, kube client.Client, objects ...client.Object
 	t.Helper()
 	for _, object := range objects {
 		status := object.DeepCopyObject().(client.Object)
-		if err := kube.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Create(t.Context(), object))
 		t.Cleanup(func() { _ = kube.Delete(context.Background(), object, client.GracePeriodSeconds(0)) })
 		status.SetResourceVersion(object.GetResourceVersion())
 		status.SetUID(object.GetUID())
 		if node, is := object.(*corev1.Node); is {
 			// Kubernetes taints a new node until its controllers, which are not here, find it ready.
 			node.Spec.Taints = nil
-			if err := kube.Update(t.Context(), node); err != nil {
-				t.Fatal(err)
-			}
+			must(t, kube.Update(t.Context(), node))
 			status.SetResourceVersion(node.ResourceVersion)
 		}
 		if _, isPod := object.(*corev1.Pod); isPod {
 			continue
 		}
-		if err := kube.Status().Update(t.Context(), status); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kube.Status().Update(t.Context(), status))
 	}
 }
 
@@ -150,9 +144,7 @@ func full(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 func startExtender(t *testing.T, objectNamespace string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defaults := &config.Scheduler{MaxRequestBytes: 1 << 20, StaleFactor: 3, HeartbeatInterval: 60e9}
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -211,9 +203,7 @@ func startKubeScheduler(t *testing.T, extender string) {
 	text = strings.ReplaceAll(text, "leaderElect: true", "leaderElect: false")
 	text += "\nclientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n"
 	file := filepath.Join(dir, "scheduler.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	runKubeScheduler(t, "--config", file)
 }
 
@@ -222,9 +212,7 @@ func runKubeScheduler(t *testing.T, args ...string) {
 	cmd := exec.Command(program(t, "kube-scheduler"), append(args, "--secure-port=0", "--authorization-always-allow-paths=/healthz")...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

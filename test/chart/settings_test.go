@@ -127,13 +127,9 @@ func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 				continue
 			}
 			set := &appsv1.DaemonSet{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set))
 			matches, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: set.Spec.Template.Spec}).Match(node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if matches {
 				got = append(got, set.Name)
 			}
@@ -171,9 +167,7 @@ func TestAPoolHasItsOwnSettings(t *testing.T) {
 	selected := map[string]string{}
 	for _, o := range []*unstructured.Unstructured{large, manual, others} {
 		labels, _, err := unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if other := selected[labels["app.kubernetes.io/component"]]; other != "" {
 			t.Errorf("%s selects the pods of %s as well", o.GetName(), other)
 		}

@@ -88,9 +88,7 @@ func onNodes(t *testing.T, o *unstructured.Unstructured) []string {
 		return nil
 	}
 	containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var list []string
 	for _, c := range containers {
 		container := c.(map[string]any)
@@ -133,9 +131,7 @@ func TestATrialSharesNothingWithV1NorWithAnotherRelease(t *testing.T) {
 	}
 	second, err := helm(t, "template", "azuredisk-trial", chartDir(), "-n", "trial", "--kube-version", kubeVersion, "-f", trialFile,
 		"--set", "objectNamespace=trial,crds.install=false")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if both := common(exclusive(t, second, "trial"), full); len(both) > 0 {
 		t.Errorf("two releases share %v", both)
 	}
@@ -149,9 +145,7 @@ func TestATrialAtARealAPIServer(t *testing.T) {
 		_, err := helm(t, append([]string{"upgrade", "--install", name, chartDir(), "-n", namespace, "--create-namespace", "--kubeconfig", config}, args...)...)
 		return err
 	}
-	if err := run(release, namespace, "--take-ownership", "-f", trialFile); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run(release, namespace, "--take-ownership", "-f", trialFile))
 	t.Cleanup(func() {
 		if _, err := helm(t, "uninstall", release, "-n", namespace, "--no-hooks", "--kubeconfig", config); err != nil {
 			t.Error(err)
@@ -177,9 +171,7 @@ func TestATrialAtARealAPIServer(t *testing.T) {
 func refusesV1(t *testing.T, kube client.Client) {
 	t.Helper()
 	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "trial-node"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
-	if err := kube.Create(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kube.Create(t.Context(), node))
 	t.Cleanup(func() { _ = kube.Delete(context.Background(), node) })
 	attach := func(driver, node string) error {
 		volume := "pv"

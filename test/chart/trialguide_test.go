@@ -17,20 +17,14 @@ import (
 func TestTheCommandsOfTheTrialGuide(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(tree.Root(), "docs", "guides", "trial-on-aks.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(filepath.Join(tree.Root(), "charts"), filepath.Join(dir, "charts")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(tree.Root(), "charts"), filepath.Join(dir, "charts")))
 	for _, block := range regexp.MustCompile("(?ms)^ *```(sh|yaml|)\n(.*?)^ *```$").FindAllStringSubmatch(string(raw), -1) {
 		kind, text := block[1], regexp.MustCompile(`(?m)^   `).ReplaceAllString(block[2], "")
 		if kind == "yaml" {
 			if strings.Contains(text, "subscriptionID") {
-				if err := os.WriteFile(filepath.Join(dir, "trial-values.yaml"), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, "trial-values.yaml"), []byte(text), 0o600))
 			}
 			continue
 		}
@@ -51,9 +45,7 @@ func TestTheCommandsOfTheTrialGuide(t *testing.T) {
 func commands(t *testing.T, program, page string) [][]string {
 	t.Helper()
 	found, err := guides.Commands(program, page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found
 }
 

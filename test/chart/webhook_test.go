@@ -50,9 +50,7 @@ func startWebhook(t *testing.T) *webhookUnderTest {
 	list := objects(t, render(t))
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	from := find(t, list, "MutatingWebhookConfiguration", release+"-scheduler")
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, configuration); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, configuration))
 	secret := find(t, list, "Secret", release+"-scheduler-webhook")
 	secret.SetNamespace(w.namespace)
 	listeners := [2]net.Listener{}
@@ -66,15 +64,11 @@ func startWebhook(t *testing.T) *webhookUnderTest {
 	url := "https://localhost:" + port(listeners[1]) + *configuration.Webhooks[0].ClientConfig.Service.Path
 	configuration.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url}
 	for _, object := range []client.Object{configuration, secret} {
-		if err := w.kube.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.kube.Create(t.Context(), object))
 		t.Cleanup(func() { _ = w.kube.Delete(context.Background(), object) })
 	}
 	certificates, err := webhookcert.NewClient(apiserver.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
@@ -123,9 +117,7 @@ func (w *webhookUnderTest) create(t *testing.T, pod *corev1.Pod, options ...clie
 func (w *webhookUnderTest) requests(t *testing.T) (count uint64) {
 	t.Helper()
 	families, err := w.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, family := range families {
 		if family.GetName() == "azuredisk_scheduler_webhook_duration_seconds" {
 			for _, metric := range family.GetMetric() {
@@ -142,19 +134,13 @@ func (w *webhookUnderTest) failedOpen(t *testing.T) (count int) {
 	own := apiserver.Config(t)
 	own.GroupVersion, own.NegotiatedSerializer = &corev1.SchemeGroupVersion, runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{})
 	kube, err := rest.UnversionedRESTClientFor(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := kube.Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, `apiserver_admission_webhook_fail_open_count{name="`+w.name+`"`) {
 			value, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			count += value
 		}
 	}
@@ -252,15 +238,11 @@ func failsOpen(t *testing.T, w *webhookUnderTest, pod *corev1.Pod) {
 
 	// From here on, a server of the test stands for the webhook. It counts the connections that it gets.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	calls := &counted{Listener: listener}
 	t.Cleanup(func() { calls.Close() })
 	expired, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{Host: "localhost", MaxAge: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.direct(t, "https://localhost:"+port(listener), expired)
 	eventually(t, "the API server calls the silent webhook", func() error {
 		if _ = w.create(t, pod, client.DryRunAll); calls.opened() == 0 {
@@ -272,9 +254,7 @@ func failsOpen(t *testing.T, w *webhookUnderTest, pod *corev1.Pod) {
 
 	// client-go makes certificates that are valid from an hour ago: a minute later, it expired.
 	pair, err := tls.X509KeyPair(expired, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("the API server sends a pod to a webhook whose certificate has expired")
 	})}
@@ -326,13 +306,9 @@ func (c *counted) Accept() (net.Conn, error) {
 func (w *webhookUnderTest) direct(t *testing.T, url string, authorities []byte) {
 	t.Helper()
 	var configuration admissionregistrationv1.MutatingWebhookConfiguration
-	if err := w.kube.Get(t.Context(), client.ObjectKey{Name: release + "-scheduler"}, &configuration); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.kube.Get(t.Context(), client.ObjectKey{Name: release + "-scheduler"}, &configuration))
 	configuration.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: authorities}
-	if err := w.kube.Update(t.Context(), &configuration); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.kube.Update(t.Context(), &configuration))
 }
 
 func port(listener net.Listener) string {

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/guides"
 )
 
@@ -29,9 +30,7 @@ type azCommand struct {
 func azCommands(t *testing.T) azTable {
 	t.Helper()
 	var table azTable
-	if err := yaml.UnmarshalStrict([]byte(read(t, "test/docs/az.yaml")), &table); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, yaml.UnmarshalStrict([]byte(read(t, "test/docs/az.yaml")), &table))
 	return table
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
@@ -47,9 +48,7 @@ func files(t *testing.T, suffix string, atLeast int) []string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(tree.Root(), path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return string(text)
 }
 
@@ -155,9 +154,7 @@ func TestTheMetricsPageHasEveryMetric(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	if len(served) < 30 {
 		t.Fatalf("found %v", served)
@@ -239,15 +236,11 @@ var mutant = regexp.MustCompile(`(?m)^\t([A-Z][A-Za-z]*) Mutant = "`)
 func TestThePageOnTestingHasEveryMutant(t *testing.T) {
 	const page = "docs/explanation/testing.md"
 	files, err := filepath.Glob(filepath.Join(tree.Root(), "test/simulation/*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var mutants []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, m := range mutant.FindAllStringSubmatch(string(text), -1) {
 			mutants = append(mutants, m[1])
 		}
@@ -283,18 +276,14 @@ func checkStatement(t *testing.T, s statement) {
 func exists(t *testing.T, folder, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(tree.Root(), folder, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	wanted := "func " + test + "("
 	if !strings.HasPrefix(test, "Test") && !strings.HasPrefix(test, "Fuzz") {
 		wanted = `"` + test + `"`
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if strings.Contains(string(text), wanted) {
 			return true
 		}

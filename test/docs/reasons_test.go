@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
@@ -27,9 +28,7 @@ func TestThePageOnReasonsHasEveryReason(t *testing.T) {
 			continue
 		}
 		source, err := os.ReadFile(filepath.Join(tree.Root(), file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		code.Write(source)
 		for _, m := range reasonConstant.FindAllStringSubmatch(string(source), -1) {
 			reasons[m[1]] = true

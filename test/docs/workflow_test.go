@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 var (
@@ -20,9 +22,7 @@ func TestTheReleaseWorkflowRunsTargetsAndNothingElse(t *testing.T) {
 			Steps []struct{ Uses, Run string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, ".github/workflows/release.yaml")), &workflow); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, yaml.Unmarshal([]byte(read(t, ".github/workflows/release.yaml")), &workflow))
 	makefile, targets := read(t, "Makefile"), 0
 	for name, job := range workflow.Jobs {
 		for i, step := range job.Steps {

@@ -98,12 +98,7 @@ func (w controllerWorld) refuse(method fake.Method, kind provisioner.Kind) {
 	w.inject(fake.Fault{Method: method, Err: provisioner.Errorf(kind, "Azure says no")})
 }
 
-func (w controllerWorld) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
+func (w controllerWorld) must(err error) { w.Helper(); must(w.T, err) }
 
 func (w controllerWorld) volume(parameters map[string]string) string {
 	w.Helper()

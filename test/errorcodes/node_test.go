@@ -123,12 +123,7 @@ func (w nodeWorld) change(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment))
 	}
 }
 
-func (w nodeWorld) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
+func (w nodeWorld) must(err error) { w.Helper(); must(w.T, err) }
 
 func (w nodeWorld) staging() string { return filepath.Join(w.dir, "globalmount") }
 func (w nodeWorld) target() string  { return filepath.Join(w.dir, "pods", "1", "mount") }

@@ -15,11 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "write the reference page")
 
 const page = "../../docs/reference/errors.md"
+
+var must = expect.Must
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 
@@ -109,14 +112,10 @@ func TestEveryRPCHasRows(t *testing.T) {
 func TestTheReferencePageIsWhatTheTableSays(t *testing.T) {
 	want := render()
 	if *update {
-		if err := os.WriteFile(page, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(page, want, 0o644))
 	}
 	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is not what the table says; run: go test ./test/errorcodes -update", filepath.Base(page))
 	}

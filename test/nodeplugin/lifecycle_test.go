@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 // joinCluster makes the Node, as the kubelet does.
@@ -99,16 +100,12 @@ func (m *machine) awaitReady(want string) {
 func TestADriverThatACSINodeForgetsRegistersAgain(t *testing.T) {
 	for name, forget := range map[string]func(*testing.T, *machine){
 		"because the object was deleted": func(t *testing.T, m *machine) {
-			if err := m.api.Delete(t.Context(), m.csiNode()); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, m.api.Delete(t.Context(), m.csiNode()))
 		},
 		"because a user removed the driver": func(t *testing.T, m *machine) {
 			found := m.csiNode()
 			found.Spec.Drivers = nil
-			if err := m.api.Update(t.Context(), found); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, m.api.Update(t.Context(), found))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,9 +119,7 @@ func TestADriverThatACSINodeForgetsRegistersAgain(t *testing.T) {
 				t.Errorf("the kubelet was told %+v", driver)
 			}
 			before, err := os.Lstat(m.registration())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			forget(t, m)
 			m.await("a new registration socket", func() bool {
 				now, err := os.Lstat(m.registration())
@@ -151,16 +146,10 @@ func TestADriverThatIsNotRegisteredYetLeavesTheSocketAlone(t *testing.T) {
 	m.start()
 	m.await("the registration socket", m.registrationThere)
 	before, err := os.Lstat(m.registration())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	csiNode := m.csiNode()
-	if err := m.api.Create(t.Context(), csiNode); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.api.Delete(t.Context(), csiNode); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, m.api.Create(t.Context(), csiNode))
+	expect.Must(t, m.api.Delete(t.Context(), csiNode))
 	heartbeat := m.report().Status.HeartbeatTime
 	m.await("further heartbeats", func() bool { return m.report().Status.HeartbeatTime.After(heartbeat.Add(2 * time.Second)) })
 	if now, err := os.Lstat(m.registration()); err != nil || !now.ModTime().Equal(before.ModTime()) {
@@ -206,12 +195,8 @@ func TestAPluginThatIsToldToStop(t *testing.T) {
 			m.install()
 			m.use()
 			test.edit(node)
-			if err := m.api.Update(t.Context(), node); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.process.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, m.api.Update(t.Context(), node))
+			expect.Must(t, m.process.Process.Signal(syscall.SIGTERM))
 			if test.waits {
 				// It serves on, and heartbeats go on.
 				heartbeat := m.report().Status.HeartbeatTime

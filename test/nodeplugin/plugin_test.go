@@ -20,6 +20,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
@@ -57,9 +58,7 @@ func newMachine(t *testing.T) *machine {
 func newMachineOf(t *testing.T, name, namespace string) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -165,9 +164,7 @@ func (m *machine) csi() csi.NodeClient {
 func dial(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

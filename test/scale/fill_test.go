@@ -332,10 +332,3 @@ func newFiller(t testing.TB, kubeletPort int32) *filler {
 	must(t, err)
 	return &filler{cluster: &cluster{namespace: apiserver.Namespace(t), kubeletPort: kubeletPort}, kube: kube, etcd: etcd{apiserver.Etcd(t)}}
 }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
+
+var must = expect.Must
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }

@@ -22,6 +22,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 const settleTimeout = 2 * time.Minute
@@ -44,9 +45,7 @@ func (s *Stack) awaitNodes(t testing.TB) {
 		}
 		return ""
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 }
 
 // MakeNode makes the Node object of a VM, unless it is there.
@@ -59,13 +58,9 @@ func (s *Stack) MakeNode(t testing.TB, name string) {
 	if apierrors.IsAlreadyExists(err) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Stack"}}
-	if err := s.Kube.Status().Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, s.Kube.Status().Update(t.Context(), node))
 	t.Cleanup(func() {
 		if err := s.Kube.Delete(context.WithoutCancel(t.Context()), node); err != nil {
 			t.Log(err)
@@ -156,22 +151,16 @@ func (s *Stack) atAzure(t testing.TB, kind string) []string {
 	t.Helper()
 	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s?api-version=%s", s.arm, Subscription, ResourceGroup, kind, disksV)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer response.Body.Close()
 	var list struct {
 		Value []struct {
 			Name string `json:"name"`
 		} `json:"value"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.NewDecoder(response.Body).Decode(&list))
 	names := make([]string, 0, len(list.Value))
 	for _, item := range list.Value {
 		names = append(names, item.Name)
@@ -186,13 +175,9 @@ func (s *Stack) loopDevices(t testing.TB) []string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var found []string
 	for _, file := range files {
 		backing, err := os.ReadFile(file)
@@ -210,9 +195,7 @@ func (s *Stack) loopDevices(t testing.TB) []string {
 func (s *Stack) mounts(t testing.TB) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var found []string
 	for line := range strings.Lines(string(raw)) {
 		fields := strings.Fields(line)

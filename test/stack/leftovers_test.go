@@ -17,9 +17,7 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 func TestWhatAVolumeTakesIsFoundUntilItIsGone(t *testing.T) {
 	s := Start(t, Options{Nodes: 1, Controllers: 1})
 	volume, err := s.CreateVolume(t.Context(), "vol", 1<<30, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := s.Use(t.Context(), volume, s.Nodes[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -28,12 +26,8 @@ func TestWhatAVolumeTakesIsFoundUntilItIsGone(t *testing.T) {
 			t.Errorf("no %s of a volume in use are found", what)
 		}
 	}
-	if err := s.Release(t.Context(), volume, s.Nodes[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.DeleteVolume(t.Context(), volume.GetVolumeId()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, s.Release(t.Context(), volume, s.Nodes[0]))
+	expect.Must(t, s.DeleteVolume(t.Context(), volume.GetVolumeId()))
 	s.AssertNothingLeft(t)
 }
 

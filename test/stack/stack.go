@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
@@ -115,18 +116,12 @@ func (s *Stack) RestorePower(t testing.TB, node *Node) {
 func call(t testing.TB, method, url string, document any) {
 	t.Helper()
 	body, err := json.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode >= 300 {
@@ -159,9 +154,7 @@ func Start(t testing.TB, options Options) *Stack {
 	}
 	s.awaitNodes(t)
 	conn, err := Connect(s.ControllerSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	s.controller = csi.NewControllerClient(conn)
 	return s
@@ -171,27 +164,17 @@ func newStack(t testing.TB, options Options) *Stack {
 	t.Helper()
 	// Unix sockets have short names: t.TempDir is too long for them.
 	dir, err := os.MkdirTemp("", "azd-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s := &Stack{
 		options: options, Dir: dir, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
 		bin: filepath.Join(tree.Root(), "bin"), logs: filepath.Join(tree.Root(), "out", "test", t.Name()),
 	}
 	t.Cleanup(func() { s.sweep(t) })
-	if err := os.RemoveAll(s.logs); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(s.logs, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.Build(s.bin, "azuredisk", "azuresim"); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.RemoveAll(s.logs))
+	expect.Must(t, os.MkdirAll(s.logs, 0o755))
+	expect.Must(t, tree.Build(s.bin, "azuredisk", "azuresim"))
 	s.kubeconfig = filepath.Join(dir, "kubeconfig")
-	if err := writeKubeconfig(apiserver.Config(t), s.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, writeKubeconfig(apiserver.Config(t), s.kubeconfig))
 	return s
 }
 
@@ -240,9 +223,7 @@ func (s *Stack) startNode(t testing.TB, i int) {
 	}, answersHTTP("http://"+health+"/readyz"))
 	node.process.mustStart(t)
 	conn, err := Connect(node.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	node.client = csi.NewNodeClient(conn)
 	s.Nodes = append(s.Nodes, node)
@@ -261,12 +242,8 @@ func (s *Stack) startController(t testing.TB, i int) {
 		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": Subscription, "resourceGroup": ResourceGroup, "location": Location,
 		"resourceManagerEndpoint": s.arm, "aadClientId": "stack", "aadClientSecret": "stack",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(cloudConfig, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
+	expect.Must(t, os.WriteFile(cloudConfig, raw, 0o600))
 	health := loopback.Address(t)
 	controller := newProcess(name, s.logs, filepath.Join(s.bin, "azuredisk"), append([]string{
 		"controller", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--endpoint", "unix://" + socket,
@@ -349,9 +326,7 @@ func (s *Stack) EnsureRunning(t testing.TB) {
 			continue
 		}
 		p.Kill()
-		if err := p.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, p.Start(ctx))
 	}
 }
 

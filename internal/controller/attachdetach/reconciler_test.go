@@ -25,6 +25,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -416,9 +417,7 @@ func TestWhatWasToldIsForgottenWithThePod(t *testing.T) {
 	if len(r.told.volumes) != 1 {
 		t.Fatalf("got %d volumes remembered, want 1", len(r.told.volumes))
 	}
-	if err := r.Client.Delete(t.Context(), objects[len(objects)-1]); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.Client.Delete(t.Context(), objects[len(objects)-1]))
 	reconcileOf(t, r, "vol")
 	if len(r.told.volumes) != 0 {
 		t.Errorf("got %d volumes remembered after the pod is gone, want none", len(r.told.volumes))
@@ -478,9 +477,7 @@ func TestAPodOnAFullNodeFails(t *testing.T) {
 		t.Errorf("got error %v, want the publish's", err)
 	}
 	got := &corev1.Pod{}
-	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(p), got); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.Client.Get(t.Context(), client.ObjectKeyFromObject(p), got))
 	want := "volume pv cannot be attached to node full: no slot is free"
 	if got.Status.Phase != corev1.PodFailed || got.Status.Reason != "VolumeAttachmentLimitExceeded" || got.Status.Message != want {
 		t.Errorf("got phase %s, reason %q, message %q; want Failed, the kubelet's reason, and %q", got.Status.Phase, got.Status.Reason, got.Status.Message, want)
@@ -506,9 +503,7 @@ func TestAPublishThatFoundNoCapacityIsNotRepeatedAtOnce(t *testing.T) {
 			t.Errorf("got %d calls, error %v, the next look in %s; want %d calls, the next look in %s", len(publisher.calls), err, result.RequeueAfter, step.calls, step.wait)
 		}
 	}
-	if err := r.Client.Delete(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.Client.Delete(t.Context(), p))
 	if _, err := r.Reconcile(t.Context(), request); err != nil {
 		t.Error(err)
 	}

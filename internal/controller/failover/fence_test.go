@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -17,17 +18,11 @@ func TestAnAttachmentThatIsFencedNoLongerIsNotDeleted(t *testing.T) {
 	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a", UID: "1"}}
 	c := fakeapi.With(a).Build()
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 	fenced, err := r.setFinalizer(t.Context(), a, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	again, err := r.setFinalizer(t.Context(), fenced, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := r.deleteFenced(t.Context(), fenced); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}

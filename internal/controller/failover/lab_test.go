@@ -201,12 +201,7 @@ func (s mortalStatus) Patch(ctx context.Context, o client.Object, p client.Patch
 	return s.SubResourceWriter.Patch(ctx, o, p, opts...)
 }
 
-func (l *lab) must(err error) {
-	l.Helper()
-	if err != nil {
-		l.Fatal(err)
-	}
-}
+func (l *lab) must(err error) { l.Helper(); expect.Must(l.T, err) }
 
 // claim creates the PersistentVolume and the PersistentVolumeClaim of a volume.
 func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolumeClaim)) {

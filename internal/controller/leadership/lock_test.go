@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 // The chart's values.
@@ -170,9 +171,7 @@ func contend(ctx context.Context, t *testing.T, l *lease, node string) *contende
 		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: LookEvery(renewEvery), ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(c.led) }, OnStoppedLeading: func() {}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	go func() {
 		defer stop()
 		elector.Run(ctx)

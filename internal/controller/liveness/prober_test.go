@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 func nodeAt(address string, port int32) *corev1.Node {
@@ -25,9 +26,7 @@ func nodeAt(address string, port int32) *corev1.Node {
 
 func TestProbesOfRealSockets(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	port := int32(listener.Addr().(*net.TCPAddr).Port)
 	if r := (liveness.KubeletProber{}).Probe(t.Context(), nodeAt("127.0.0.1", port)); !r.Answered || r.Unknown {
 		t.Errorf("an open port: %+v", r)

@@ -20,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -107,12 +108,7 @@ func (w *world) restart() {
 	}
 }
 
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
-}
+func (w *world) must(err error) { w.Helper(); expect.Must(w.T, err) }
 
 // Probe is the network.
 func (w *world) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi/store"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 func node(name, providerID string) *corev1.Node {
@@ -37,9 +38,7 @@ func TestRecordsFollowTheObjects(t *testing.T) {
 	default:
 	}
 	err := errors.Join(s.Replace([]any{node("a", "1"), node("b", "2")}, "1"), s.Update(node("b", "3")), s.Delete(node("a", "1")), s.Replace([]any{node("c", "4")}, "4"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	<-s.Filled()
 	if want := []string{"a - 1", "b - 2", "b 2 3", "a 1 -", "c - 4", "b 3 -"}; !slices.Equal(told, want) {
 		t.Errorf("got the changes %q; want %q", told, want)
