@@ -79,7 +79,7 @@ func (p *program) stop(t testing.TB) {
 	}
 }
 
-// pollEvery is how often a condition is looked at that costs the API server nothing.
+// pollEvery is how often a condition is looked at whose answer costs the measured programs little.
 const pollEvery = 20 * time.Millisecond
 
 // await waits until condition holds, and returns the time since the program was started.

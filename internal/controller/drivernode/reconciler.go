@@ -240,7 +240,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(notCreated, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(index.NotCreated, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 				return toNode(a.Spec.NodeName)
@@ -264,9 +264,6 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	return nil
 }
-
-// notCreated leaves out creations: each AzDriverNode is reconciled at the start.
-var notCreated = predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}
 
 // goneOrWithoutRoom passes attachments that are deleted, and those that Azure, or the count, has just refused. If an
 // attachment was deleted by force, its VM is read at once: its disk is still attached.

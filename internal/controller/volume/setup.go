@@ -55,9 +55,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return requests
 		}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
-		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(notCreated, index.Changed(impaired))).
+		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(index.NotCreated, index.Changed(impaired))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas), builder.WithPredicates(onlySuitabilityChanged)).
-		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(notCreated, nodeChanged())).
+		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(index.NotCreated, nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -101,9 +101,6 @@ func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.
 	return requests
 }
 
-// notCreated leaves out creations. What exists at the start needs no event: each volume is reconciled then.
-var notCreated = predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}
-
 // impaired is why a node cannot keep its replicas, or its primary: the conditions that are not true. What a new node has at once, and its capacity, change
 // nothing for a disk that is attached already.
 func impaired(d *apiv1.AzDriverNode) any {
@@ -116,7 +113,7 @@ func impaired(d *apiv1.AzDriverNode) any {
 
 // onlySuitabilityChanged passes the updates after which nothing has changed but whether the node may get another replica.
 var onlySuitabilityChanged = predicate.Funcs{
-	CreateFunc: notCreated.Create,
+	CreateFunc: index.NotCreated.Create,
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return index.Changed(suitability).Update(e) && !index.Changed(impaired).Update(e)
 	},

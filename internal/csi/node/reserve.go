@@ -114,7 +114,7 @@ func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device
 		return
 	}
 	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {
-		// The next node that stages the volume has a later epoch and pre-empts it.
+		// The next node that stages the volume has a later epoch and pre-empts it; a disk for one VM loses it at its next staging (reservation.Reserver.Remove).
 		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.key.String(), "reason", err.Error())
 	}
 }
