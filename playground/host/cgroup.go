@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -137,6 +138,28 @@ func (c Cgroups) Join(name string) error {
 		}
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644); err != nil {
 			return fmt.Errorf("join control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// Prefer sets how many shares of the processors the playground's control group of that name has, when there is not enough
+// for all. The group of a machine has one.
+func (c Cgroups) Prefer(name string, shares int) error {
+	const oneShare, oneWeight = 1024, 100 // the kernel's defaults, of version 1 and 2
+	for _, h := range c.Hierarchies {
+		file, value := "", 0
+		switch {
+		case h.Type == "cgroup2" && c.Unified():
+			file, value = "cpu.weight", shares*oneWeight
+		case h.Type == "cgroup" && slices.Contains(strings.Split(h.Options, ","), "cpu"):
+			file, value = "cpu.shares", shares*oneShare
+		default:
+			continue
+		}
+		err := os.WriteFile(filepath.Join(h.Mount, c.Group, name, file), []byte(strconv.Itoa(value)), 0o644)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // version 2 without the controller
+			return fmt.Errorf("set the processor shares of control group %s: %w", name, err)
 		}
 	}
 	return nil

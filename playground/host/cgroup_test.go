@@ -1,6 +1,8 @@
 package host
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,6 +57,34 @@ func TestCgroupLayoutIsReadFromMounts(t *testing.T) {
 	}
 	if _, err := parseCgroups(strings.NewReader("22 27 0:21 / /proc rw - proc proc rw")); err == nil {
 		t.Error("a machine without control groups is taken")
+	}
+}
+
+func TestSharesOfTheProcessorsAreSet(t *testing.T) {
+	cases := map[string]struct {
+		hierarchies []Hierarchy
+		file, want  string
+	}{
+		"version 1": {hierarchies: []Hierarchy{{Type: "cgroup", Options: "cpuset"}, {Type: "cgroup", Options: "cpu,cpuacct"}}, file: "cpu.shares", want: "20480"},
+		"version 2": {hierarchies: []Hierarchy{{Type: "cgroup2"}}, file: "cpu.weight", want: "2000"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			groups := Cgroups{Group: "playground", Hierarchies: c.hierarchies}
+			for i := range groups.Hierarchies {
+				groups.Hierarchies[i].Mount = t.TempDir()
+				if err := os.MkdirAll(filepath.Join(groups.Hierarchies[i].Mount, "playground", "supervisor"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := groups.Prefer("supervisor", 20); err != nil {
+				t.Fatal(err)
+			}
+			last := groups.Hierarchies[len(groups.Hierarchies)-1].Mount
+			if got, err := os.ReadFile(filepath.Join(last, "playground", "supervisor", c.file)); err != nil || string(got) != c.want {
+				t.Errorf("%s: got %q (%v), want %q", c.file, got, err, c.want)
+			}
+		})
 	}
 }
 

@@ -60,6 +60,14 @@ type Supervisor struct {
 	armURL, armHostURL, adminURL string
 }
 
+// The control group of the control plane and of azuresim. A managed cluster has machines of their own for both. Without a larger share of the
+// processors each would get as much as one node, and an API server that is late changes what the nodes do: a kubelet asks for a claim before the
+// node authorizer knows of the pod, and tries again after 10 to 15 s.
+const (
+	ownGroup  = "supervisor"
+	ownShares = 20
+)
+
 // Run brings the playground up, serves commands until the context ends, and takes
 // it down in order.
 func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
@@ -116,7 +124,10 @@ func (s *Supervisor) prepare() error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	return s.cgroups.Join("supervisor")
+	if err := s.cgroups.Join(ownGroup); err != nil {
+		return err
+	}
+	return s.cgroups.Prefer(ownGroup, ownShares)
 }
 
 func (s *Supervisor) up(ctx context.Context) error {
