@@ -8,7 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
+	"unsafe"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
@@ -18,18 +18,20 @@ var (
 	errNoNodes = badRequest{errors.New("the request has neither Nodes nor NodeNames")}
 )
 
-// bodies are buffers for the bodies of requests and answers.
-var bodies = sync.Pool{New: func() any { return &bytes.Buffer{} }}
+// arguments are those of a request.
+type arguments struct {
+	extenderv1.ExtenderArgs
+	// plain says that NodeNames have no character but those of the names of nodes. They are in the workspace then, and valid until the request has been answered.
+	plain bool
+}
 
 // readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler may be newer.
-func readArgs(r *http.Request) (*extenderv1.ExtenderArgs, error) {
-	body := bodies.Get().(*bytes.Buffer)
-	defer bodies.Put(body) // no argument refers to it
-	body.Reset()
-	if _, err := body.ReadFrom(r.Body); err != nil {
+func (w *workspace) readArgs(r *http.Request) (*arguments, error) {
+	w.body.Reset()
+	if _, err := w.body.ReadFrom(r.Body); err != nil {
 		return nil, badRequest{fmt.Errorf("read the arguments: %w", err)}
 	}
-	args, err := parseArgs(body.Bytes())
+	args, err := w.parseArgs(w.body.Bytes())
 	switch {
 	case err != nil:
 		return nil, err
@@ -42,65 +44,72 @@ func readArgs(r *http.Request) (*extenderv1.ExtenderArgs, error) {
 }
 
 // parseArgs parses the arguments. Names at their end, where the scheduler writes them, are parsed by endingNames.
-func parseArgs(body []byte) (*extenderv1.ExtenderArgs, error) {
-	names, rest := endingNames(body)
-	var args extenderv1.ExtenderArgs
-	parser := json.NewDecoder(bytes.NewReader(rest))
-	if err := parser.Decode(&args); err != nil {
+func (w *workspace) parseArgs(body []byte) (*arguments, error) {
+	text, args := io.Reader(bytes.NewReader(body)), &arguments{}
+	names, begin := endingNames(body, w.names[:0])
+	if len(names) > 0 {
+		w.names, args.plain = names, true
+		text = io.MultiReader(bytes.NewReader(body[:begin]), strings.NewReader(withoutNames))
+	}
+	parser := json.NewDecoder(text)
+	if err := parser.Decode(&args.ExtenderArgs); err != nil {
 		return nil, badRequest{fmt.Errorf("read the arguments: %w", err)}
 	}
 	if _, err := parser.Token(); !errors.Is(err, io.EOF) {
 		return nil, badRequest{errors.Join(errors.New("the request has something after the arguments"), err)}
 	}
-	if names != nil {
+	if args.plain {
 		args.NodeNames = &names
 	}
-	return &args, nil
+	return args, nil
 }
 
-// namesBegin is how the list of names begins.
-const namesBegin = `"NodeNames":[`
+const (
+	// namesBegin is how the list of names begins, and namesEnd how it ends if it is the last of the arguments. withoutNames is the end of arguments without it.
+	namesBegin, namesEnd, withoutNames = `"NodeNames":[`, `"]}`, `null}`
+)
 
-// endingNames takes the list of names out of a body that ends with it and with the brace that closes the arguments, and writes null in its place. names is nil
-// for any other body. encoding/json takes milliseconds for 5,000 names, most of the time of a request.
+// endingNames finds the list of names in a body that ends with it and with the brace that closes the arguments, and adds them to names. begin is where the list
+// begins. For any other body it returns no names. encoding/json takes milliseconds for 5,000 names, most of the time of a request.
+//
+// The names are no copies: they are valid as long as the body is unchanged.
 //
 // It is exact: the last byte of a correct body closes the arguments, so a list right before it is a field of the arguments
 // itself. A body is correct with the list exactly if it is with null in its place.
-func endingNames(body []byte) (names []string, rest []byte) {
-	begin := bytes.Index(body, []byte(namesBegin)) + len(namesBegin)
-	if begin < len(namesBegin) || !bytes.HasSuffix(body, []byte(`"]}`)) {
-		return nil, body
+func endingNames(body []byte, names []string) (_ []string, begin int) {
+	begin = bytes.Index(body, []byte(namesBegin)) + len(namesBegin)
+	if begin < len(namesBegin) || !bytes.HasSuffix(body, []byte(namesEnd)) {
+		return nil, 0
 	}
-	// Names do not need to be unquoted if they have no character but those of the names of nodes.
-	list := string(body[begin : len(body)-len(`]}`)])
-	for list != "" {
-		if list[0] != '"' {
-			return nil, body
+	// The list as a string that shares the body's memory.
+	list := unsafe.String(&body[begin], len(body)-begin-len(`]}`)) //nolint:gosec // the body is not changed while the names are in use, see workspace
+	for {
+		if list == "" || list[0] != '"' {
+			return nil, 0
 		}
-		end := strings.IndexByte(list[1:], '"') + 1
-		if end == 0 || !isPlain(list[1:end]) {
-			return nil, body
+		// Names do not need to be unquoted if they have no character but those of the names of nodes.
+		end := 1
+		for end < len(list) && inNames[list[end]] {
+			end++
 		}
-		if names == nil {
-			names = make([]string, 0, len(list)/(end+2)+1)
+		if end == len(list) || list[end] != '"' {
+			return nil, 0
 		}
 		names = append(names, list[1:end])
-		if list = list[end+1:]; list == "" {
-			break
-		}
-		if list[0] != ',' || len(list) == 1 {
-			return nil, body
+		switch list = list[end+1:]; {
+		case list == "":
+			return names, begin - len(`[`)
+		case list[0] != ',':
+			return nil, 0
 		}
 		list = list[1:]
 	}
-	return names, append(body[:begin-len(`[`)], `null}`...)
 }
 
-func isPlain(name string) bool {
-	for i := range len(name) {
-		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
-			return false
-		}
+// inNames are the characters in names of nodes.
+var inNames = func() (is [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyz0123456789-.") {
+		is[c] = true
 	}
-	return true
-}
+	return is
+}()

@@ -37,12 +37,12 @@ type Feasibility struct {
 func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
 // Filter splits the nodes into those that can mount the pod's volumes, in their order, and those that cannot, with the
-// reason. It counts the faults.
+// reason. It counts the faults. passed takes the place of names.
 //
 // The scheduler is told that evicting other pods would not help the latter. For a node without room that is not quite so, but
 // the scheduler asks only about nodes where it sees room itself, and would look there for pods to evict and find none.
 func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.FailedNodesMap, faults map[Fault]int) {
-	passed = make([]string, 0, len(names))
+	passed = names[:0]
 	failed, faults = extenderv1.FailedNodesMap{}, map[Fault]int{}
 	for _, name := range names {
 		h := nodes.Feasible(name)

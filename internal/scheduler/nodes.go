@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,8 @@ type nodeFacts struct {
 	// registered says that the node has an AzDriverNode. The fields until taken follow from it.
 	registered bool
 	fault      Feasibility
-	capacity   *apiv1.NodeCapacity // nil if it is not known
+	// capacity is shared with all nodes that have the same; zero if it is not known.
+	capacity unique.Handle[apiv1.NodeCapacity]
 	beat       beat
 	// taken is how many attachments of the node do not give way.
 	taken int
@@ -64,7 +66,7 @@ func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string, b beat) {
 	t.change(d.Name, func(f *nodeFacts) {
 		*f = nodeFacts{registered: true, fault: faultOf(d, driverName), beat: b, taken: f.taken}
 		if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
-			f.capacity = c
+			f.capacity = unique.Make(*c)
 		}
 	})
 }
@@ -98,6 +100,8 @@ type moment struct {
 	demand     demand
 	// taken are the volumes of the attachments that do not give way, of each node that is near.
 	taken map[string][]string
+	// near are the facts of the nodes that are near. There are few, and to compare pointers costs less than to look up a name.
+	near []*nodeFacts
 }
 
 // demand is what a pod's volumes need.
@@ -161,18 +165,19 @@ func (m *moment) mountable(facts *nodeFacts) Feasibility {
 
 // room judges whether the VM of a registered node can take the disks of the pod's volumes. Only a node that has disks of the pod is looked at in detail.
 func (m *moment) room(name string, facts *nodeFacts) Feasibility {
-	if facts.capacity == nil {
+	if facts.capacity == (unique.Handle[apiv1.NodeCapacity]{}) {
 		return Feasibility{}
 	}
-	if m.demand.near[name] {
-		return Room(name, facts.capacity, m.taken[name], m.demand.volumes)
+	capacity := facts.capacity.Value()
+	if slices.Contains(m.near, facts) {
+		return Room(name, &capacity, m.taken[name], m.demand.volumes)
 	}
 	for _, sku := range m.demand.skus {
-		if !facts.capacity.Takes(sku) {
+		if !capacity.Takes(sku) {
 			return unsupported(sku)
 		}
 	}
-	return roomFor(facts.capacity, facts.taken, len(m.demand.volumes))
+	return roomFor(&capacity, facts.taken, len(m.demand.volumes))
 }
 
 // Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
@@ -183,5 +188,8 @@ func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
 	v.table.mu.RLock()
 	defer v.table.mu.RUnlock()
 	m.nodes = v.table.nodes
+	for node := range m.demand.near {
+		m.near = append(m.near, m.nodes[node])
+	}
 	use(m)
 }

@@ -1,9 +1,7 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -56,36 +54,40 @@ func (e *Extender) readyz(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, "ok")
 }
 
-// timed answers with the result of a verb, or with the HTTP status of its error, and measures it.
-func (e *Extender) timed(verb string, answer func(*http.Request) (any, error)) http.HandlerFunc {
+// timed answers with what a verb writes into the workspace, or with the HTTP status of its error, and measures it.
+func (e *Extender) timed(verb string, answer func(*workspace, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		start := e.Clock.Now()
 		r.Body = http.MaxBytesReader(w, r.Body, e.MaxRequestBytes)
 		// A connection that is kept open would still lead to a replica on a node that is lost.
 		w.Header().Set("Connection", "close")
-		result, err := answer(r)
+		space := workspaces.Get().(*workspace)
+		defer workspaces.Put(space)
 		code := http.StatusOK
-		if err != nil {
+		if err := answer(space, r); err != nil {
 			code = statusOf(err)
 			logr.FromContextOrDiscard(r.Context()).Error(err, "refused a request", "verb", verb, "code", code)
 			http.Error(w, err.Error(), code)
 		} else {
-			writeJSON(r.Context(), w, result)
+			space.send(r.Context(), w)
 		}
 		e.Metrics.requests.WithLabelValues(verb, strconv.Itoa(code)).Observe(e.Clock.Since(start).Seconds())
 	}
 }
 
-func (e *Extender) filter(r *http.Request) (any, error) {
-	args, err := readArgs(r)
+func (e *Extender) filter(space *workspace, r *http.Request) error {
+	args, err := space.readArgs(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, log := withPod(r.Context(), args.Pod)
 	result := &extenderv1.ExtenderFilterResult{Nodes: args.Nodes, NodeNames: args.NodeNames}
 	volumes, err := e.volumes(ctx, args.Pod)
-	if err != nil || len(volumes) == 0 {
-		return result, err
+	if err != nil {
+		return err
+	}
+	if len(volumes) == 0 {
+		return space.writeResult(result, args.plain)
 	}
 	names := nodeNames(args)
 	var passed []string
@@ -103,25 +105,25 @@ func (e *Extender) filter(r *http.Request) (any, error) {
 		result.Nodes = withoutFailed(args.Nodes, failed)
 	}
 	log.V(1).Info("filtered nodes", "volumes", len(volumes), "nodes", len(names), "passed", len(passed), "failed", failed)
-	return result, nil
+	return space.writeResult(result, args.plain)
 }
 
-func (e *Extender) prioritize(r *http.Request) (any, error) {
-	args, err := readArgs(r)
+func (e *Extender) prioritize(space *workspace, r *http.Request) error {
+	args, err := space.readArgs(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, log := withPod(r.Context(), args.Pod)
 	volumes, err := e.volumes(ctx, args.Pod)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var list extenderv1.HostPriorityList
 	e.Observer.Nodes(volumes, func(nodes Nodes) { list = Prioritize(nodeNames(args), volumes, nodes) })
 	if len(volumes) > 0 {
 		log.V(1).Info("prioritized nodes", "volumes", len(volumes), "scores", list)
 	}
-	return &list, nil
+	return space.write(&list)
 }
 
 // volumes returns the pod's volumes that are the driver's. After an error the scheduler continues without the extender
@@ -163,7 +165,7 @@ func statusOf(err error) int {
 
 // nodeNames returns the names of the nodes asked about. The scheduler gives names
 // only where it was told that the extender keeps a cache, else whole nodes.
-func nodeNames(args *extenderv1.ExtenderArgs) []string {
+func nodeNames(args *arguments) []string {
 	if args.NodeNames != nil {
 		return *args.NodeNames
 	}
@@ -192,18 +194,11 @@ func withPod(ctx context.Context, pod *corev1.Pod) (context.Context, logr.Logger
 	return logr.NewContext(ctx, log), log
 }
 
-// writeJSON writes an answer at once: in chunks, the one about 5,000 nodes would be some thirty writes to the connection.
-func writeJSON(ctx context.Context, w http.ResponseWriter, value any) {
-	body := bodies.Get().(*bytes.Buffer)
-	defer bodies.Put(body)
-	body.Reset()
-	if err := json.NewEncoder(body).Encode(value); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
-	if _, err := w.Write(body.Bytes()); err != nil {
+// send sends the answer at once: in chunks, the one about 5,000 nodes would be some thirty writes to the connection.
+func (w *workspace) send(ctx context.Context, to http.ResponseWriter) {
+	to.Header().Set("Content-Type", "application/json")
+	to.Header().Set("Content-Length", strconv.Itoa(w.answer.Len()))
+	if _, err := to.Write(w.answer.Bytes()); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot send the answer")
 	}
 }
