@@ -186,16 +186,35 @@ func newAPIMetrics(t testing.TB) *apiMetrics {
 
 var requestTotal = regexp.MustCompile(`(?m)^apiserver_request_total\{(.*)\} (\S+)$`)
 
-// requests counts the requests of the driver's kinds by verb and resource. The API server's own are left out.
-func (m *apiMetrics) requests(t testing.TB) map[string]int {
+func (m *apiMetrics) text(t testing.TB) string {
 	t.Helper()
 	answer, err := m.http.Get(m.url)
 	must(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	must(t, err)
+	return string(text)
+}
+
+var processCPU = regexp.MustCompile(`(?m)^process_cpu_seconds_total (\S+)$`)
+
+// cpu is the processor time in seconds that the API server has used.
+func (m *apiMetrics) cpu(t testing.TB) float64 {
+	t.Helper()
+	match := processCPU.FindStringSubmatch(m.text(t))
+	if match == nil {
+		t.Fatal("the API server has no metric process_cpu_seconds_total")
+	}
+	seconds, err := strconv.ParseFloat(match[1], 64)
+	must(t, err)
+	return seconds
+}
+
+// requests counts the requests of the driver's kinds by verb and resource. The API server's own are left out.
+func (m *apiMetrics) requests(t testing.TB) map[string]int {
+	t.Helper()
 	counts := map[string]int{}
-	for _, match := range requestTotal.FindAllStringSubmatch(string(text), -1) {
+	for _, match := range requestTotal.FindAllStringSubmatch(m.text(t), -1) {
 		labels := map[string]string{}
 		for pair := range strings.SplitSeq(match[1], ",") {
 			name, value, _ := strings.Cut(pair, "=")
