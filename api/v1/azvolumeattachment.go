@@ -22,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.proof.time`
 // +kubebuilder:printcolumn:name="Proof of epoch",type=integer,JSONPath=`.status.proof.epoch`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Deleting",type=date,JSONPath=`.metadata.deletionTimestamp`,priority=1
 type AzVolumeAttachment struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -3,10 +3,11 @@ package kubeapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"unique"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,7 +19,8 @@ import (
 // pageSize is how many objects a request for a page of a list returns. The API server has to send a page within a minute, however busy it is.
 const pageSize = 2000
 
-// Lists reads lists of custom resources for an informer, object by object while the answer comes. The text of a list is never in memory as a whole.
+// Lists reads lists for an informer, 2,000 objects at a time, so that neither a whole list nor its text is ever in memory. Of custom resources it reads object
+// by object while the answer comes.
 //
 // An informer would have the API server send the objects as events of a watch (WatchList). The API server encodes and sends each event by itself, and
 // client-go reads the text of each several times. BenchmarkFill of internal/controller/index compares the two.
@@ -27,8 +29,14 @@ type Lists struct {
 	Client rest.Interface
 	// Resource and Namespace say what is listed.
 	Resource, Namespace string
-	// Item reads one object by calling decode with what encoding/json is to fill.
+	// Item reads one object of a custom resource by calling decode with what encoding/json is to fill.
 	Item func(decode func(into any) error) (runtime.Object, error)
+	// Empty and Kept are set instead of Item for a kind that Client decodes, such as Kubernetes' own, which come as protobuf. Empty makes an empty list, and Kept
+	// returns what is kept of an object.
+	Empty func() (runtime.Object, error)
+	Kept  func(runtime.Object) (runtime.Object, error)
+	// Table, if it is set, is read instead where the API server has the columns.
+	Table *Table
 	// Watches makes the watches that follow a list.
 	Watches toolscache.ListerWatcher
 }
@@ -54,11 +62,29 @@ func (l *Lists) WatchWithContext(ctx context.Context, options metav1.ListOptions
 // ListWithContext returns the whole list, page by page. It is as new as the first request, whatever version the options ask for: client-go asks for any at
 // first, which may be older than what this program has seen before it was restarted.
 func (l *Lists) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	list := &metainternalversion.List{}
 	options.ResourceVersion, options.ResourceVersionMatch, options.Limit, options.Continue = "", "", pageSize, ""
+	if l.Table != nil {
+		if list, err := l.pages(ctx, options, l.tablePage); !errors.Is(err, errNoTable) {
+			return list, err
+		}
+	}
+	if l.Item == nil {
+		return l.pages(ctx, options, l.decodedPage)
+	}
+	return l.pages(ctx, options, l.page)
+}
+
+// pages reads all pages of a list, each by read, which adds its objects.
+func (l *Lists) pages(ctx context.Context, options metav1.ListOptions, read func(context.Context, *rest.Request, *metainternalversion.List) error) (runtime.Object, error) {
+	list := &metainternalversion.List{}
 	for {
-		if err := l.page(ctx, options, list); err != nil {
-			return nil, err
+		request := l.Client.Get().Resource(l.Resource).VersionedParams(&options, metav1.ParameterCodec)
+		if l.Namespace != "" {
+			request.Namespace(l.Namespace)
+		}
+		list.ListMeta = metav1.ListMeta{}
+		if err := read(ctx, request, list); err != nil {
+			return nil, fmt.Errorf("read the list of %s: %w", l.Resource, err)
 		}
 		if list.Continue == "" {
 			return list, nil
@@ -67,25 +93,56 @@ func (l *Lists) ListWithContext(ctx context.Context, options metav1.ListOptions)
 	}
 }
 
-// page adds the objects of a page to a list.
-func (l *Lists) page(ctx context.Context, options metav1.ListOptions, list *metainternalversion.List) error {
-	request := l.Client.Get().Resource(l.Resource).VersionedParams(&options, metav1.ParameterCodec)
-	if l.Namespace != "" {
-		request.Namespace(l.Namespace)
+func (l *Lists) page(ctx context.Context, request *rest.Request, list *metainternalversion.List) error {
+	return stream(ctx, request, list, func(key json.Token, text *json.Decoder) error {
+		if key != "items" {
+			return text.Decode(&skipped{})
+		}
+		return each(text, func() error {
+			item, err := l.Item(text.Decode)
+			list.Items = append(list.Items, item)
+			return err
+		})
+	})
+}
+
+func (l *Lists) tablePage(ctx context.Context, request *rest.Request, list *metainternalversion.List) error {
+	p := &tablePage{Table: l.Table}
+	err := stream(ctx, asTable(request), list, func(key json.Token, text *json.Decoder) error { return p.member(key, text, list) })
+	if err == nil && p.places == nil {
+		return errNoTable
 	}
+	return err
+}
+
+// decodedPage reads a page that the client decodes.
+func (l *Lists) decodedPage(ctx context.Context, request *rest.Request, list *metainternalversion.List) error {
+	page, err := l.Empty()
+	if err != nil {
+		return err
+	}
+	if err := request.Do(ctx).Into(page); err != nil {
+		return err
+	}
+	of, err := meta.ListAccessor(page)
+	if err != nil {
+		return err
+	}
+	list.ResourceVersion, list.Continue = of.GetResourceVersion(), of.GetContinue()
+	return meta.EachListItem(page, func(object runtime.Object) error {
+		kept, err := l.Kept(object)
+		list.Items = append(list.Items, kept)
+		return err
+	})
+}
+
+// stream reads a page while it comes. It reads the metadata, and calls member for each other member of the page.
+func stream(ctx context.Context, request *rest.Request, list *metainternalversion.List, member func(key json.Token, text *json.Decoder) error) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	list.ListMeta = metav1.ListMeta{}
-	if err := l.read(body, list); err != nil {
-		return fmt.Errorf("read the list of %s: %w", l.Resource, err)
-	}
-	return nil
-}
-
-func (l *Lists) read(body io.Reader, list *metainternalversion.List) error {
 	text := json.NewDecoder(body)
 	if err := expect(text, '{'); err != nil {
 		return err
@@ -95,13 +152,10 @@ func (l *Lists) read(body io.Reader, list *metainternalversion.List) error {
 		if err != nil {
 			return err
 		}
-		switch key {
-		case "metadata":
+		if key == "metadata" {
 			err = text.Decode(&list.ListMeta)
-		case "items":
-			err = l.items(text, list)
-		default:
-			err = text.Decode(&skipped{})
+		} else {
+			err = member(key, text)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -110,16 +164,15 @@ func (l *Lists) read(body io.Reader, list *metainternalversion.List) error {
 	return expect(text, '}')
 }
 
-func (l *Lists) items(text *json.Decoder, list *metainternalversion.List) error {
+// each reads an array, and calls do to read each of its values.
+func each(text *json.Decoder, do func() error) error {
 	if err := expect(text, '['); err != nil {
 		return err
 	}
 	for text.More() {
-		item, err := l.Item(text.Decode)
-		if err != nil {
+		if err := do(); err != nil {
 			return err
 		}
-		list.Items = append(list.Items, item)
 	}
 	return expect(text, ']')
 }

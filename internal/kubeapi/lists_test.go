@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -83,6 +84,42 @@ func TestAListThatIsNotCompleteIsAnError(t *testing.T) {
 		lists, _ := listsOf(t, func(url.Values) string { return wrong })
 		if list, err := lists.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
 			t.Errorf("got %+v for %s, want an error", list, wrong)
+		}
+	}
+}
+
+func TestAListIsReadAsATableIfItHasTheColumns(t *testing.T) {
+	t.Parallel()
+	const items = `{"items":[{"metadata":{"name":"whole"}}],"metadata":{"resourceVersion":"7"}}`
+	const columns = `{"kind":"Table","metadata":{"resourceVersion":"7"},"columnDefinitions":[{"name":"Name"},{"name":"Size"},{"name":"Color"}],"rows":`
+	for name, c := range map[string]struct{ table, want string }{
+		"all columns":               {columns + `[{"cells":["a",1,"red"],"object":null},{"cells":["b",2,null]}]}`, "a red, b "},
+		"no rows":                   {columns + `[]}`, ""},
+		"a column is missing":       {strings.Replace(columns, "Color", "Shade", 1) + `[{"cells":["a",1,"red"]}]}`, "whole"},
+		"the server has no tables":  {items, "whole"},
+		"a row has too few columns": {columns + `[{"cells":["a"]}]}`, "error"},
+	} {
+		lists, _ := listsOf(t, func(query url.Values) string {
+			if query.Get("includeObject") == "None" {
+				return c.table
+			}
+			return items
+		})
+		lists.Table = &kubeapi.Table{Columns: []string{"Name", "Color"}, Row: func(cells []string) (runtime.Object, error) {
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: strings.Join(cells, " ")}}, nil
+		}}
+		list, err := lists.ListWithContext(t.Context(), metav1.ListOptions{})
+		got := "error"
+		if err == nil {
+			var names []string
+			expect.Must(t, meta.EachListItem(list, func(o runtime.Object) error {
+				names = append(names, o.(*metav1.PartialObjectMetadata).Name)
+				return nil
+			}))
+			got = strings.Join(names, ", ")
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q (%v), want %q", name, got, err, c.want)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func ask(handler http.Handler, path string, body []byte) int {
 	return w.code
 }
 
-// discarded is an answer of which only the status is kept, so that what is measured is the handler's.
+// discarded keeps only the status of an answer, so that only the handler is measured.
 type discarded struct {
 	header http.Header
 	code   int

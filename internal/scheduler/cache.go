@@ -51,11 +51,12 @@ func observe(config *rest.Config, view *View) (*observation, error) {
 	for _, follow := range []func() (func(context.Context), error){
 		func() (func(context.Context), error) {
 			kind := apiv1.GroupVersion.WithKind("AzVolumeAttachment")
-			return store.FollowLists(s, kind, "azvolumeattachments", view.Namespace, &apiv1.AzVolumeAttachment{}, view.attachments, attachmentOf)
+			return store.FollowLists(s, kind, attachmentListing(view.Namespace), &apiv1.AzVolumeAttachment{}, view.attachments)
 		},
 		func() (func(context.Context), error) {
 			kind := apiv1.GroupVersion.WithKind("AzDriverNode")
-			return store.FollowLists(s, kind, "azdrivernodes", view.Namespace, &apiv1.AzDriverNode{}, view.driverNodes, driverNodeOf)
+			l := store.Listing[listedDriverNode]{Resource: "azdrivernodes", Namespace: view.Namespace, Whole: driverNodeOf}
+			return store.FollowLists(s, kind, l, &apiv1.AzDriverNode{}, view.driverNodes)
 		},
 		func() (func(context.Context), error) {
 			kind := corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
@@ -150,11 +151,49 @@ func keepAttachment(object client.Object) attachmentRecord {
 	return attachmentRecord{volume: kubeapi.Shared(a.Spec.VolumeName), node: kubeapi.Shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
 }
 
-// attachmentOf returns an AzVolumeAttachment with the fields that keepAttachment reads.
-func attachmentOf(o *kubeapi.Object[apiv1.AzVolumeAttachmentSpec, struct {
-	State apiv1.AttachmentState `json:"state"`
-}]) client.Object {
-	a := &apiv1.AzVolumeAttachment{ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec}
+// listed is what a list of custom resources says of the metadata of an object, as far as it is needed. To decode more of 60,000 attachments takes its time.
+type listed struct {
+	Name              string       `json:"name"`
+	Namespace         string       `json:"namespace"`
+	DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
+}
+
+func (l *listed) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name, DeletionTimestamp: l.DeletionTimestamp}
+}
+
+// listedAttachment are the fields that keepAttachment reads.
+type listedAttachment struct {
+	Metadata listed `json:"metadata"`
+	Spec     struct {
+		VolumeName string     `json:"volumeName"`
+		NodeName   string     `json:"nodeName"`
+		Role       apiv1.Role `json:"role"`
+	} `json:"spec"`
+	Status struct {
+		State apiv1.AttachmentState `json:"state"`
+	} `json:"status"`
+}
+
+// attachmentListing reads attachments as the rows of a table where the definition has the columns: most of what a start costs is their lists.
+func attachmentListing(namespace string) store.Listing[listedAttachment] {
+	return store.Listing[listedAttachment]{
+		Resource: "azvolumeattachments", Namespace: namespace, Whole: attachmentOf,
+		Columns: []string{"Name", "Volume", "Node", "Role", "State", "Deleting"},
+		Row: func(cells []string) client.Object {
+			o := &listedAttachment{Metadata: listed{Namespace: namespace, Name: cells[0]}}
+			o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role, o.Status.State = cells[1], cells[2], apiv1.Role(cells[3]), apiv1.AttachmentState(cells[4])
+			if cells[5] != "" { // for how long; when it began is not needed
+				o.Metadata.DeletionTimestamp = &metav1.Time{}
+			}
+			return attachmentOf(o)
+		},
+	}
+}
+
+func attachmentOf(o *listedAttachment) client.Object {
+	a := &apiv1.AzVolumeAttachment{ObjectMeta: o.Metadata.meta()}
+	a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Role = o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role
 	a.Status.State = o.Status.State
 	return a
 }
@@ -203,16 +242,25 @@ func keepDriverNode(object client.Object) *apiv1.AzDriverNode {
 	return kept
 }
 
-// driverNodeOf returns an AzDriverNode with the fields that keepDriverNode reads.
-func driverNodeOf(o *kubeapi.Object[apiv1.AzDriverNodeSpec, struct {
-	HeartbeatTime    *metav1.MicroTime    `json:"heartbeatTime"`
-	HeartbeatSeconds int32                `json:"heartbeatSeconds"`
-	Capacity         *apiv1.NodeCapacity  `json:"capacity"`
-	Conditions       []metav1.Condition   `json:"conditions"`
-	FenceRequests    []apiv1.FenceRequest `json:"fenceRequests"`
-	FenceResults     []apiv1.FenceResult  `json:"fenceResults"`
-}]) client.Object {
-	d := &apiv1.AzDriverNode{ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec}
+// listedDriverNode are the fields that keepDriverNode reads.
+type listedDriverNode struct {
+	Metadata listed `json:"metadata"`
+	Spec     struct {
+		VMSize string `json:"vmSize"`
+	} `json:"spec"`
+	Status struct {
+		HeartbeatTime    *metav1.MicroTime    `json:"heartbeatTime"`
+		HeartbeatSeconds int32                `json:"heartbeatSeconds"`
+		Capacity         *apiv1.NodeCapacity  `json:"capacity"`
+		Conditions       []metav1.Condition   `json:"conditions"`
+		FenceRequests    []apiv1.FenceRequest `json:"fenceRequests"`
+		FenceResults     []apiv1.FenceResult  `json:"fenceResults"`
+	} `json:"status"`
+}
+
+func driverNodeOf(o *listedDriverNode) client.Object {
+	d := &apiv1.AzDriverNode{ObjectMeta: o.Metadata.meta()}
+	d.Spec.VMSize = o.Spec.VMSize
 	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = o.Status.HeartbeatTime, o.Status.HeartbeatSeconds
 	d.Status.Capacity, d.Status.Conditions = o.Status.Capacity, o.Status.Conditions
 	d.Status.FenceRequests, d.Status.FenceResults = o.Status.FenceRequests, o.Status.FenceResults

@@ -39,7 +39,7 @@ type nodeFacts struct {
 	fault      Feasibility
 	// capacity is shared with all nodes that have the same; zero if it is not known.
 	capacity unique.Handle[apiv1.NodeCapacity]
-	beat       beat
+	beat     beat
 	// taken is how many attachments of the node do not give way.
 	taken int
 }

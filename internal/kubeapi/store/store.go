@@ -172,26 +172,44 @@ func Follow[R any](s Source, kind schema.GroupVersionKind, resource string, exam
 	if err != nil {
 		return nil, err
 	}
-	all := toolscache.NewListWatchFromClient(kube, resource, metav1.NamespaceAll, fields.Everything())
-	return toolscache.NewReflector(all, example, r, 0).RunWithContext, nil
+	lists := &kubeapi.Lists{
+		Client: kube, Resource: resource,
+		Watches: toolscache.NewListWatchFromClient(kube, resource, metav1.NamespaceAll, fields.Everything()),
+		Empty:   func() (runtime.Object, error) { return s.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) },
+		Kept:    func(object runtime.Object) (runtime.Object, error) { return r.record(object) },
+	}
+	return toolscache.NewReflector(lists, example, r, 0).RunWithContext, nil
 }
 
-// FollowLists returns the same for a custom resource. Of a list only O is read of each object, which has the fields that whole needs.
-func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, resource, namespace string, example client.Object, r *Store[R], whole func(*O) client.Object) (func(context.Context), error) {
+// Listing is what is read of the lists of a custom resource.
+type Listing[O any] struct {
+	Resource, Namespace string
+	// Whole returns an object with the fields that are kept. O has these fields of its JSON.
+	Whole func(*O) client.Object
+	// Columns and Row are those of a kubeapi.Table, if lists are read as one. Row returns an object with the fields that are kept.
+	Columns []string
+	Row     func(cells []string) client.Object
+}
+
+// FollowLists returns what keeps the records of a custom resource current until its context is done.
+func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, l Listing[O], example client.Object, r *Store[R]) (func(context.Context), error) {
 	kube, err := s.rest(kind)
 	if err != nil {
 		return nil, err
 	}
 	lists := &kubeapi.Lists{
-		Client: kube, Resource: resource, Namespace: namespace,
-		Watches: toolscache.NewListWatchFromClient(kube, resource, namespace, fields.Everything()),
+		Client: kube, Resource: l.Resource, Namespace: l.Namespace,
+		Watches: toolscache.NewListWatchFromClient(kube, l.Resource, l.Namespace, fields.Everything()),
 		Item: func(decode func(any) error) (runtime.Object, error) {
 			o := new(O)
 			if err := decode(o); err != nil {
 				return nil, err
 			}
-			return r.record(whole(o))
+			return r.record(l.Whole(o))
 		},
+	}
+	if l.Row != nil {
+		lists.Table = &kubeapi.Table{Columns: l.Columns, Row: func(cells []string) (runtime.Object, error) { return r.record(l.Row(cells)) }}
 	}
 	return toolscache.NewReflector(lists, example, r, 0).RunWithContext, nil
 }
