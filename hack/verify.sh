@@ -20,6 +20,13 @@ for module in playground playground/programs/{kubernetes,helm,coredns}; do
     status=1
   fi
 done
+# So is what the tool that makes the image has in common with the driver.
+modules_of() { (cd "$1" && go list -mod=readonly -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' "$2" | LC_ALL=C sort -u); }
+other=$(LC_ALL=C join <(modules_of . ./cmd/azuredisk) <(modules_of image ./cmd/image) | awk '$2 != $3 { print "  " $1 ": " $2 " in go.mod, " $3 " in image/go.mod" }')
+if [ -n "$other" ]; then
+  printf '%s\n%s\n' "verify: the driver and image/cmd/image are compiled from different versions; give both the newer ones with 'go get':" "$other" >&2
+  status=1
+fi
 unformatted=$(gofmt -l $(git ls-files '*.go'))
 if [ -n "$unformatted" ]; then
   echo "verify: not formatted; run 'make fmt':" $unformatted >&2
