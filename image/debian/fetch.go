@@ -8,10 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Where archives are read from unless a setting says otherwise.
@@ -60,6 +64,21 @@ func (f Fetcher) Fetch(ctx context.Context, p Package, taken string) ([]byte, er
 	}
 	return nil, fmt.Errorf("cannot download %s %s; set DEBIAN_MIRROR to a mirror of Debian that this machine reaches, or raise the versions with `make image-lock`:\n%w",
 		p.Name, p.Version, errors.Join(faults...))
+}
+
+// FetchAll puts the packages of all architectures into the cache. It downloads four at a time.
+func (f Fetcher) FetchAll(ctx context.Context, lock Lock) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for _, architecture := range slices.Sorted(maps.Keys(lock.Packages)) {
+		for _, p := range lock.Packages[architecture] {
+			group.Go(func() error {
+				_, err := f.Fetch(ctx, p, lock.Taken)
+				return err
+			})
+		}
+	}
+	return group.Wait()
 }
 
 func (f Fetcher) check(p Package, data []byte) error {

@@ -3,11 +3,13 @@ package debian
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 func example(content string) Package {
@@ -116,5 +118,33 @@ func TestAPackageThatNoServerHasIsAnErrorWithBothAddressesAndTheSetting(t *testi
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got the error %v, want one with %q", err, want)
 		}
+	}
+}
+
+func TestThePackagesOfAllArchitecturesAreFetchedAhead(t *testing.T) {
+	packages, files := map[string][]Package{}, fstest.MapFS{}
+	for _, architecture := range []string{"amd64", "arm64"} {
+		for i := range 9 {
+			p := example(fmt.Sprint(architecture, i))
+			p.Path = fmt.Sprintf("pool/%s/%d.deb", architecture, i)
+			packages[architecture] = append(packages[architecture], p)
+			files["debian/"+p.Path] = &fstest.MapFile{Data: []byte(fmt.Sprint(architecture, i))}
+		}
+	}
+	lock := Lock{Taken: "T", Packages: packages}
+	mirror := httptest.NewServer(http.FileServerFS(files))
+	from := Fetcher{Mirror: mirror.URL, Snapshot: mirror.URL, Cache: t.TempDir(), Client: http.DefaultClient}
+	must(t, from.FetchAll(t.Context(), lock))
+	mirror.Close()
+	for architecture := range packages {
+		for _, p := range packages[architecture] {
+			if _, err := from.Fetch(t.Context(), p, lock.Taken); err != nil {
+				t.Errorf("%s was not kept: %v", p.Path, err)
+			}
+		}
+	}
+	from.Cache = t.TempDir()
+	if err := from.FetchAll(t.Context(), lock); err == nil || !strings.Contains(err.Error(), "DEBIAN_MIRROR") {
+		t.Errorf("got the error %v without a mirror, want one with the setting", err)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/azuredisk-csi/azuredisk/image"
 	"github.com/azuredisk-csi/azuredisk/image/debian"
@@ -21,11 +23,32 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{Use: "image", Short: "Make, push and sign the driver's container image and its chart", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newBuild(), newChart(), newPush(), newSign())
+	root.AddCommand(newFetch(), newBuild(), newChart(), newPush(), newSign())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
+}
+
+func newFetch() *cobra.Command {
+	var cache string
+	cmd := &cobra.Command{
+		Use: "fetch", Short: "Download the packages of the image, so that build finds them", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			lock, err := debian.ParseLock(image.LockText)
+			if err != nil {
+				return err
+			}
+			return newFetcher(cmd, cache).FetchAll(cmd.Context(), lock)
+		},
+	}
+	cmd.Flags().StringVar(&cache, "cache", "", "folder in which packages are kept")
+	_ = cmd.MarkFlagRequired("cache")
+	return cmd
+}
+
+func newFetcher(cmd *cobra.Command, cache string) debian.Fetcher {
+	return debian.NewFetcher(cache, func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
 }
 
 func newBuild() *cobra.Command {
@@ -58,24 +81,18 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 	if err != nil {
 		return err
 	}
-	from := debian.NewFetcher(opts.cache, func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
+	from := newFetcher(cmd, opts.cache)
 	version := image.Version{Name: opts.version, Revision: opts.revision, Created: time.Unix(opts.created, 0).UTC()}
 	for architecture := range opts.programs {
 		if _, ok := lock.Packages[architecture]; !ok {
 			return fmt.Errorf("--program: no image can be made for the architecture %q; want some of %v", architecture, image.Platforms())
 		}
 	}
-	var variants []image.Variant
-	for _, architecture := range image.Platforms() {
-		file, ok := opts.programs[architecture]
-		if !ok {
-			continue
-		}
-		variant, err := buildVariant(cmd.Context(), from, lock, architecture, file, version)
-		if err != nil {
-			return err
-		}
-		variants = append(variants, variant)
+	variants, err := buildVariants(cmd.Context(), from, lock, opts.programs, version)
+	if err != nil {
+		return err
+	}
+	for _, variant := range variants {
 		if err := report(cmd, variant, opts.bills); err != nil {
 			return err
 		}
@@ -85,6 +102,20 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: version %s\n", opts.out, version.Name)
 	return nil
+}
+
+// buildVariants makes the variants at once, and returns them in the order of image.Platforms.
+func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, programs map[string]string, version image.Version) ([]image.Variant, error) {
+	architectures := slices.DeleteFunc(image.Platforms(), func(architecture string) bool { return programs[architecture] == "" })
+	variants := make([]image.Variant, len(architectures))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, architecture := range architectures {
+		group.Go(func() (err error) {
+			variants[i], err = buildVariant(ctx, from, lock, architecture, programs[architecture], version)
+			return err
+		})
+	}
+	return variants, group.Wait()
 }
 
 func buildVariant(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture, file string, version image.Version) (image.Variant, error) {
