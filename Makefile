@@ -44,19 +44,40 @@ REGISTRY ?=
 REPOSITORY = $(or $(REGISTRY),$(error REGISTRY is not set: make $@ REGISTRY=registry.example.com))/azuredisk
 KEY ?= cosign.key
 
+# Compilers of a cold build, without garbage collection.
+COMPILE := GOGC=off GOMEMLIMIT=1500MiB
+HOST := $(shell go env GOHOSTARCH)
+
 DRIVERS := out/driver/amd64/azuredisk out/driver/arm64/azuredisk
 .PHONY: $(DRIVERS)
-$(DRIVERS): out/driver/%/azuredisk:
+$(DRIVERS): out/driver/%/azuredisk: | modules
 	@echo "image: building the driver for linux/$*"
-	@GOGC=off GOMEMLIMIT=1500MiB GOOS=linux GOARCH=$* $(GO_BUILD) -o $@ ./cmd/azuredisk
+	@$(COMPILE) GOOS=linux GOARCH=$* $(GO_BUILD) -o $@ ./cmd/azuredisk
+
+# Go compiles a package twice if two commands need it at once. The tool and the driver for this machine's architecture therefore
+# follow each other, and the standard library for the other architecture is compiled while modules are downloaded.
+out/driver/$(HOST)/azuredisk: | bin/image
+$(filter-out out/driver/$(HOST)/%,$(DRIVERS)): | standard-library
+
+.PHONY: modules
+modules:
+	@GOOS=linux go list -deps ./cmd/azuredisk > /dev/null
+
+.PHONY: standard-library
+standard-library:
+	@$(COMPILE) GOOS=linux GOARCH=$(filter-out $(HOST),$(patsubst out/driver/%/azuredisk,%,$(DRIVERS))) go build net/http
 
 .PHONY: bin/image
 bin/image:
-	@cd image && go build -o ../bin/image ./cmd/image
+	@cd image && $(COMPILE) go build -o ../bin/image ./cmd/image
+
+.PHONY: image-packages
+image-packages: bin/image
+	@bin/image fetch --cache $(CACHE)/debian
 
 .PHONY: image
 image: ## Make the driver's image for linux/amd64 and linux/arm64 in out/image (needs no root and no container engine)
-	@$(MAKE) --no-print-directory -j3 $(DRIVERS) bin/image # at once: the compiler and the linker alone do not use all cores
+	@$(MAKE) --no-print-directory -j5 $(DRIVERS) image-packages # at once: the compiler and the linker alone do not use all cores
 	@bin/image build --out out/image --sbom out/sbom --cache $(CACHE)/debian \
 	  --program amd64=out/driver/amd64/azuredisk,arm64=out/driver/arm64/azuredisk \
 	  --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" --created $(CREATED)
