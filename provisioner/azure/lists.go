@@ -54,16 +54,19 @@ func (l *vmLists) ListMany(ctx context.Context, vmIDs []string) (map[string][]pr
 			continue
 		}
 		group.Go(func() error {
-			entries, err := l.read(ctx, of, vms[0].pager(), len(vms))
+			err := l.read(ctx, of, vms[0].pager(), len(vms), func(entries []model) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, m := range entries {
+					// An answer without the storage profile does not say that the VM has no disks.
+					if m.storage != nil && m.id != nil {
+						found[strings.ToLower(*m.id)] = dataDisksOf(m.storage)
+					}
+				}
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			faults = append(faults, err)
-			for _, m := range entries {
-				// An answer without the storage profile does not say that the VM has no disks.
-				if m.storage != nil && m.id != nil {
-					found[strings.ToLower(*m.id)] = dataDisksOf(m.storage)
-				}
-			}
 			return nil
 		})
 	}
@@ -74,15 +77,15 @@ func (l *vmLists) ListMany(ctx context.Context, vmIDs []string) (map[string][]pr
 // worthAList says whether a list needs fewer requests than one for each VM. The pages of a list that was never read are taken for one.
 func worthAList(vms, pages int) bool { return vms > max(pages, 1) }
 
-// read reads a list, but not more pages than there are VMs of interest: then one request for each VM costs less.
-func (l *vmLists) read(ctx context.Context, of string, next page, most int) ([]model, error) {
-	var all []model
+// read reads a list, but not more pages than there are VMs of interest: then one request for each VM costs less. It calls use with the entries of each page, and
+// keeps none: 100 VMs take a megabyte.
+func (l *vmLists) read(ctx context.Context, of string, next page, most int, use func([]model)) error {
 	for n := 1; ; n++ {
 		entries, more, err := next(ctx)
 		if err != nil {
-			return all, l.cloud.api.Translate(err, "list the VMs of %s", of)
+			return l.cloud.api.Translate(err, "list the VMs of %s", of)
 		}
-		all = append(all, entries...)
+		use(entries)
 		if more && n < most {
 			continue
 		}
@@ -92,7 +95,7 @@ func (l *vmLists) read(ctx context.Context, of string, next page, most int) ([]m
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.pages[of] = n
-		return all, nil
+		return nil
 	}
 }
 
