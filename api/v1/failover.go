@@ -17,6 +17,11 @@ const (
 // lost node again.
 const TaintNodeLost = GroupName + "/node-lost"
 
+// TaintNodeUnresponsive, with the effect NoSchedule, keeps new pods off a node that has not answered a request to fence (AzDriverNode,
+// status.fenceRequests) in time, until a sign of life comes through the API server. The node may be running, and cut off from the API server: then it
+// starts no new pod, and Kubernetes learns of it much later.
+const TaintNodeUnresponsive = GroupName + "/node-unresponsive"
+
 // FinalizerFenced is on the attachment of a MultiNode volume whose node is fenced because it was lost, until
 // Kubernetes is informed: the attachment is the record of the decision.
 const FinalizerFenced = GroupName + "/fenced"

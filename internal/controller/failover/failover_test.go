@@ -4,14 +4,17 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -36,24 +39,9 @@ func world(l *lab, prefix string) (handle, a, b string) {
 func TestPodsThatAdviseTheSchedulerLeaveALostNodeAtOnce(t *testing.T) {
 	l := newLab(t, 0)
 	_, a, b := world(l, "ls")
-	advisor := func(name, node string, phase corev1.PodPhase) {
-		p := l.pod(name, node, nil, func(p *corev1.Pod) {
-			p.Labels = map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "scheduler"}
-		})
-		p.Status.Phase = phase
-		l.must(l.Client.Status().Update(l.Context(), p))
-		l.Eventually("the cache has the phase of "+name, func() string {
-			var cached corev1.Pod
-			l.must(l.cached.Get(l.Context(), client.ObjectKeyFromObject(p), &cached))
-			if cached.Status.Phase != phase {
-				return string(cached.Status.Phase)
-			}
-			return ""
-		})
-	}
-	advisor("scheduler-there", a, corev1.PodRunning)
-	advisor("scheduler-new", a, corev1.PodPending)
-	advisor("scheduler-elsewhere", b, corev1.PodRunning)
+	l.advisor("scheduler-there", a, corev1.PodRunning)
+	l.advisor("scheduler-new", a, corev1.PodPending)
+	l.advisor("scheduler-elsewhere", b, corev1.PodRunning)
 	l.pod("other", a, nil)
 	release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
 	l.monitor.set(a, nodehealth.Lost)
@@ -73,6 +61,33 @@ func TestPodsThatAdviseTheSchedulerLeaveALostNodeAtOnce(t *testing.T) {
 			t.Errorf("got no pod %s, want only the running pod of the scheduler on the lost node to be deleted", name)
 		}
 	}
+}
+
+// A node that is cut off from the API server answers probes, starts no pod, and its scheduler's advice is of the time before.
+func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
+	l := newLab(t, 0)
+	_, a, b := world(l, "lu")
+	l.advisor("scheduler-there", b, corev1.PodRunning)
+	l.pod("other", b, nil)
+	request := apiv1.FenceRequest{VolumeName: l.VolumeName("vol"), NodeName: a, Epoch: l.Volume("vol").Status.Primary.Epoch, Time: metav1.NowMicro()}
+	l.Report(b, func(s *apiv1.AzDriverNodeStatus) { s.FenceRequests = []apiv1.FenceRequest{request} })
+	l.Eventually("no new pods, and no advice", func() string {
+		if !l.tainted(b, apiv1.TaintNodeUnresponsive) || l.podThere("scheduler-there") {
+			return fmt.Sprintf("taints %v", l.Node(b).Spec.Taints)
+		}
+		return ""
+	})
+	if took := time.Since(request.Time.Time); took < reservation.AnswerTimeout {
+		t.Errorf("unresponsive after %s, want not before %s", took, reservation.AnswerTimeout)
+	}
+	if !l.podThere("other") || !l.podThere("web-0") || l.tainted(b, apiv1.TaintNodeLost) {
+		t.Error("the node was treated as lost")
+	}
+	l.Report(b, func(s *apiv1.AzDriverNodeStatus) {
+		s.FenceResults = []apiv1.FenceResult{{VolumeName: request.VolumeName, NodeName: a, Epoch: request.Epoch, Message: "late", Time: metav1.NowMicro()}}
+	})
+	l.back(b, l.Eventually)
+	l.expectEvents("NodeUnresponsive Node", "FailoverPodDeleted Node", "NodeBack Node")
 }
 
 func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
 // journal reports what the failover does: in the log, as events and as metrics. Its memory makes times exact and
@@ -231,7 +232,7 @@ func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDele
 func (j *journal) unserved(ctx context.Context, o observed, pod *corev1.Pod) {
 	name := pod.Namespace + "/" + pod.Name
 	ctrl.LoggerFrom(ctx).Info("pod of the driver deleted", "pod", name, "node", o.NodeName, "reason", failover.ReasonFailoverPodDeleted)
-	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": the node was lost, and the pod advised kube-scheduler")
+	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": the node is lost or unresponsive, and the pod advised kube-scheduler")
 }
 
 // pruned reports that Kubernetes was informed that the node no longer uses a volume.
@@ -251,15 +252,19 @@ func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) 
 
 // tainted reports that the Node's taints were changed.
 func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
-	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "outOfService", string(step.OutOfService))
+	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "unresponsive", string(step.Unresponsive), "outOfService", string(step.OutOfService))
 	if step.Quarantine == failover.TaintAdd {
 		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
+	}
+	if step.Unresponsive == failover.TaintAdd {
+		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", reservation.AnswerTimeout)
+		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeUnresponsive, message)
 	}
 	if step.OutOfService == failover.TaintAdd {
 		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
-	if step.Quarantine == failover.TaintRemove || step.OutOfService == failover.TaintRemove {
-		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is Ready again; the taints of its failover were removed")
+	if step.Quarantine == failover.TaintRemove || step.Unresponsive == failover.TaintRemove || step.OutOfService == failover.TaintRemove {
+		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is Ready and gives signs of life; the driver's taints were removed")
 	}
 }
 

@@ -229,6 +229,24 @@ func (l *lab) pod(name, node string, claims []string, change ...func(*corev1.Pod
 	return p
 }
 
+// advisor creates a pod that advises kube-scheduler.
+func (l *lab) advisor(name, node string, phase corev1.PodPhase) {
+	l.Helper()
+	p := l.pod(name, node, nil, func(p *corev1.Pod) {
+		p.Labels = map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "scheduler"}
+	})
+	p.Status.Phase = phase
+	l.must(l.Client.Status().Update(l.Context(), p))
+	l.Eventually("the cache has the phase of "+name, func() string {
+		var cached corev1.Pod
+		l.must(l.cached.Get(l.Context(), client.ObjectKeyFromObject(p), &cached))
+		if cached.Status.Phase != phase {
+			return string(cached.Status.Phase)
+		}
+		return ""
+	})
+}
+
 // seen waits until the reconciler's cache has an object. In a cluster seconds pass between a pod's first sight and the loss of its node; here there may be
 // none, and a pod that the cache does not have yet cannot speak for its volume.
 func (l *lab) seen(o client.Object) {

@@ -20,7 +20,7 @@ import (
 
 // taint adds the taints to the Node that a step wants, and removes those that it no longer wants.
 func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
-	if step.Quarantine == failover.TaintAsIs && step.OutOfService == failover.TaintAsIs {
+	if step.Quarantine == failover.TaintAsIs && step.Unresponsive == failover.TaintAsIs && step.OutOfService == failover.TaintAsIs {
 		return nil
 	}
 	node := &corev1.Node{}
@@ -40,6 +40,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	}
 	before := node.DeepCopy()
 	change(node, step.Quarantine, corev1.Taint{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule})
+	change(node, step.Unresponsive, corev1.Taint{Key: apiv1.TaintNodeUnresponsive, Effect: corev1.TaintEffectNoSchedule})
 	since := metav1.NewTime(r.Clock.Now())
 	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: failover.OutOfServiceValue, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {

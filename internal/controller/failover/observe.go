@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
 // observe reads a node and what is on it from the cache.
@@ -32,7 +33,10 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	if o.DriverNode == nil {
 		r.forget(request.Name)
 	}
-	o.Heard = r.heard(o.DriverNode)
+	if o.DriverNode != nil {
+		o.Unresponsive, o.answerIn = reservation.Unresponsive(o.DriverNode, r.Clock.Now())
+	}
+	o.Heard = r.heard(o.DriverNode, o.Unresponsive)
 	if err := r.volumes(ctx, &o); err != nil {
 		return o, err
 	}
@@ -42,9 +46,9 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.pods(ctx, &o)
 }
 
-// concerned says whether the pods of the node matter: they do if it is lost, or if it is being fenced from a volume.
+// concerned says whether the pods of the node matter: they do if it is lost or unresponsive, or if it is being fenced from a volume.
 func concerned(o observed) bool {
-	if o.Health.Fence() || o.Health.Guarded() {
+	if o.Health.Fence() || o.Health.Guarded() || o.Unresponsive {
 		return true
 	}
 	for _, v := range o.Volumes {

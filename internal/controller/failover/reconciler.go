@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +30,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch
@@ -93,7 +93,7 @@ type Reconciler struct {
 	mu sync.Mutex
 	// watched are the nodes whose pods and volumes are followed as they change.
 	watched map[string]bool
-	// first is the first heartbeat of each node that this process saw.
+	// first is the heartbeat of each node that this process saw when it began to look, or when it last found the node unresponsive.
 	first map[string]time.Time
 }
 
@@ -128,9 +128,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.Monitor.RequestHeartbeat(request.Name)
 		return reconcile.Result{RequeueAfter: listenAgain}, nil
 	case step.Active || o.Health.Fence():
-		return reconcile.Result{RequeueAfter: lookAgain}, nil
+		return reconcile.Result{RequeueAfter: operation.Sooner(lookAgain, o.answerIn)}, nil
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: o.answerIn}, nil
 }
 
 // act does all of a step. The order of the fields is the order in which the parts depend on each other; a failure of
@@ -195,16 +195,16 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
-// heard says whether the node's heartbeat changed since this process began to look. For a node without one it is
-// false.
-func (r *Reconciler) heard(d *apiv1.AzDriverNode) bool {
+// heard says whether the node's heartbeat changed since this process began to look, and since it last found the node unresponsive. For a node without
+// a heartbeat it is false.
+func (r *Reconciler) heard(d *apiv1.AzDriverNode, unresponsive bool) bool {
 	if d == nil || d.Status.HeartbeatTime == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first, seen := r.first[d.Name]
-	if !seen {
+	if !seen || unresponsive {
 		r.first[d.Name] = d.Status.HeartbeatTime.Time
 	}
 	return seen && !first.Equal(d.Status.HeartbeatTime.Time)
@@ -220,6 +220,8 @@ func (r *Reconciler) forget(node string) {
 type observed struct {
 	failover.Input
 	namespace string
+	// answerIn is in what time the node must have answered a request; 0 if there is none that it can still answer in time.
+	answerIn time.Duration
 	// claims are the PersistentVolumeClaims of the volumes, by the volume's name, as references.
 	claims map[string]*corev1.PersistentVolumeClaim
 }
@@ -230,5 +232,5 @@ func (o observed) marked() bool {
 		return true
 	}
 	return o.Node != nil && (failover.OurOutOfServiceTaint(o.Node) ||
-		slices.ContainsFunc(o.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == apiv1.TaintNodeLost }))
+		nodehealth.HasTaint(o.Node, apiv1.TaintNodeLost) || nodehealth.HasTaint(o.Node, apiv1.TaintNodeUnresponsive))
 }

@@ -49,7 +49,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onNode := func(_ context.Context, o client.Object) []reconcile.Request { return request(o.GetName(), true) }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("failover").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Conditions }))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+			return []any{d.Status.Conditions, d.Status.FenceRequests, d.Status.FenceResults}
+		}))).
 		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(onVolume)).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(onAttachment)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod)).

@@ -10,10 +10,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
-
-// AnswerTimeout is how long a node may take to answer a request to fence, by the controller's clock. Then the next one is asked.
-const AnswerTimeout = 2 * time.Second
 
 // Helper is a healthy node with a replica, which can take the reservation of the disk from a lost node.
 type Helper struct {
@@ -78,10 +76,10 @@ func (s *Step) preempt(in Input) {
 		case h.Result != nil:
 		case h.Request == nil:
 			s.Ask = h.NodeName
-			s.soon(AnswerTimeout)
+			s.soon(reservation.AnswerTimeout)
 			return
 		default:
-			if left := operation.Remaining(AnswerTimeout, h.Request.Time.Time, in.Now); left > 0 {
+			if left := operation.Remaining(reservation.AnswerTimeout, h.Request.Time.Time, in.Now); left > 0 {
 				s.soon(left)
 				return
 			}

@@ -20,6 +20,8 @@ type Input struct {
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for alive at first.
 	Heard bool
+	// Unresponsive says that the node has not answered a request in time; see reservation.Unresponsive.
+	Unresponsive bool
 	// OutOfServiceTaint allows the taint of that name if the VM is proved down.
 	OutOfServiceTaint bool
 	// Node and DriverNode are nil if they do not exist.
@@ -99,10 +101,10 @@ type Step struct {
 	Repair []Volume
 	// KeptPod are the pods whose volumes stay with the node, and why.
 	LeftAlone []KeptPod
-	// Quarantine is about the taint that keeps new pods away, OutOfService about Kubernetes' own.
-	Quarantine, OutOfService TaintChange
+	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about Kubernetes' own.
+	Quarantine, Unresponsive, OutOfService TaintChange
 	// Unserve are the pods to delete by force so that they leave their Service: a scheduler that still calls them waits
-	// in vain, and places the pods of this node without advice. They have no state.
+	// in vain, or is advised by what they knew before they were cut off. They have no state.
 	Unserve []*corev1.Pod
 	// Delete are the pods to delete.
 	Delete []PodDeletion
@@ -136,7 +138,7 @@ func Next(in Input) Step {
 	f.volumes()
 	f.pods()
 	f.taints()
-	if f.begins {
+	if f.begins || in.Unresponsive {
 		f.step.Unserve = in.SchedulerPods
 	}
 	f.step.Active = len(f.decided) > 0 || len(f.step.Fence) > 0 || len(f.step.Delete) > 0
@@ -162,7 +164,7 @@ type decision struct {
 
 func newFailover(in Input) *decision {
 	f := &decision{
-		in: in, begins: in.Health.Fence(), alive: in.Health.State == nodehealth.Healthy && in.Heard, held: map[string]Volume{},
+		in: in, begins: in.Health.Fence(), alive: in.Health.State == nodehealth.Healthy && in.Heard && !in.Unresponsive, held: map[string]Volume{},
 		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
 	}
 	for _, v := range in.Volumes {
@@ -232,6 +234,12 @@ func (f *decision) taints() {
 		f.step.Quarantine = TaintAdd
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
+	}
+	switch unresponsive := nodehealth.HasTaint(n, apiv1.TaintNodeUnresponsive); {
+	case !unresponsive && f.in.Unresponsive:
+		f.step.Unresponsive = TaintAdd
+	case unresponsive && back:
+		f.step.Unresponsive = TaintRemove
 	}
 	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) || OurOutOfServiceTaint(n)
 	switch {

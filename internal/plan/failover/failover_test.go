@@ -119,6 +119,7 @@ func with(in failover.Input, change ...func(*failover.Input)) failover.Input {
 
 func nothingInUse(in *failover.Input) { in.Node.Status.VolumesInUse = nil }
 func notHeard(in *failover.Input)     { in.Heard = false }
+func unresponsive(in *failover.Input) { in.Unresponsive = true }
 func notReady(in *failover.Input)     { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
 func hasTaint(key string) func(*failover.Input) {
 	return func(in *failover.Input) {
@@ -155,6 +156,7 @@ func told(s failover.Step) string {
 		add("leave", fmt.Sprintf("%s:%s", p.Pod.Name, p.Reason))
 	}
 	add("quarantine", string(s.Quarantine))
+	add("unresponsive", string(s.Unresponsive))
 	add("out-of-service", string(s.OutOfService))
 	for _, d := range s.Delete {
 		if d.Force {
@@ -285,6 +287,10 @@ func TestFailover(t *testing.T) {
 		"the driver's taints remain until this process has received a sign of life of the node":  {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService), hasTaint(apiv1.TaintNodeLost), oursIsRecorded, notHeard), ""},
 		"a process without a sign of life of the node keeps new pods away":                       {with(aNode(isAlive, volumes(held("v", isDecided, detached)), using("p", []string{"v"})), notHeard), "quarantine Add; force p"},
 		"a process without a sign of life of the node leaves a pod that lost some volumes alone": {with(aNode(isAlive, volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v", "w"})), notHeard), "quarantine Add"},
+		"a node that does not answer gets no new pods and keeps its volumes":                     {with(aNode(isAlive, volumes(held("v")), using("p", []string{"v"})), unresponsive), "unresponsive Add"},
+		"a node that still does not answer remains so, whatever else is heard of it":             {with(aNode(isAlive, nil), hasTaint(apiv1.TaintNodeUnresponsive), unresponsive), ""},
+		"a node that has answered gets new pods when there is a sign of life":                    {with(aNode(isAlive, nil), hasTaint(apiv1.TaintNodeUnresponsive), notHeard), ""},
+		"a node that answered and gives signs of life gets new pods":                             {with(aNode(isAlive, nil), hasTaint(apiv1.TaintNodeUnresponsive)), "unresponsive Remove"},
 		"a taint without a record is removed by its value":                                       {with(aNode(isAlive, nil), hasOurTaint), "out-of-service Remove"},
 		"a taint without a record remains while the node is silent":                              {with(aNode(isSilent, nil), hasOurTaint), ""},
 		"a taint of another component remains":                                                   {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService)), ""},
@@ -301,15 +307,21 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-func TestPodsThatAdviseTheSchedulerLeaveALostNodeOnly(t *testing.T) {
+func TestPodsThatAdviseTheSchedulerLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "scheduler"}}}
 	for state, want := range map[nodehealth.State]int{
 		nodehealth.Healthy: 0, nodehealth.Suspect: 0, nodehealth.Unknown: 0, nodehealth.Lost: 1, nodehealth.Down: 1,
 	} {
-		in := failover.Input{NodeName: "n", Health: nodehealth.Judgement{State: state}, SchedulerPods: pods}
-		if got := failover.Next(in); len(got.Unserve) != want || got.Active {
-			t.Errorf("on a node that is %s: got %d pods to delete, active %t; want %d, and no failover of volumes", state, len(got.Unserve), got.Active, want)
+		for _, unresponsive := range []bool{false, true} {
+			in := failover.Input{NodeName: "n", Health: nodehealth.Judgement{State: state}, SchedulerPods: pods, Unresponsive: unresponsive}
+			if unresponsive {
+				want = 1
+			}
+			if got := failover.Next(in); len(got.Unserve) != want || got.Active {
+				t.Errorf("on a node that is %s, unresponsive %t: got %d pods to delete, active %t; want %d, and no failover of volumes",
+					state, unresponsive, len(got.Unserve), got.Active, want)
+			}
 		}
 	}
 }

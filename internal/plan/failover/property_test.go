@@ -32,6 +32,7 @@ func randomFailover(t *rapid.T) failover.Input {
 	}
 	in := aNode(judgement, list)
 	in.Heard = rapid.Bool().Draw(t, "heard")
+	in.Unresponsive = rapid.IntRange(0, 5).Draw(t, "unresponsive") == 0
 	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
 	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
 	if rapid.Bool().Draw(t, "tainted") {
@@ -188,6 +189,7 @@ func taken(in failover.Input, step failover.Step) failover.Input {
 		}
 	}
 	taint(apiv1.TaintNodeLost, step.Quarantine)
+	taint(apiv1.TaintNodeUnresponsive, step.Unresponsive)
 	taint(corev1.TaintNodeOutOfService, step.OutOfService)
 	switch step.OutOfService {
 	case failover.TaintAdd:

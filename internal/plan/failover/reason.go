@@ -5,6 +5,7 @@ const (
 	ReasonFailoverStarted    = "FailoverStarted"
 	ReasonFailoverHeldBack   = "FailoverHeldBack"
 	ReasonNodeQuarantined    = "NodeQuarantined"
+	ReasonNodeUnresponsive   = "NodeUnresponsive"
 	ReasonOutOfService       = "OutOfService"
 	ReasonFailoverProven     = "FailoverProven"
 	ReasonFailoverPodDeleted = "FailoverPodDeleted"

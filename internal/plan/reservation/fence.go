@@ -3,10 +3,16 @@ package reservation
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
+
+// AnswerTimeout is how long a node may take to answer a request to fence, by the controller's clock. Then the next one is asked, and the node is
+// unresponsive.
+const AnswerTimeout = 2 * time.Second
 
 // MayFence returns why a node must not take the reservation of a volume from the node that a request names, or "" if it may: the controller
 // has decided to fence that node under that epoch, and this node has a replica that it does not use. volume and own, this node's
@@ -115,6 +121,26 @@ func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
 // Unanswered says whether a node was asked to fence another one from a volume and has not answered yet.
 func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
 	return slices.ContainsFunc(node.Status.FenceRequests, func(request apiv1.FenceRequest) bool {
-		return request.VolumeName == volume && !slices.ContainsFunc(node.Status.FenceResults, func(result apiv1.FenceResult) bool { return Answers(result, request) })
+		return request.VolumeName == volume && !answered(node, request)
 	})
+}
+
+// Unresponsive says whether a node has not answered a request within AnswerTimeout. If it may still answer in time, left is until when; 0 if
+// nothing is asked of it.
+func Unresponsive(node *apiv1.AzDriverNode, now time.Time) (unresponsive bool, left time.Duration) {
+	for _, request := range node.Status.FenceRequests {
+		if answered(node, request) {
+			continue
+		}
+		remaining := operation.Remaining(AnswerTimeout, request.Time.Time, now)
+		if remaining == 0 {
+			return true, 0
+		}
+		left = operation.Sooner(left, remaining)
+	}
+	return false, left
+}
+
+func answered(node *apiv1.AzDriverNode, request apiv1.FenceRequest) bool {
+	return slices.ContainsFunc(node.Status.FenceResults, func(result apiv1.FenceResult) bool { return Answers(result, request) })
 }

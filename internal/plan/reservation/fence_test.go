@@ -2,6 +2,7 @@ package reservation_test
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -143,6 +144,37 @@ func TestUnfenced(t *testing.T) {
 			test.reserved.Key = own
 			if got := test.reserved.Unfenced(); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestUnresponsive(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	asked := func(volume string, ago time.Duration) apiv1.FenceRequest {
+		return apiv1.FenceRequest{VolumeName: volume, NodeName: "node-1", Epoch: 6, Time: metav1.NewMicroTime(now.Add(-ago))}
+	}
+	answered := func(volume string, epoch int64) apiv1.FenceResult {
+		return apiv1.FenceResult{VolumeName: volume, NodeName: "node-1", Epoch: epoch}
+	}
+	for name, test := range map[string]struct {
+		requests []apiv1.FenceRequest
+		results  []apiv1.FenceResult
+		want     bool
+		left     time.Duration
+	}{
+		"nothing is asked":                             {nil, nil, false, 0},
+		"it may still answer":                          {[]apiv1.FenceRequest{asked("v", time.Second), asked("w", 1500*time.Millisecond)}, nil, false, 500 * time.Millisecond},
+		"it has answered":                              {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 6)}, false, 0},
+		"it has answered about an earlier epoch":       {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 5)}, true, 0},
+		"it has answered in time about one of several": {[]apiv1.FenceRequest{asked("v", 2*time.Second), asked("w", time.Second)}, []apiv1.FenceResult{answered("w", 6)}, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{FenceRequests: test.requests, FenceResults: test.results}}
+			if got, left := reservation.Unresponsive(node, now); got != test.want || left != test.left {
+				t.Errorf("got %t, %s; want %t, %s", got, left, test.want, test.left)
 			}
 		})
 	}
