@@ -235,12 +235,7 @@ func (f *decision) taints() {
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
 	}
-	switch unresponsive := nodehealth.HasTaint(n, apiv1.TaintNodeUnresponsive); {
-	case !unresponsive && f.in.Unresponsive:
-		f.step.Unresponsive = TaintAdd
-	case unresponsive && back:
-		f.step.Unresponsive = TaintRemove
-	}
+	f.step.Unresponsive = f.unresponsive(back)
 	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) || OurOutOfServiceTaint(n)
 	switch {
 	case ours && back:
@@ -248,6 +243,18 @@ func (f *decision) taints() {
 	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() && !nodehealth.HasTaint(n, corev1.TaintNodeOutOfService):
 		f.step.OutOfService = TaintAdd
 	}
+}
+
+// unresponsive is about the taint of a node that does not answer. back says that the node is alive and Ready.
+func (f *decision) unresponsive(back bool) TaintChange {
+	tainted := nodehealth.HasTaint(f.in.Node, apiv1.TaintNodeUnresponsive)
+	switch {
+	case !tainted && f.in.Unresponsive:
+		return TaintAdd
+	case tainted && back:
+		return TaintRemove
+	}
+	return TaintAsIs
 }
 
 // provedDown says that Azure reports the VM as down: as the state of the VM, or as the proof of a volume of a node
