@@ -44,15 +44,14 @@ REGISTRY ?=
 REPOSITORY = $(or $(REGISTRY),$(error REGISTRY is not set: make $@ REGISTRY=registry.example.com))/azuredisk
 KEY ?= cosign.key
 
-# Compilers of a cold build, without garbage collection.
-COMPILE := GOGC=off GOMEMLIMIT=1500MiB
+COMPILE := $(CURDIR)/hack/compile.sh
 HOST := $(shell go env GOHOSTARCH)
 
 DRIVERS := out/driver/amd64/azuredisk out/driver/arm64/azuredisk
 .PHONY: $(DRIVERS)
 $(DRIVERS): out/driver/%/azuredisk: | modules
 	@echo "image: building the driver for linux/$*"
-	@$(COMPILE) GOOS=linux GOARCH=$* $(GO_BUILD) -o $@ ./cmd/azuredisk
+	@GOOS=linux GOARCH=$* $(COMPILE) $(GO_BUILD) -o $@ ./cmd/azuredisk
 
 # Go compiles a package twice if two commands need it at once. The tool and the driver for this machine's architecture therefore
 # follow each other, and the standard library for the other architecture is compiled while modules are downloaded.
@@ -65,7 +64,7 @@ modules:
 
 .PHONY: standard-library
 standard-library:
-	@$(COMPILE) GOOS=linux GOARCH=$(filter-out $(HOST),$(patsubst out/driver/%/azuredisk,%,$(DRIVERS))) go build net/http
+	@GOOS=linux GOARCH=$(filter-out $(HOST),$(patsubst out/driver/%/azuredisk,%,$(DRIVERS))) $(COMPILE) go build net/http
 
 .PHONY: bin/image
 bin/image:

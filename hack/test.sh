@@ -27,11 +27,9 @@ needs() {
 with_own_mounts()       { unshare --mount --propagation slave "$@"; }
 
 stage_packages()        { hack/install-packages.sh; }
-# A compiler runs for seconds and rarely needs more memory than this. Without garbage collection until then it takes a tenth less time.
-compile()               { GOGC=off GOMEMLIMIT=1500MiB "$@"; }
-stage_build()           { compile make --no-print-directory build; }
-stage_programs()        { compile bin/playground programs ensure; }
-stage_race()            { CGO_ENABLED=1 compile go build -race ./...; }
+stage_build()           { hack/compile.sh make --no-print-directory build; }
+stage_programs()        { hack/compile.sh bin/playground programs ensure; }
+stage_race()            { CGO_ENABLED=1 hack/compile.sh go build -race ./...; }
 stage_verify()          { hack/verify.sh && hack/stages-test.sh && hack/release-test.sh; }
 # The linters vet everything, so the tests need not.
 stage_lint()            { make --no-print-directory lint; }

@@ -22,8 +22,8 @@ if [ ! -x "$dir/$1" ]; then
   flock 9
 fi
 if [ ! -x "$dir/$1" ]; then
-  # The same flags as in hack/test.sh.
-  (cd "$module" && GOGC=off GOMEMLIMIT=1500MiB GOFLAGS="${GOFLAGS-} -mod=readonly" CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/.$1" "$package") 9>&-
+  compile=$PWD/hack/compile.sh
+  (cd "$module" && GOFLAGS="${GOFLAGS-} -mod=readonly" CGO_ENABLED=0 "$compile" go build -trimpath -ldflags '-s -w' -o "$dir/.$1" "$package") 9>&-
   mv "$dir/.$1" "$dir/$1"
 fi
 echo "$dir/$1"
