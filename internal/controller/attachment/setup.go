@@ -25,9 +25,11 @@ import (
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
+	gradual := index.NewGradual(r)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolumeattachment").
-		For(&apiv1.AzVolumeAttachment{}).
+		For(&apiv1.AzVolumeAttachment{}, builder.WithPredicates(index.SinceStart)).
+		Watches(&apiv1.AzVolumeAttachment{}, gradual).
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
 		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume), builder.WithPredicates(index.SinceStart)).
 		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
@@ -37,7 +39,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		WatchesRawSource(r.Jobs.Source()).
 		WatchesRawSource(source.Func(r.lead)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		Complete(r)
+		Complete(gradual)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler of attachments: %w", err)
 	}

@@ -28,9 +28,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
 	}
+	gradual := index.NewGradual(r)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolume").
-		For(&apiv1.AzVolume{}).
+		For(&apiv1.AzVolume{}, builder.WithPredicates(index.SinceStart)).
+		Watches(&apiv1.AzVolume{}, gradual).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 				return toVolume(a.Spec.VolumeName)
@@ -60,7 +62,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(index.NotCreated, nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		Complete(r)
+		Complete(gradual)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler of volumes: %w", err)
 	}
