@@ -3,8 +3,6 @@ package index
 import (
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,20 +16,19 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// NewCache makes the controller's cache, which lists the custom resources of a namespace with kubeapi.Lists.
-func NewCache(namespace string) cache.NewCacheFunc {
+// NewCache makes the controller's cache, which lists the custom resources of a namespace with kubeapi.Lists. AddIndexes adds its indexes.
+func NewCache(namespace, driverName string) cache.NewCacheFunc {
+	indexes := fieldIndexes(driverName)
 	return func(config *rest.Config, options cache.Options) (cache.Cache, error) {
 		kube, err := customResources(config, options.HTTPClient, options.Scheme)
 		if err != nil {
 			return nil, fmt.Errorf("make a client for lists: %w", err)
 		}
 		options.NewInformer = func(watches toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-			resource, item := itemOf(kind)
-			if item == nil {
-				return toolscache.NewSharedIndexInformer(watches, kind, resync, indexers)
+			if resource, item := itemOf(kind); item != nil {
+				watches = &kubeapi.Lists{Client: kube, Resource: resource, Namespace: namespace, Item: item, Watches: watches}
 			}
-			watches = &kubeapi.Lists{Client: kube, Resource: resource, Namespace: namespace, Item: item, Watches: watches}
-			return ofOneNamespace{toolscache.NewSharedIndexInformer(watches, kind, resync, indexers)}
+			return inBuckets(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers), kind, indexes)
 		}
 		return cache.New(config, options)
 	}
@@ -78,39 +75,4 @@ func trimmed[Spec, Status any](object func(*kubeapi.Object[Spec, Status]) runtim
 		_, err := trimOwn(whole)
 		return whole, err
 	}
-}
-
-// ofOneNamespace is an informer for objects that are all in one namespace. controller-runtime indexes each object by two keys: one with the namespace, and one
-// for all namespaces. The second is left out: nothing looks with it, and indexes take a quarter of the memory. Objects are listed with client.InNamespace.
-type ofOneNamespace struct{ toolscache.SharedIndexInformer }
-
-// allNamespaces is how controller-runtime's keys for all namespaces begin.
-const allNamespaces = "__all_namespaces/"
-
-// AddIndexers implements SharedIndexInformer.
-func (i ofOneNamespace) AddIndexers(added toolscache.Indexers) error {
-	indexers := make(toolscache.Indexers, len(added))
-	for name, keys := range added {
-		indexers[name] = func(o any) ([]string, error) {
-			all, err := keys(o)
-			return slices.DeleteFunc(all, func(key string) bool { return strings.HasPrefix(key, allNamespaces) }), err
-		}
-	}
-	return i.SharedIndexInformer.AddIndexers(indexers)
-}
-
-// GetIndexer implements SharedIndexInformer.
-func (i ofOneNamespace) GetIndexer() toolscache.Indexer {
-	return indexerOfOneNamespace{i.SharedIndexInformer.GetIndexer()}
-}
-
-// indexerOfOneNamespace refuses a look-up for all namespaces, which would find nothing.
-type indexerOfOneNamespace struct{ toolscache.Indexer }
-
-// ByIndex implements Indexer.
-func (x indexerOfOneNamespace) ByIndex(name, key string) ([]any, error) {
-	if strings.HasPrefix(key, allNamespaces) {
-		return nil, fmt.Errorf("find objects by %s: name their namespace: the index is not kept for all namespaces", name)
-	}
-	return x.Indexer.ByIndex(name, key)
 }

@@ -49,13 +49,15 @@ const (
 	NodeFence = "status.fenceRequests"
 )
 
-// AddIndexes adds the indexes of this package. driverName is the CSI driver's.
-func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName string) error {
-	for _, index := range []struct {
-		object client.Object
-		field  string
-		keys   client.IndexerFunc
-	}{
+// fieldIndex is an index of the objects of a kind by the values of a field.
+type fieldIndex struct {
+	object client.Object
+	field  string
+	values client.IndexerFunc
+}
+
+func fieldIndexes(driverName string) []fieldIndex {
+	return []fieldIndex{
 		{&apiv1.AzVolumeAttachment{}, AttachmentVolume, AttachmentVolumeKeys},
 		{&apiv1.AzVolumeAttachment{}, AttachmentNode, AttachmentNodeKeys},
 		{&corev1.PersistentVolume{}, PersistentVolumeVolume, PersistentVolumeKeys(driverName)},
@@ -71,8 +73,13 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName str
 		{&apiv1.AzDriverNode{}, NodeFence, NodeFenceKeys},
 		{&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys},
 		{&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys},
-	} {
-		if err := indexer.IndexField(ctx, index.object, index.field, index.keys); err != nil {
+	}
+}
+
+// AddIndexes adds the indexes of this package. driverName is the CSI driver's.
+func AddIndexes(ctx context.Context, indexer client.FieldIndexer, driverName string) error {
+	for _, index := range fieldIndexes(driverName) {
+		if err := indexer.IndexField(ctx, index.object, index.field, index.values); err != nil {
 			return fmt.Errorf("index %T by %s: %w", index.object, index.field, err)
 		}
 	}

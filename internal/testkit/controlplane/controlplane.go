@@ -136,7 +136,7 @@ func (p *ControlPlane) Start() {
 	controllers := index.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
-		Scheme: apiserver.Scheme(p.t), Cache: index.CacheOptions(p.Namespace), NewCache: index.NewCache(p.Namespace), Controller: controllers, Logger: log,
+		Scheme: apiserver.Scheme(p.t), Cache: index.CacheOptions(p.Namespace), NewCache: index.NewCache(p.Namespace, DriverName), Controller: controllers, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
 	p.must(err)
