@@ -5,13 +5,10 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +31,6 @@ import (
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -234,126 +230,6 @@ func (p *ControlPlane) must(err error) {
 
 func ptr[T any](v T) *T { return &v }
 
-// VMID returns the resource ID of a node's VM.
-func VMID(node string) string {
-	return "/subscriptions/" + Subscription + "/resourceGroups/" + Group + "/providers/Microsoft.Compute/virtualMachines/" + node
-}
-
-// DiskID returns the resource ID of a disk in the resource group Group.
-func DiskID(name string) string { return diskID(Group, name) }
-
-func diskID(group, name string) string {
-	return "/subscriptions/" + Subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/" + name
-}
-
-// DiskID returns the resource ID of a disk.
-func (p *ControlPlane) DiskID(name string) string { return diskID(p.Group, name) }
-
-// VolumeName returns the name of the AzVolume of a disk.
-func (p *ControlPlane) VolumeName(disk string) string {
-	return apiv1.VolumeName(Subscription, p.Group, disk)
-}
-
-// Create creates a volume with parameters and returns its handle.
-func (p *ControlPlane) Create(name string, parameters map[string]string) string {
-	p.t.Helper()
-	response, err := p.CSI.CreateVolume(p.t.Context(), CreateRequest(name, parameters))
-	p.must(err)
-	return response.GetVolume().GetVolumeId()
-}
-
-// CreateRequest is a request for a mounted volume of 10 GiB in zone 1.
-func CreateRequest(name string, parameters map[string]string) *csi.CreateVolumeRequest {
-	return &csi.CreateVolumeRequest{
-		Name: name, Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: 10 << 30},
-		VolumeCapabilities: []*csi.VolumeCapability{Mounted()},
-		AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
-			{Segments: map[string]string{"topology." + DriverName + "/zone": Location + "-1"}},
-		}},
-	}
-}
-
-// Mounted is the capability of a filesystem on one node.
-func Mounted() *csi.VolumeCapability {
-	return &csi.VolumeCapability{
-		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4"}},
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-	}
-}
-
-// Shared is the capability of raw block on several nodes.
-func Shared() *csi.VolumeCapability {
-	return &csi.VolumeCapability{
-		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
-	}
-}
-
-// Publish publishes a mounted volume to a node.
-func (p *ControlPlane) Publish(ctx context.Context, handle, node string) error {
-	return p.PublishWith(ctx, handle, node, Mounted(), nil)
-}
-
-// PublishWith publishes a volume to a node as Kubernetes does with a PersistentVolume of the attributes.
-func (p *ControlPlane) PublishWith(ctx context.Context, handle, node string, capability *csi.VolumeCapability, attributes map[string]string) error {
-	_, err := p.CSI.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: handle, NodeId: node, VolumeCapability: capability, VolumeContext: attributes,
-	})
-	return err
-}
-
-// Unpublish unpublishes a volume from a node.
-func (p *ControlPlane) Unpublish(ctx context.Context, handle, node string) error {
-	_, err := p.CSI.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: node})
-	return err
-}
-
-// Volume reads the AzVolume of a disk, or returns nil.
-func (p *ControlPlane) Volume(disk string) *apiv1.AzVolume {
-	p.t.Helper()
-	v := &apiv1.AzVolume{}
-	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: p.VolumeName(disk)}, v))
-}
-
-// Attachment reads the AzVolumeAttachment of a disk to a node, or returns nil.
-func (p *ControlPlane) Attachment(disk, node string) *apiv1.AzVolumeAttachment {
-	p.t.Helper()
-	a := &apiv1.AzVolumeAttachment{}
-	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(p.VolumeName(disk), node)}, a))
-}
-
-func found[T any](t testing.TB, object *T, err error) *T {
-	t.Helper()
-	if client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		return nil
-	}
-	return object
-}
-
-// Attachments reads all attachments of a disk.
-func (p *ControlPlane) Attachments(disk string) []apiv1.AzVolumeAttachment {
-	p.t.Helper()
-	var list apiv1.AzVolumeAttachmentList
-	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": p.VolumeName(disk)}))
-	return list.Items
-}
-
-// AttachedTo returns the names of the VMs that have a disk attached, says the platform.
-func (p *ControlPlane) AttachedTo(disk string) []string {
-	var names []string
-	for _, d := range p.Cloud.State().Disks {
-		if d.ID == p.DiskID(disk) {
-			for _, vm := range d.AttachedTo {
-				names = append(names, vm[len(VMID("")):])
-			}
-		}
-	}
-	return names
-}
-
 // Eventually waits until check returns "", by watching the driver's objects, and fails with what it returned last.
 func (p *ControlPlane) Eventually(what string, check func() string) {
 	p.t.Helper()
@@ -414,102 +290,4 @@ func signal(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
-}
-
-// AddNode adds a VM, its Node and its AzDriverNode, whose plug-in has scanned the mounts.
-func (p *ControlPlane) AddNode(name, zone, size string) {
-	p.t.Helper()
-	p.Cloud.AddVM(provisioner.Instance{ID: VMID(name), Name: name, Size: size, Location: Location, Zone: zone})
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
-		Spec:       corev1.NodeSpec{ProviderID: "azure://" + VMID(name)}, // as on AKS
-	}
-	p.must(p.Client.Create(p.t.Context(), node))
-	p.nodes = append(p.nodes, name)
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
-	p.must(p.Client.Status().Update(p.t.Context(), node))
-	// Admission taints every new node as not ready, and no component here removes the taint.
-	node.Spec.Taints = nil
-	p.must(p.Client.Update(p.t.Context(), node))
-	d := &apiv1.AzDriverNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name},
-		Spec:       apiv1.AzDriverNodeSpec{VMID: VMID(name), VMSize: size, Location: Location, Zone: zone},
-	}
-	p.must(p.Client.Create(p.t.Context(), d))
-	p.Report(name, func(s *apiv1.AzDriverNodeStatus) {
-		now := metav1.NowMicro()
-		s.HeartbeatTime, s.HeartbeatSeconds, s.MountsScannedTime = &now, 10, &now
-	})
-	p.Eventually("capacity of node "+name, func() string {
-		current := &apiv1.AzDriverNode{}
-		p.must(p.Client.Get(context.Background(), client.ObjectKeyFromObject(d), current))
-		if current.Status.Capacity == nil {
-			return "not filled in"
-		}
-		return ""
-	})
-}
-
-// Report changes what a node plug-in reports.
-func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus)) {
-	p.t.Helper()
-	d := p.node(node)
-	before := d.DeepCopy()
-	change(&d.Status)
-	p.must(p.Client.Status().Patch(context.Background(), d, client.MergeFrom(before)))
-}
-
-// Stage does what NodeStageVolume does with the API (ADR 0001): it announces and reads. If the volume may not be used,
-// it removes the announcement, and the error says why.
-func (p *ControlPlane) Stage(disk, node string) error {
-	p.t.Helper()
-	volume := p.VolumeName(disk)
-	a := p.Attachment(disk, node)
-	if a == nil {
-		return fmt.Errorf("there is no attachment")
-	}
-	d := p.node(node)
-	var before *apiv1.StagedVolume // a pod uses it, and goes on doing so whatever comes of this call
-	if i := slices.IndexFunc(d.Status.StagedVolumes, func(e apiv1.StagedVolume) bool { return e.VolumeName == volume }); i >= 0 {
-		before = &d.Status.StagedVolumes[i]
-	}
-	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
-	p.setEntry(node, volume, &entry)
-	decision := ownership.MayStage(node, d.Spec.VMID, p.Volume(disk), p.Attachment(disk, node))
-	if decision.Outcome != ownership.StageAllowed || decision.Epoch != entry.Epoch {
-		p.setEntry(node, volume, before)
-		return fmt.Errorf("%s: %s", decision.Outcome, decision.Reason)
-	}
-	entry.Phase = apiv1.PhaseStaged
-	entry.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "uuid-" + disk}
-	p.setEntry(node, volume, &entry)
-	return nil
-}
-
-func (p *ControlPlane) node(name string) *apiv1.AzDriverNode {
-	d := &apiv1.AzDriverNode{}
-	p.must(p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: name}, d))
-	return d
-}
-
-// Unstage does what NodeUnstageVolume does with the API.
-func (p *ControlPlane) Unstage(disk, node string) {
-	p.t.Helper()
-	p.setEntry(node, p.VolumeName(disk), nil)
-}
-
-func (p *ControlPlane) setEntry(node, volume string, entry *apiv1.StagedVolume) {
-	p.t.Helper()
-	p.Report(node, func(s *apiv1.AzDriverNodeStatus) {
-		var kept []apiv1.StagedVolume
-		for _, e := range s.StagedVolumes {
-			if e.VolumeName != volume {
-				kept = append(kept, e)
-			}
-		}
-		if entry != nil {
-			kept = append(kept, *entry)
-		}
-		s.StagedVolumes = kept
-	})
 }
