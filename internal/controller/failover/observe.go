@@ -32,8 +32,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	}
 	if o.DriverNode == nil {
 		r.forget(request.Name)
-	}
-	if o.DriverNode != nil {
+	} else {
 		o.Unresponsive, o.answerIn = reservation.Unresponsive(o.DriverNode, r.Clock.Now())
 	}
 	o.Heard = r.heard(o.DriverNode, o.Unresponsive)

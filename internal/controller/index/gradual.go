@@ -23,7 +23,6 @@ type Gradual struct {
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	queued  int
 	waiting []reconcile.Request
 }
 
@@ -42,8 +41,7 @@ func (g *Gradual) create(_ context.Context, e event.CreateEvent, queue workqueue
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.queue = queue
-	if g.queued < queuedAtStart {
-		g.queued++
+	if queue.Len() < queuedAtStart {
 		queue.Add(request)
 		return
 	}
