@@ -58,7 +58,7 @@ func (b bucketed) GetIndexer() toolscache.Indexer {
 	return bucketIndexer{b.SharedIndexInformer.GetIndexer(), b.values}
 }
 
-// bucketIndexer finds objects by one of those indexes. Nothing looks for two fields at once.
+// bucketIndexer finds objects by one of those indexes.
 type bucketIndexer struct {
 	toolscache.Indexer
 	values map[string]client.IndexerFunc
@@ -80,6 +80,10 @@ func (x bucketIndexer) ByIndex(name, key string) ([]any, error) {
 		return namespace != allNamespaces && namespace != object.GetNamespace() || !slices.Contains(values(object), value)
 	}), err
 }
+
+// GetIndexers implements Indexer. controller-runtime compares the keys that these functions return with those that it looks for, if it looks for several
+// fields at once. Buckets are no such keys, and nothing looks so: it gets an error, and not an empty list.
+func (bucketIndexer) GetIndexers() toolscache.Indexers { return nil }
 
 // bucketNames are the names of the buckets. With 60,000 attachments one has seven.
 var bucketNames = func() (names [1 << 13]string) {

@@ -122,4 +122,8 @@ func TestAnIndexFindsTheObjectsOfItsKeyOnly(t *testing.T) {
 			t.Errorf("%s: got %d, %v, want %d", name, len(found.Items), err, test.want)
 		}
 	}
+	both := client.MatchingFields{AttachmentVolume: all[one].Spec.VolumeName, AttachmentNode: all[one].Spec.NodeName}
+	if err := objects.List(t.Context(), &apiv1.AzVolumeAttachmentList{}, both); err == nil {
+		t.Error("by two fields at once: got no error, want one")
+	}
 }
