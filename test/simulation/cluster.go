@@ -92,20 +92,23 @@ func (c *cluster) placeCalls(v *volumeModel) string {
 		c.do(key, func() *call { return c.w.unpublish(c.w.alive(), v, v.want, callTimeout) })
 		return "being taken from " + v.want
 	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.OwnershipHeld || !v.published[v.want+" ok"] && !c.w.byPods:
-		c.do(key, func() *call {
-			last := c.w.publish(c.w.alive(), v, v.want, callTimeout)
-			return last
-		})
+		c.do(key, func() *call { return c.w.publish(c.w.alive(), v, v.want, callTimeout) })
 		if last := c.calls[key]; last != nil && last.done && last.err == nil && strings.HasPrefix(last.what, "Publish") {
 			v.published[v.want+" ok"] = true
 		}
 		return "not published to " + v.want
-	case !m.writes(v.name) || c.entry(m, v.name) != apiv1.PhaseStaged:
-		c.w.usePod(m, v)
-		c.do(key, func() *call { return c.w.stage(m, v, callTimeout) })
-		return "not staged on " + v.want
 	}
-	return ""
+	return c.stage(v, m)
+}
+
+// stage stages a volume on the node to which it is published.
+func (c *cluster) stage(v *volumeModel, m *machine) string {
+	if m.writes(v.name) && c.entry(m, v.name) == apiv1.PhaseStaged {
+		return ""
+	}
+	c.w.usePod(m, v)
+	c.do(v.name+" on "+m.name, func() *call { return c.w.stage(m, v, callTimeout) })
+	return "not staged on " + m.name
 }
 
 func (c *cluster) takeFromAll(v *volumeModel) string {

@@ -153,12 +153,8 @@ func (c *cluster) give(v *volumeModel, m *machine) string {
 		}
 		c.do(key, func() *call { return c.w.publish(c.w.alive(), v, m.name, callTimeout) })
 		return "not published to " + m.name
-	case !m.writes(v.name) || c.entry(m, v.name) != apiv1.PhaseStaged:
-		c.w.usePod(m, v)
-		c.do(key, func() *call { return c.w.stage(m, v, callTimeout) })
-		return "not staged on " + m.name
 	}
-	return ""
+	return c.stage(v, m)
 }
 
 // sharesAmiss says what is wrong with the attachments of a volume of several nodes.
