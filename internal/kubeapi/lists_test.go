@@ -19,9 +19,8 @@ import (
 
 // named reads the name of an object.
 func named(decode func(any) error) (runtime.Object, error) {
-	o := &kubeapi.Object[struct{}, struct{}]{}
-	err := decode(o)
-	return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: o.Metadata.ObjectMeta}, err
+	o := &metav1.PartialObjectMetadata{}
+	return o, decode(kubeapi.Fields(&o.TypeMeta, &o.ObjectMeta, &struct{}{}, &struct{}{}))
 }
 
 // listsOf lists what a server answers, and records the queries.

@@ -1,11 +1,12 @@
 package kubeapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,7 +40,7 @@ type tablePage struct {
 	cells  []string
 }
 
-func (p *tablePage) member(key json.Token, text *json.Decoder, list *metainternalversion.List) error {
+func (p *tablePage) member(key string, text *jsontext.Decoder, list *metainternalversion.List) error {
 	switch key {
 	case "columnDefinitions":
 		return p.find(text)
@@ -49,13 +50,13 @@ func (p *tablePage) member(key json.Token, text *json.Decoder, list *metainterna
 		}
 		return each(text, func() error { return p.row(text, list) })
 	}
-	return text.Decode(&skipped{})
+	return text.SkipValue()
 }
 
 // find finds the columns among those of the table.
-func (p *tablePage) find(text *json.Decoder) error {
+func (p *tablePage) find(text *jsontext.Decoder) error {
 	var definitions []metav1.TableColumnDefinition
-	if err := text.Decode(&definitions); err != nil {
+	if err := json.UnmarshalDecode(text, &definitions); err != nil {
 		return err
 	}
 	p.places, p.cells = make([]int, len(p.Columns)), make([]string, len(p.Columns))
@@ -68,18 +69,29 @@ func (p *tablePage) find(text *json.Decoder) error {
 	return nil
 }
 
-func (p *tablePage) row(text *json.Decoder, list *metainternalversion.List) error {
-	var row struct {
-		Cells []any `json:"cells"`
-	}
-	if err := text.Decode(&row); err != nil {
+func (p *tablePage) row(text *jsontext.Decoder, list *metainternalversion.List) error {
+	clear(p.cells)
+	place := 0
+	err := members(text, func(key string) error {
+		if key != "cells" {
+			return text.SkipValue()
+		}
+		return each(text, func() error {
+			i := slices.Index(p.places, place)
+			place++
+			if i < 0 || text.PeekKind() != jsontext.KindString { // null for no value
+				return text.SkipValue()
+			}
+			cell, err := text.ReadToken()
+			p.cells[i] = cell.String()
+			return err
+		})
+	})
+	if err != nil {
 		return err
 	}
-	for i, place := range p.places {
-		if place >= len(row.Cells) {
-			return fmt.Errorf("a row has %d cells, and column %s is cell %d", len(row.Cells), p.Columns[i], place)
-		}
-		p.cells[i], _ = row.Cells[place].(string) // null for no value
+	if last := slices.Max(p.places); last >= place {
+		return fmt.Errorf("a row has %d cells, and column %s is cell %d", place, p.Columns[slices.Index(p.places, last)], last)
 	}
 	kept, err := p.Row(p.cells)
 	list.Items = append(list.Items, kept)

@@ -1,32 +1,61 @@
 package index
 
 import (
+	"context"
 	"fmt"
-	"net/http"
+	"maps"
+	"reflect"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// NewCache makes the controller's cache, which lists the custom resources of a namespace with kubeapi.Lists. AddIndexes adds its indexes.
+// NewCache makes the controller's cache, which lists the kinds that its options name with kubeapi.Lists, the custom resources in a namespace. Each object is
+// trimmed once, when it is read. AddIndexes adds the indexes.
 func NewCache(namespace, driverName string) cache.NewCacheFunc {
 	indexes := fieldIndexes(driverName)
 	return func(config *rest.Config, options cache.Options) (cache.Cache, error) {
-		kube, err := customResources(config, options.HTTPClient, options.Scheme)
-		if err != nil {
-			return nil, fmt.Errorf("make a client for lists: %w", err)
+		var err error
+		if options.HTTPClient == nil {
+			if options.HTTPClient, err = rest.HTTPClientFor(config); err != nil {
+				return nil, fmt.Errorf("make a client for lists: %w", err)
+			}
+		}
+		if options.Mapper == nil {
+			if options.Mapper, err = kubeapi.NewMapper(config, options.HTTPClient); err != nil {
+				return nil, fmt.Errorf("make a mapper of kinds: %w", err)
+			}
+		}
+		sources := map[reflect.Type]source{}
+		options.ByObject = maps.Clone(options.ByObject)
+		for object, by := range options.ByObject {
+			s, err := newSource(object, by.Transform, by.Field, config, options)
+			if err != nil {
+				return nil, fmt.Errorf("make a client for lists of %T: %w", object, err)
+			}
+			if s.lists.Item != nil {
+				s.lists.Namespace = namespace
+			}
+			sources[reflect.TypeOf(object)] = s
+			by.Transform = nil
+			options.ByObject[object] = by
 		}
 		options.NewInformer = func(watches toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-			if resource, item := itemOf(kind); item != nil {
-				watches = &kubeapi.Lists{Client: kube, Resource: resource, Namespace: namespace, Item: item, Watches: watches}
+			if s, known := sources[reflect.TypeOf(kind)]; known {
+				watches = s.from(watches)
 			}
 			return inBuckets(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers), kind, indexes)
 		}
@@ -34,45 +63,88 @@ func NewCache(namespace, driverName string) cache.NewCacheFunc {
 	}
 }
 
-func customResources(config *rest.Config, client *http.Client, scheme *runtime.Scheme) (rest.Interface, error) {
-	if client == nil {
-		var err error
-		if client, err = rest.HTTPClientFor(config); err != nil {
-			return nil, err
+// source is where the objects of a kind come from.
+type source struct {
+	lists kubeapi.Lists
+	trim  toolscache.TransformFunc
+}
+
+func newSource(object client.Object, trim toolscache.TransformFunc, selected fields.Selector, config *rest.Config, options cache.Options) (source, error) {
+	kind, err := apiutil.GVKForObject(object, options.Scheme)
+	if err != nil {
+		return source{}, err
+	}
+	mapping, err := options.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return source{}, err
+	}
+	kube, err := apiutil.RESTClientForGVK(kind, false, false, config, serializer.NewCodecFactory(options.Scheme), options.HTTPClient)
+	s := source{trim: trim, lists: kubeapi.Lists{Client: kube, Resource: mapping.Resource.Resource, Fields: selected}}
+	if s.lists.Item = itemOf(object); s.lists.Item == nil {
+		s.lists.Empty = func() (runtime.Object, error) {
+			return options.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		}
+		s.lists.Kept = func(o runtime.Object) (runtime.Object, error) {
+			trimmed, err := trim(o)
+			return trimmed.(runtime.Object), err
 		}
 	}
-	return apiutil.RESTClientForGVK(apiv1.GroupVersion.WithKind("AzVolume"), false, false, config, serializer.NewCodecFactory(scheme), client)
+	return s, err
+}
+
+// from returns what lists the objects, and follows them with the watches that another one makes.
+func (s source) from(watches toolscache.ListerWatcher) *kubeapi.Lists {
+	lists := s.lists
+	lists.Follow = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		changes, err := toolscache.ToListerWatcherWithContext(watches).WatchWithContext(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		return watch.Filter(changes, s.trimmed), nil
+	}
+	return &lists
+}
+
+// trimmed trims the object of an event.
+func (s source) trimmed(e watch.Event) (watch.Event, bool) {
+	if e.Type == watch.Bookmark || e.Type == watch.Error {
+		return e, true
+	}
+	object, err := s.trim(e.Object)
+	if err != nil {
+		return watch.Event{Type: watch.Error, Object: &apierrors.NewInternalError(err).ErrStatus}, true
+	}
+	e.Object = object.(runtime.Object)
+	return e, true
 }
 
 type decode = func(into any) error
 
-// itemOf returns the resource of a kind of custom resource and what reads an object of a list of it, trimmed as in the cache; nil for other kinds.
-func itemOf(kind runtime.Object) (resource string, item func(decode) (runtime.Object, error)) {
+// itemOf returns what reads an object of a list of a kind of custom resource, trimmed; nil for other kinds.
+func itemOf(kind runtime.Object) func(decode) (runtime.Object, error) {
 	switch kind.(type) {
 	case *apiv1.AzVolume:
-		return "azvolumes", trimmed(func(o *kubeapi.Object[apiv1.AzVolumeSpec, apiv1.AzVolumeStatus]) runtime.Object {
-			return &apiv1.AzVolume{TypeMeta: o.TypeMeta, ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec, Status: o.Status}
-		})
+		return func(decode decode) (runtime.Object, error) {
+			o := &apiv1.AzVolume{}
+			return trimmed(o, decode(kubeapi.Fields(&o.TypeMeta, &o.ObjectMeta, &o.Spec, &o.Status)))
+		}
 	case *apiv1.AzVolumeAttachment:
-		return "azvolumeattachments", trimmed(func(o *kubeapi.Object[apiv1.AzVolumeAttachmentSpec, apiv1.AzVolumeAttachmentStatus]) runtime.Object {
-			return &apiv1.AzVolumeAttachment{TypeMeta: o.TypeMeta, ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec, Status: o.Status}
-		})
+		return func(decode decode) (runtime.Object, error) {
+			o := &apiv1.AzVolumeAttachment{}
+			return trimmed(o, decode(kubeapi.Fields(&o.TypeMeta, &o.ObjectMeta, &o.Spec, &o.Status)))
+		}
 	case *apiv1.AzDriverNode:
-		return "azdrivernodes", trimmed(func(o *kubeapi.Object[apiv1.AzDriverNodeSpec, apiv1.AzDriverNodeStatus]) runtime.Object {
-			return &apiv1.AzDriverNode{TypeMeta: o.TypeMeta, ObjectMeta: o.Metadata.ObjectMeta, Spec: o.Spec, Status: o.Status}
-		})
+		return func(decode decode) (runtime.Object, error) {
+			o := &apiv1.AzDriverNode{}
+			return trimmed(o, decode(kubeapi.Fields(&o.TypeMeta, &o.ObjectMeta, &o.Spec, &o.Status)))
+		}
 	}
-	return "", nil
+	return nil
 }
 
-func trimmed[Spec, Status any](object func(*kubeapi.Object[Spec, Status]) runtime.Object) func(decode) (runtime.Object, error) {
-	return func(decode decode) (runtime.Object, error) {
-		o := &kubeapi.Object[Spec, Status]{}
-		if err := decode(o); err != nil {
-			return nil, err
-		}
-		whole := object(o)
-		_, err := trimOwn(whole)
-		return whole, err
+func trimmed(o client.Object, err error) (runtime.Object, error) {
+	if err == nil {
+		_, err = trimOwn(o)
 	}
+	return o, err
 }

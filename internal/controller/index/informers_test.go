@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,7 +35,7 @@ func TestAListedObjectIsWhatAWatchedOneIs(t *testing.T) {
 		func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawString(`{"f:metadata":{}}`) },
 	)
 	for _, kind := range []client.Object{&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}} {
-		_, item := itemOf(kind)
+		item := itemOf(kind)
 		for range 50 {
 			full := kind.DeepCopyObject()
 			fill.Fill(full)
@@ -49,7 +50,7 @@ func TestAListedObjectIsWhatAWatchedOneIs(t *testing.T) {
 			if _, err := trimOwn(watched); err != nil {
 				t.Fatal(err)
 			}
-			listed, err := item(func(into any) error { return json.Unmarshal(text, into) })
+			listed, err := item(func(into any) error { return jsonv2.Unmarshal(text, into) })
 			if err != nil || !reflect.DeepEqual(listed, watched) {
 				t.Fatalf("%s: got %+v, %v, want %+v", text, listed, err, watched)
 			}

@@ -174,9 +174,9 @@ func Follow[R any](s Source, kind schema.GroupVersionKind, resource string, exam
 	}
 	lists := &kubeapi.Lists{
 		Client: kube, Resource: resource,
-		Watches: toolscache.NewListWatchFromClient(kube, resource, metav1.NamespaceAll, fields.Everything()),
-		Empty:   func() (runtime.Object, error) { return s.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) },
-		Kept:    func(object runtime.Object) (runtime.Object, error) { return r.record(object) },
+		Follow: toolscache.NewListWatchFromClient(kube, resource, metav1.NamespaceAll, fields.Everything()).WatchWithContext,
+		Empty:  func() (runtime.Object, error) { return s.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) },
+		Kept:   func(object runtime.Object) (runtime.Object, error) { return r.record(object) },
 	}
 	return toolscache.NewReflector(lists, example, r, 0).RunWithContext, nil
 }
@@ -199,7 +199,7 @@ func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, l Listing[O],
 	}
 	lists := &kubeapi.Lists{
 		Client: kube, Resource: l.Resource, Namespace: l.Namespace,
-		Watches: toolscache.NewListWatchFromClient(kube, l.Resource, l.Namespace, fields.Everything()),
+		Follow: toolscache.NewListWatchFromClient(kube, l.Resource, l.Namespace, fields.Everything()).WatchWithContext,
 		Item: func(decode func(any) error) (runtime.Object, error) {
 			o := new(O)
 			if err := decode(o); err != nil {
