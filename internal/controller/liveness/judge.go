@@ -27,8 +27,6 @@ type guard struct {
 
 // judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	states := m.states
-	clear(states)
 	// gone counts the nodes that are lost or down. over counts those that are failed over, which the guard does not count.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
@@ -49,12 +47,13 @@ func (m *Monitor) judge(now time.Time) {
 		case v.State == nodehealth.Suspect:
 			suspect++
 		}
-		states[n] = v
+		n.next = v
 	}
 	total := len(m.nodes) - over
-	guarded, undecided := m.guarded(states, lost, total, now)
+	guarded, undecided := m.guarded(lost, total, now)
 	massSilence, _ := nodehealth.MassGuard(lost+suspect, total, m.MassLossThreshold)
-	for n, v := range states {
+	for _, n := range m.nodes {
+		v := n.next
 		switch {
 		case v.State == nodehealth.Suspect:
 			v.MassLoss = massSilence
@@ -74,9 +73,10 @@ func (m *Monitor) judge(now time.Time) {
 // guarded says whether the guard holds fencing back. It counts the lost nodes and those that may turn out to be lost. undecided says
 // that it would if it counted those as well that have not been probed since the alarm, about which nothing better is known. It does
 // not count nodes that are failed over.
-func (m *Monitor) guarded(states map[*node]nodehealth.Judgement, lost, total int, now time.Time) (held, undecided bool) {
+func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool) {
 	suspects, unseen, recent := 0, 0, false
-	for n, v := range states {
+	for _, n := range m.nodes {
+		v := n.next
 		if n.over(v) {
 			continue
 		}

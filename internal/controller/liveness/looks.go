@@ -124,14 +124,14 @@ func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(here, func(a apiv1.AzVolumeAttachment) bool { return a.Spec.Role == apiv1.RolePrimary }), nil
+	return slices.ContainsFunc(here, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.Role == apiv1.RolePrimary }), nil
 }
 
 // readStake finds out whether a suspect or lost node has volumes left that a failover would fence. If it cannot, it changes nothing.
 func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
 	k8sNode := &corev1.Node{}
 	err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode)
-	var here []apiv1.AzVolumeAttachment
+	var here []*apiv1.AzVolumeAttachment
 	if err == nil {
 		here, err = index.AttachmentsOfNode(ctx, m.Reader, m.Namespace, n.name)
 	}

@@ -76,10 +76,8 @@ type Monitor struct {
 	// wake says that work of a round has ended, changed that a judgement has changed, for the ConditionWriter.
 	wake, changed chan struct{}
 
-	mu    sync.Mutex
-	nodes map[string]*node
-	// states are the judgements while judge runs, kept for their memory.
-	states      map[*node]nodehealth.Judgement
+	mu          sync.Mutex
+	nodes       map[string]*node
 	contact     contact
 	guard       guard
 	subscribers []*subscription
@@ -87,7 +85,7 @@ type Monitor struct {
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
-	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), nodes: map[string]*node{}, states: map[*node]nodehealth.Judgement{}}
+	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), nodes: map[string]*node{}}
 	var err error
 	m.metrics, err = newMetrics(options.Metrics)
 	return m, err

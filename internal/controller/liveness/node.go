@@ -33,7 +33,8 @@ type node struct {
 	confirm attempt
 	stake   stake
 
-	health nodehealth.Judgement
+	// health is the judgement, next the one that replaces it while all nodes are judged.
+	health, next nodehealth.Judgement
 	// graceTold says that the subscribers know that the grace period for its replicas is over.
 	graceTold bool
 }

@@ -13,6 +13,9 @@ import (
 const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
+	// pauseForNode is the pause after a round for each node, if work has ended in between: a round takes a microsecond for each, and while all are probed, work
+	// ends all the time. A pause below leastPause is not worth a timer.
+	pauseForNode, leastPause = 5 * time.Microsecond, time.Millisecond
 	// probeRarely is how often a node is probed that never answered, or that has been lost for long; probeSteadily if it has answered without a
 	// heartbeat for long; probeOften otherwise, unless the last probe left a connection open.
 	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
@@ -98,13 +101,32 @@ func (m *Monitor) Start(ctx context.Context) error {
 	}}
 	for {
 		m.round(ctx, beside)
+		ended := m.Clock.Now()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
+			continue
 		case <-m.wake:
 		}
+		if rest := m.pause() - m.Clock.Since(ended); rest > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-m.Clock.After(rest):
+			}
+		}
 	}
+}
+
+// pause is how long no round begins after another although work has ended.
+func (m *Monitor) pause() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := time.Duration(len(m.nodes)) * pauseForNode; d >= leastPause {
+		return d
+	}
+	return 0
 }
 
 func (p pools) reserve(k kind) bool {
@@ -172,8 +194,9 @@ func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()
 	now := m.Clock.Now()
-	for _, l := range looks {
-		for _, n := range m.sorted(l, now) {
+	for i, due := range m.due(looks, now) {
+		l := looks[i]
+		for _, n := range due {
 			if l.kind == requests && m.openRequests() >= maxRequests || !r.reserve(l.kind) {
 				break
 			}
@@ -188,21 +211,25 @@ func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	}
 }
 
-// sorted returns the nodes for which a look is due, in the order of their last attempts, and then of their names, so that every node has its turn.
-func (m *Monitor) sorted(l look, now time.Time) []*node {
-	var all []*node
+// due returns the nodes for which each of the looks is due, in the order of their last attempts, and then of their names, so that every node has its turn.
+func (m *Monitor) due(looks []look, now time.Time) [][]*node {
+	due := make([][]*node, len(looks))
 	for _, n := range m.nodes {
-		if !l.try(n).busy && l.due(n, now) {
-			all = append(all, n)
+		for i, l := range looks {
+			if !l.try(n).busy && l.due(n, now) {
+				due[i] = append(due[i], n)
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *node) int {
-		if c := l.try(a).at.Compare(l.try(b).at); c != 0 {
-			return c
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	return all
+	for i, l := range looks {
+		slices.SortFunc(due[i], func(a, b *node) int {
+			if c := l.try(a).at.Compare(l.try(b).at); c != 0 {
+				return c
+			}
+			return strings.Compare(a.name, b.name)
+		})
+	}
+	return due
 }
 
 func (m *Monitor) probeDue(n *node, now time.Time) bool {
