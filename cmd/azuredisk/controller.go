@@ -98,7 +98,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics := metricsOptions(&settings.Common)
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), NewCache: index.NewCache(settings.Namespace, settings.DriverName), Controller: index.ControllerOptions(), Logger: ctrl.Log,
+		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), NewCache: index.NewCache(settings.Namespace, settings.DriverName), NewClient: index.NewClient, Controller: index.ControllerOptions(), Logger: ctrl.Log,
 		Metrics:                metrics,
 		HealthProbeBindAddress: settings.HealthAddress,
 		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,

@@ -47,10 +47,10 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 	if identity.ProviderVM(node) == "" {
 		others, err = OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
 	} else { // what other nodes say about themselves does not count against it
-		var nodes corev1.NodeList
+		var nodes []*corev1.Node
 		nodes, err = named(ctx, cache, d.Spec.VMID)
-		for i := range nodes.Items {
-			others = append(others, identity.Node{Node: &nodes.Items[i]})
+		for _, n := range nodes {
+			others = append(others, identity.Node{Node: n})
 		}
 	}
 	if err != nil {
@@ -60,12 +60,17 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 }
 
 // named returns the Nodes whose providerID names a VM, in the order of their names.
-func named(ctx context.Context, cache client.Reader, vm string) (nodes corev1.NodeList, err error) {
-	if err = cache.List(ctx, &nodes, client.MatchingFields{VM: strings.ToLower(vm)}, client.UnsafeDisableDeepCopy); err != nil {
-		err = fmt.Errorf("list Nodes of VM %s: %w", vm, err)
-	}
-	slices.SortFunc(nodes.Items, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node, error) {
+	var list corev1.NodeList
+	nodes, err := kubeapi.FindBy(ctx, cache, &list, &list.Items, "", VM, strings.ToLower(vm))
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes, err
+}
+
+// Claiming returns the AzDriverNodes that name a VM. They are the cache's own, and only to be read.
+func Claiming(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
+	var list apiv1.AzDriverNodeList
+	return kubeapi.FindBy(ctx, cache, &list, &list.Items, namespace, VM, strings.ToLower(vm))
 }
 
 // OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode
@@ -76,16 +81,16 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	if err != nil {
 		return nil, err
 	}
-	var driverNodes apiv1.AzDriverNodeList
-	if err := cache.List(ctx, &driverNodes, client.InNamespace(namespace), client.MatchingFields{VM: strings.ToLower(vm)}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list AzDriverNodes of VM %s: %w", vm, err)
+	driverNodes, err := Claiming(ctx, cache, namespace, vm)
+	if err != nil {
+		return nil, err
 	}
 	byName := map[string]identity.Node{}
-	for i := range nodes.Items {
-		byName[nodes.Items[i].Name] = identity.Node{Node: &nodes.Items[i]}
+	for _, n := range nodes {
+		byName[n.Name] = identity.Node{Node: n}
 	}
-	for i := range driverNodes.Items {
-		byName[driverNodes.Items[i].Name] = identity.Node{Node: byName[driverNodes.Items[i].Name].Node, DriverNode: &driverNodes.Items[i]}
+	for _, d := range driverNodes {
+		byName[d.Name] = identity.Node{Node: byName[d.Name].Node, DriverNode: d}
 	}
 	found := make([]identity.Node, 0, len(byName))
 	for _, name := range slices.Sorted(maps.Keys(byName)) {

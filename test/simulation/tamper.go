@@ -93,8 +93,15 @@ func (t tampered) asRecorded(o client.Object) {
 	}
 }
 
+// copied has the objects of a list copied, whatever the caller allows: what is changed must not be the cache's.
+type copied struct{}
+
+// ApplyToList implements client.ListOption.
+func (copied) ApplyToList(o *client.ListOptions) { o.UnsafeDisableDeepCopy = nil }
+
 // List implements client.Reader.
 func (t tampered) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	options = append(options, copied{})
 	if nodes, ok := list.(*corev1.NodeList); ok && t.node == "" && t.w.options.Mutant == NodeNamesItsVM {
 		return t.listNodes(ctx, nodes, options)
 	}
@@ -116,7 +123,7 @@ func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options
 		vm, byVM = asked.FieldSelector.RequiresExactMatch(nodeidentity.VM)
 	}
 	if byVM {
-		options = nil
+		options = []client.ListOption{copied{}}
 	}
 	if err := t.Client.List(ctx, nodes, options...); err != nil {
 		return err

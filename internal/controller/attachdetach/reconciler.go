@@ -157,11 +157,11 @@ func together(calls []call) error {
 	return errors.Join(failures...)
 }
 
-// observe reads the volume, and what the decision depends on, from the cache.
+// observe reads the volume, and what the decision depends on, from the cache. The objects are the cache's own, and only to be read.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	var err error
-	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName); err != nil {
+	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy); err != nil {
 		return o, err
 	}
 	if err := r.users(ctx, request.Name, &o); err != nil {

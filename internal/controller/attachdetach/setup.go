@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -116,14 +117,12 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 // PersistentVolumes, because they still exist when the PersistentVolumeClaim is deleted.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{index.PersistentVolumeClaim: claim}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list PersistentVolumes of claim %s: %w", claim, err)
-	}
+	pvs, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, "", index.PersistentVolumeClaim, claim)
 	var names []string
-	for i := range list.Items {
-		names = append(names, index.VolumeOf(&list.Items[i], r.DriverName))
+	for _, pv := range pvs {
+		names = append(names, index.VolumeOf(pv, r.DriverName))
 	}
-	return names, nil
+	return names, err
 }
 
 // onNode returns the volumes of attachments to a node, those that it holds, and those of the pods on it.
@@ -134,24 +133,23 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 			return nil, err
 		}
 		var names []string
-		for i := range here {
-			names = append(names, here[i].Spec.VolumeName)
+		for _, a := range here {
+			names = append(names, a.Spec.VolumeName)
 		}
 		// A publish that was cut short leaves a claim without an attachment.
-		var owned apiv1.AzVolumeList
-		err = r.Client.List(ctx, &owned, client.InNamespace(namespace), client.MatchingFields{index.VolumePrimary: o.GetName()}, client.UnsafeDisableDeepCopy)
+		held, err := index.Held(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
-			return names, fmt.Errorf("list volumes of node %s: %w", o.GetName(), err)
+			return names, err
 		}
-		for i := range owned.Items {
-			names = append(names, owned.Items[i].Name)
+		for _, v := range held {
+			names = append(names, v.Name)
 		}
-		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, client.MatchingFields{index.PodNode: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
-			return names, fmt.Errorf("list pods of node %s: %w", o.GetName(), err)
+		pods, err := index.PodsOn(ctx, r.Client, o.GetName())
+		if err != nil {
+			return names, err
 		}
-		for i := range pods.Items {
-			found, err := r.ofPod(ctx, &pods.Items[i])
+		for _, p := range pods {
+			found, err := r.ofPod(ctx, p)
 			if err != nil {
 				return names, err
 			}

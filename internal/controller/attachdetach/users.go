@@ -2,13 +2,12 @@ package attachdetach
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -81,13 +80,10 @@ func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bo
 	if pv.Spec.ClaimRef == nil {
 		return false, nil
 	}
-	claim := &corev1.PersistentVolumeClaim{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}, claim)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("get claim: %w", err)
+	key := client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, key, client.UnsafeDisableDeepCopy)
+	if err != nil || claim == nil {
+		return false, err
 	}
 	return claim.Spec.VolumeName == pv.Name && (pv.Spec.ClaimRef.UID == "" || pv.Spec.ClaimRef.UID == claim.UID), nil
 }

@@ -87,7 +87,7 @@ func New(options Options) (*Reconciler, error) {
 
 // Reconcile takes the next step of one attachment.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName)
+	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -114,6 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
+// observe reads the attachment's surroundings from the cache. The objects are the cache's own, and only to be read.
 func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attachment.Input, error) {
 	in := attachment.Input{
 		Now: r.Clock.Now(), LeadingSince: r.leadingSince, Overlap: r.Overlap, Attachment: a, Job: r.Jobs.Job(a),
@@ -178,7 +179,7 @@ func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachmen
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
-	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name})
+	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy)
 }
 
 func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {

@@ -178,9 +178,9 @@ func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (v
 		return nil, time.Time{}, err
 	}
 	volumes = make(map[string]*apiv1.AzVolumeAttachment, len(here))
-	for i := range here {
-		volumes[here[i].Spec.VolumeName] = &here[i]
-		if at := noRoomAt(&here[i]); at.After(pressed) {
+	for _, a := range here {
+		volumes[a.Spec.VolumeName] = a
+		if at := noRoomAt(a); at.After(pressed) {
 			pressed = at
 		}
 	}

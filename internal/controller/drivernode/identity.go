@@ -3,7 +3,6 @@ package drivernode
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,16 +56,15 @@ func (r *Reconciler) rivals(ctx context.Context, o client.Object) []reconcile.Re
 	if !ok {
 		return nil
 	}
-	var others apiv1.AzDriverNodeList
-	err := r.Client.List(ctx, &others, client.InNamespace(d.Namespace), client.MatchingFields{nodeidentity.VM: strings.ToLower(d.Spec.VMID)}, client.UnsafeDisableDeepCopy)
+	others, err := nodeidentity.Claiming(ctx, r.Client, d.Namespace, d.Spec.VMID)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "nodes of a VM not found", "vmID", d.Spec.VMID)
 		return nil
 	}
 	var requests []reconcile.Request
-	for i := range others.Items {
-		if others.Items[i].Name != d.Name {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&others.Items[i])})
+	for _, other := range others {
+		if other.Name != d.Name {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(other)})
 		}
 	}
 	return requests

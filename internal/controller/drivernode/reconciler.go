@@ -89,12 +89,9 @@ func New(options Options) *Reconciler {
 
 // Reconcile takes the next step of one node.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d := &apiv1.AzDriverNode{}
-	if err := r.Client.Get(ctx, request.NamespacedName, d); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if d.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	if err != nil || d == nil || d.DeletionTimestamp != nil {
+		return reconcile.Result{}, err
 	}
 	node, err := r.nodeOf(ctx, d.Name)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -71,7 +70,7 @@ func (w *world) startCache() {
 	w.t.Helper()
 	options := index.CacheOptions(w.namespace)
 	options.Scheme = apiserver.Scheme(w.t)
-	objects, err := cache.New(apiserver.Config(w.t), options)
+	objects, err := index.NewCache(w.namespace, driverName)(apiserver.Config(w.t), options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.must(index.AddIndexes(ctx, objects, driverName))
@@ -83,7 +82,7 @@ func (w *world) startCache() {
 			w.t.Error(err)
 		}
 	})
-	w.cached, err = client.New(apiserver.Config(w.t), client.Options{
+	w.cached, err = index.NewClient(apiserver.Config(w.t), client.Options{
 		Scheme: apiserver.Scheme(w.t), Cache: &client.CacheOptions{Reader: objects},
 	})
 	w.must(err)

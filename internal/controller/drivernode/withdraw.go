@@ -52,15 +52,15 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 
 // asked requests the nodes that were asked to fence the node of an attachment.
 func (r *Reconciler) asked(ctx context.Context, o client.Object) []reconcile.Request {
-	var nodes apiv1.AzDriverNodeList
-	err := r.Client.List(ctx, &nodes, client.InNamespace(o.GetNamespace()), client.MatchingFields{index.NodeFence: o.GetName()}, client.UnsafeDisableDeepCopy)
+	var list apiv1.AzDriverNodeList
+	nodes, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), index.NodeFence, o.GetName())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "nodes that were asked to fence not found", "attachment", o.GetName())
 		return nil
 	}
 	var requests []reconcile.Request
-	for i := range nodes.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])})
+	for _, d := range nodes {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 	}
 	return requests
 }

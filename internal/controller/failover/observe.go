@@ -65,19 +65,19 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		return err
 	}
 	attachments := map[string]*apiv1.AzVolumeAttachment{}
-	for i := range here {
-		attachments[here[i].Spec.VolumeName] = &here[i]
+	for _, a := range here {
+		attachments[a.Spec.VolumeName] = a
 	}
-	var owned apiv1.AzVolumeList
-	if err := r.Client.List(ctx, &owned, client.InNamespace(o.namespace), client.MatchingFields{index.VolumePrimary: o.NodeName}); err != nil {
-		return fmt.Errorf("list volumes of node: %w", err)
+	owned, err := index.Held(ctx, r.Client, o.namespace, o.NodeName)
+	if err != nil {
+		return err
 	}
 	held, err := r.multiNode(ctx, here)
 	if err != nil {
 		return err
 	}
-	for i := range owned.Items {
-		if v := &owned.Items[i]; v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, o.NodeName) {
+	for _, v := range owned {
+		if v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, o.NodeName) {
 			held = append(held, v)
 		}
 	}
@@ -92,10 +92,9 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 }
 
 // multiNode returns those volumes of attachments that several nodes use at once.
-func (r *Reconciler) multiNode(ctx context.Context, attachments []apiv1.AzVolumeAttachment) ([]*apiv1.AzVolume, error) {
+func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolumeAttachment) ([]*apiv1.AzVolume, error) {
 	var found []*apiv1.AzVolume
-	for i := range attachments {
-		a := &attachments[i]
+	for _, a := range attachments {
 		if a.Spec.Role != apiv1.RolePrimary {
 			continue
 		}

@@ -25,11 +25,14 @@ func inBuckets(informer toolscache.SharedIndexInformer, kind runtime.Object, ind
 	b := bucketed{informer, map[string]client.IndexerFunc{}}
 	for _, index := range indexes {
 		if reflect.TypeOf(index.object) == reflect.TypeOf(kind) {
-			b.values["field:"+index.field] = index.values
+			b.values[indexName(index.field)] = index.values
 		}
 	}
 	return b
 }
+
+// indexName is the name that controller-runtime gives the index of a field.
+func indexName(field string) string { return "field:" + field }
 
 // AddIndexers implements SharedIndexInformer.
 func (b bucketed) AddIndexers(added toolscache.Indexers) error {
@@ -69,15 +72,23 @@ const allNamespaces = "__all_namespaces"
 
 // ByIndex implements Indexer.
 func (x bucketIndexer) ByIndex(name, key string) ([]any, error) {
-	values, known := x.values[name]
-	if !known {
+	if _, known := x.values[name]; !known {
 		return x.Indexer.ByIndex(name, key)
 	}
 	namespace, value, _ := strings.Cut(key, "/")
+	if namespace == allNamespaces {
+		namespace = ""
+	}
+	return x.by(name, namespace, value)
+}
+
+// by returns the objects of a namespace, or of all for "", that an index has a value for.
+func (x bucketIndexer) by(name, namespace, value string) ([]any, error) {
+	values := x.values[name]
 	found, err := x.Indexer.ByIndex(name, bucketOf(value))
 	return slices.DeleteFunc(found, func(o any) bool {
 		object := o.(client.Object)
-		return namespace != allNamespaces && namespace != object.GetNamespace() || !slices.Contains(values(object), value)
+		return namespace != "" && namespace != object.GetNamespace() || !slices.Contains(values(object), value)
 	}), err
 }
 

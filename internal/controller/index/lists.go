@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,23 +17,21 @@ import (
 // ConflictRetry is how soon to retry after another writer changed the object.
 const ConflictRetry = 25 * time.Millisecond
 
-// Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value.
+// Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value. They are the cache's own, and only to be read.
 func Attachments(ctx context.Context, reader client.Reader, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
-	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{field: value}); err != nil {
-		return nil, fmt.Errorf("list attachments with %s %s: %w", field, value, err)
-	}
-	return kubeapi.Pointers(list.Items), nil
+	return kubeapi.FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
 }
 
 // AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be read.
-func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, node string) ([]apiv1.AzVolumeAttachment, error) {
-	var list apiv1.AzVolumeAttachmentList
-	err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{AttachmentNode: node}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("list attachments of node %s: %w", node, err)
-	}
-	return list.Items, nil
+func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolumeAttachment, error) {
+	return Attachments(ctx, reader, namespace, AttachmentNode, node)
+}
+
+// Held returns the volumes whose ownership a node holds. They are the cache's own, and only to be read.
+func Held(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolume, error) {
+	var list apiv1.AzVolumeList
+	return kubeapi.FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
 }
 
 // Reported returns those volumes of a node's report for which the node has an attachment or holds the ownership. It ignores
@@ -48,15 +45,15 @@ func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) 
 	if err != nil {
 		return nil, err
 	}
-	for i := range here {
-		own[here[i].Spec.VolumeName] = true
+	for _, a := range here {
+		own[a.Spec.VolumeName] = true
 	}
-	var owned apiv1.AzVolumeList
-	if err := reader.List(ctx, &owned, client.InNamespace(d.Namespace), client.MatchingFields{VolumePrimary: d.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list volumes of node %s: %w", d.Name, err)
+	held, err := Held(ctx, reader, d.Namespace, d.Name)
+	if err != nil {
+		return nil, err
 	}
-	for i := range owned.Items {
-		own[owned.Items[i].Name] = true
+	for _, v := range held {
+		own[v.Name] = true
 	}
 	var names []string
 	for _, s := range d.Status.StagedVolumes {
@@ -87,12 +84,9 @@ func Disk(ctx context.Context, reader client.Reader, volume string) (handle volu
 // the cache's own, and only to be read.
 func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
-	if err := reader.List(ctx, &list, client.MatchingFields{PersistentVolumeVolume: volume}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list PersistentVolumes of volume %s: %w", volume, err)
-	}
-	pvs := kubeapi.Pointers(list.Items)
+	pvs, err := kubeapi.FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
 	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
-	return pvs, nil
+	return pvs, err
 }
 
 // PersistentVolume returns the PersistentVolume of the disk of an AzVolume, nil if there is none: of several the first that is bound to a claim, or else the
@@ -128,12 +122,12 @@ func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolu
 		return nil, nil
 	}
 	claim := pv.Spec.ClaimRef
-	return podsBy(ctx, reader, client.MatchingFields{PodClaim: claim.Namespace + "/" + claim.Name})
+	return podsBy(ctx, reader, PodClaim, claim.Namespace+"/"+claim.Name)
 }
 
 // PodsNaming returns the pods that name the disk of an AzVolume without a claim. They are the cache's own, and only to be read.
 func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*corev1.Pod, error) {
-	return podsBy(ctx, reader, client.MatchingFields{PodDisk: volume})
+	return podsBy(ctx, reader, PodDisk, volume)
 }
 
 // UsedOn says whether a pod on a node uses a volume: also one that is being deleted, but not one that has ended. pods reads the pods, from the cache or from the API server, and
@@ -149,7 +143,7 @@ func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string
 			claims[claim] = true
 		}
 	}
-	here, err := podsBy(ctx, pods, client.MatchingFields{PodNode: node})
+	here, err := PodsOn(ctx, pods, node)
 	if err != nil {
 		return false, err
 	}
@@ -165,10 +159,12 @@ func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string
 	}), nil
 }
 
-func podsBy(ctx context.Context, reader client.Reader, by client.MatchingFields) ([]*corev1.Pod, error) {
+// PodsOn returns the pods on a node. They are the cache's own, and only to be read.
+func PodsOn(ctx context.Context, reader client.Reader, node string) ([]*corev1.Pod, error) {
+	return podsBy(ctx, reader, PodNode, node)
+}
+
+func podsBy(ctx context.Context, reader client.Reader, field, value string) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	if err := reader.List(ctx, &list, by, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list pods by %v: %w", by, err)
-	}
-	return kubeapi.Pointers(list.Items), nil
+	return kubeapi.FindBy(ctx, reader, &list, &list.Items, "", field, value)
 }

@@ -144,9 +144,9 @@ func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.Az
 	}
 	taken := int32(0)
 	v.Volumes = make(map[string]bool, len(here))
-	for i := range here {
-		v.Volumes[here[i].Spec.VolumeName] = true
-		if here[i].Status.State != apiv1.AttachmentFailed {
+	for _, a := range here {
+		v.Volumes[a.Spec.VolumeName] = true
+		if a.Status.State != apiv1.AttachmentFailed {
 			taken++
 		}
 	}

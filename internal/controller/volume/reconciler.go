@@ -89,7 +89,7 @@ func New(options Options) (*Reconciler, error) {
 	return &Reconciler{Options: options, metrics: m}, nil
 }
 
-// observed is a volume and what belongs to it.
+// observed is a volume and what belongs to it. The objects are the cache's own, and only to be read.
 type observed struct {
 	volume      *apiv1.AzVolume
 	attachments []*apiv1.AzVolumeAttachment
@@ -100,7 +100,7 @@ type observed struct {
 
 // Reconcile takes the next step of one volume.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName)
+	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

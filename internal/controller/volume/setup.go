@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -78,8 +79,8 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
 		}
 		requests := make([]reconcile.Request, 0, len(here))
-		for i := range here {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: here[i].Spec.VolumeName}})
+		for _, a := range here {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: a.Spec.VolumeName}})
 		}
 		return append(requests, r.lacking(ctx, namespace)...)
 	})
@@ -91,14 +92,14 @@ func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []rec
 }
 
 func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.Request {
-	var lacking apiv1.AzVolumeList
-	missing := client.MatchingFields{index.VolumeReplicas: index.VolumeReplicasMissing}
-	if err := r.Client.List(ctx, &lacking, client.InNamespace(namespace), missing, client.UnsafeDisableDeepCopy); err != nil {
+	var list apiv1.AzVolumeList
+	lacking, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, namespace, index.VolumeReplicas, index.VolumeReplicasMissing)
+	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "volumes that lack replicas not found")
 	}
-	requests := make([]reconcile.Request, 0, len(lacking.Items))
-	for i := range lacking.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&lacking.Items[i])})
+	requests := make([]reconcile.Request, 0, len(lacking))
+	for _, v := range lacking {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(v)})
 	}
 	return requests
 }

@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -57,15 +58,18 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim, pv := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, claim, client.UnsafeDisableDeepCopy)
-		if err == nil && claim.Spec.VolumeName != "" {
-			err = r.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, pv, client.UnsafeDisableDeepCopy)
+		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return p, err
 		}
-		if client.IgnoreNotFound(err) != nil {
-			return p, fmt.Errorf("get the pod's volumes: %w", err)
+		if claim == nil || claim.Spec.VolumeName == "" {
+			continue
 		}
-		if pv.Name == "" {
+		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return p, err
+		}
+		if pv == nil {
 			continue
 		}
 		p.PersistentVolumes = append(p.PersistentVolumes, pv)
@@ -92,14 +96,13 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 
 // tellCrowded adds where primaries wait for a slot.
 func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []placement.NodeView) error {
-	var waiting apiv1.AzVolumeAttachmentList
-	awaited := client.MatchingFields{index.AttachmentSlot: index.AttachmentSlotAwaited}
-	if err := r.Client.List(ctx, &waiting, client.InNamespace(namespace), awaited, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list attachments that wait for a slot: %w", err)
+	waiting, err := index.Attachments(ctx, r.Client, namespace, index.AttachmentSlot, index.AttachmentSlotAwaited)
+	if err != nil {
+		return err
 	}
 	crowded := map[string]bool{}
-	for i := range waiting.Items {
-		crowded[waiting.Items[i].Spec.NodeName] = true
+	for _, a := range waiting {
+		crowded[a.Spec.NodeName] = true
 	}
 	for i := range nodes {
 		nodes[i].Crowded = crowded[nodes[i].Node.Name]

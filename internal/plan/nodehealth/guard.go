@@ -14,9 +14,9 @@ import (
 // there is a proof for every volume that the node could use. The guard did not hold that failover back, and the proofs
 // confirm it. The guard therefore counts such a node neither as lost nor among the others. It does count a lost node that
 // never used a volume, or whose volumes are not released.
-func FailedOver(node *corev1.Node, attachments []apiv1.AzVolumeAttachment) bool {
-	return node != nil && HasTaint(node, apiv1.TaintNodeLost) && !slices.ContainsFunc(attachments, func(a apiv1.AzVolumeAttachment) bool {
-		return a.Spec.Role == apiv1.RolePrimary && !ownership.HasProof(&a)
+func FailedOver(node *corev1.Node, attachments []*apiv1.AzVolumeAttachment) bool {
+	return node != nil && HasTaint(node, apiv1.TaintNodeLost) && !slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.Role == apiv1.RolePrimary && !ownership.HasProof(a)
 	})
 }
 

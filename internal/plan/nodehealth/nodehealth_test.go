@@ -122,11 +122,7 @@ func TestFailedOver(t *testing.T) {
 		"there is no Node":                                       {nil, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var here []apiv1.AzVolumeAttachment
-			for _, a := range test.attachments {
-				here = append(here, *a)
-			}
-			if got := nodehealth.FailedOver(test.node, here); got != test.want {
+			if got := nodehealth.FailedOver(test.node, test.attachments); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})

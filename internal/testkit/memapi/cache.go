@@ -134,14 +134,24 @@ func (c *Cache) next(v *view) (Change, bool) {
 	v.seen++
 	if change.After == nil {
 		key := client.ObjectKeyFromObject(change.Before)
-		change.Before = v.objects.byName[key]
+		change.Before = c.unchanged(v.objects.byName[key], change.Before)
 		v.put(key, nil)
 		return change, change.Before != nil
 	}
 	key := client.ObjectKeyFromObject(change.After)
-	change.After, change.Before = c.transformed(change.After), v.objects.byName[key]
+	change.After, change.Before = c.transformed(change.After), c.unchanged(v.objects.byName[key], change.Before)
 	v.put(key, change.After)
 	return change, true
+}
+
+// unchanged returns an object of the cache, which is lent to readers. It panics if one of them has changed it: stored is what it was made from.
+func (c *Cache) unchanged(o, stored client.Object) client.Object {
+	if o != nil && stored != nil && o.GetResourceVersion() == stored.GetResourceVersion() {
+		if want := c.transformed(stored); !reflect.DeepEqual(o, want) {
+			panic(fmt.Sprintf("an object of the cache was changed: it is %+v, want %+v", o, want))
+		}
+	}
+	return o
 }
 
 // put gives a name another object; nil for none.
@@ -197,6 +207,31 @@ func (c *Cache) List(_ context.Context, list client.ObjectList, options ...clien
 		return v.keysOf(o, field, index), true
 	})
 	return nil
+}
+
+// Lend implements kubeapi.Lender.
+func (c *Cache) Lend(example client.Object, key client.ObjectKey) (client.Object, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kind(typeOf(example)).objects.byName[key], true
+}
+
+// LendBy implements kubeapi.Lender.
+func (c *Cache) LendBy(example client.Object, namespace, field, value string) ([]any, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := typeOf(example)
+	v, index := c.kind(of), c.indexes[of][field]
+	if index == nil {
+		panic(fmt.Sprintf("%T is not indexed by %s", example, field))
+	}
+	var found []any
+	for _, o := range v.objects.sorted {
+		if (namespace == "" || o.GetNamespace() == namespace) && slices.Contains(v.keysOf(o, field, index), value) {
+			found = append(found, o)
+		}
+	}
+	return found, true
 }
 
 // IndexField implements client.FieldIndexer.

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // Client is a client.WithWatch of one process.
@@ -31,7 +33,10 @@ type Client struct {
 	cache *Cache
 }
 
-var _ client.WithWatch = (*Client)(nil)
+var (
+	_ client.WithWatch = (*Client)(nil)
+	_ kubeapi.Lender   = (*Client)(nil)
+)
 
 // NewClient makes a client whose accesses go through gate. Get and List read from cache, without the gate, unless it is nil.
 func NewClient(store *Store, gate Gate, cache *Cache) *Client {
@@ -62,6 +67,22 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, options ...cl
 		fillList(list, &c.store.kindOf(of).objects, options, selectable)
 		return nil
 	})
+}
+
+// Lend implements kubeapi.Lender.
+func (c *Client) Lend(example client.Object, key client.ObjectKey) (client.Object, bool) {
+	if c.cache == nil {
+		return nil, false
+	}
+	return c.cache.Lend(example, key)
+}
+
+// LendBy implements kubeapi.Lender.
+func (c *Client) LendBy(example client.Object, namespace, field, value string) ([]any, bool) {
+	if c.cache == nil {
+		return nil, false
+	}
+	return c.cache.LendBy(example, namespace, field, value)
 }
 
 // fieldValues returns the values of a field of an object, and whether the field can be selected by.

@@ -238,9 +238,7 @@ func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool,
 	if v.Status.Primary == nil && s.Watch.AnySilent() {
 		return true, nil
 	}
-	var nodes apiv1.AzDriverNodeList
-	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.MatchingFields{nodeVolume: v.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list AzDriverNodes that report volume %s: %w", v.Name, err)
-	}
-	return slices.ContainsFunc(nodes.Items, func(d apiv1.AzDriverNode) bool { return ownership.ReportedUse(v, &d) != "" }), nil
+	var list apiv1.AzDriverNodeList
+	nodes, err := kubeapi.FindBy(ctx, s.Client, &list, &list.Items, s.Namespace, nodeVolume, v.Name)
+	return slices.ContainsFunc(nodes, func(d *apiv1.AzDriverNode) bool { return ownership.ReportedUse(v, d) != "" }), err
 }

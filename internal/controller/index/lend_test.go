@@ -1,0 +1,105 @@
+package index_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+)
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+
+// cached returns a client that reads from the controller's cache, which runs until the test ends.
+func cached(t *testing.T, namespace string) client.Client {
+	t.Helper()
+	config, options := apiserver.Config(t), index.CacheOptions(namespace)
+	options.Scheme = apiserver.Scheme(t)
+	cache, err := index.NewCache(namespace, "driver")(config, options)
+	expect.Must(t, err)
+	expect.Must(t, index.AddIndexes(t.Context(), cache, "driver"))
+	c, err := index.NewClient(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: cache}})
+	expect.Must(t, err)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- cache.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		expect.Must(t, <-ended)
+	})
+	if !cache.WaitForCacheSync(ctx) {
+		t.Fatal("the cache is not filled")
+	}
+	return c
+}
+
+func TestTheCacheLendsTrimmedObjects(t *testing.T) {
+	t.Parallel()
+	namespace, api := apiserver.Namespace(t), apiserver.Client(t)
+	made := objects.NewAttachment("node", apiv1.RoleReplica, 0, "")
+	made.Namespace = namespace
+	expect.Must(t, api.Create(t.Context(), made))
+	c := cached(t, namespace)
+	key := client.ObjectKeyFromObject(made)
+
+	copied, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key)
+	expect.Must(t, err)
+	lent, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
+	expect.Must(t, err)
+	of, err := index.AttachmentsOfNode(t.Context(), c, namespace, "node")
+	expect.Must(t, err)
+	if len(of) != 1 || of[0] != lent || lent == copied || lent.Name != made.Name {
+		t.Errorf("got %p and %v, want one object of the cache, which is no copy", lent, of)
+	}
+	for where, want := range map[string]int{"": 1, "elsewhere": 0} {
+		if of, err = index.AttachmentsOfNode(t.Context(), c, where, "node"); err != nil || len(of) != want {
+			t.Errorf("namespace %q: got %v, %v, want %d attachments", where, of, err, want)
+		}
+	}
+	if none, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, client.ObjectKey{Namespace: namespace, Name: "none"}, client.UnsafeDisableDeepCopy); none != nil || err != nil {
+		t.Errorf("got %v, %v for a name that no object has", none, err)
+	}
+
+	before := lent.ResourceVersion
+	made.Labels = map[string]string{"changed": "yes"}
+	expect.Must(t, api.Update(t.Context(), made))
+	expect.Eventually(t, "the cache lends the object as it was changed", func() bool {
+		lent, err = kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
+		return err == nil && lent.ResourceVersion == made.ResourceVersion
+	})
+	if copied.ResourceVersion != before || copied.ManagedFields != nil || lent.ManagedFields != nil {
+		t.Errorf("got %+v from the list and %+v from the watch, want both without managed fields", copied, lent)
+	}
+}
+
+func TestTheCacheHasNoPodsThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	namespace, api := apiserver.Namespace(t), apiserver.Client(t)
+	for _, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodSucceeded} {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("p-%d", len(phase))},
+			Spec:       corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}
+		expect.Must(t, api.Create(t.Context(), p))
+		p.Status.Phase = phase
+		expect.Must(t, api.Status().Update(t.Context(), p))
+	}
+	c := cached(t, namespace)
+	var all corev1.PodList
+	expect.Must(t, c.List(t.Context(), &all, client.InNamespace(namespace)))
+	on, err := index.PodsOn(t.Context(), c, "node")
+	expect.Must(t, err)
+	if len(all.Items) != 1 || len(on) == 0 || all.Items[0].Status.Phase != corev1.PodRunning || all.Items[0].Spec.Containers != nil {
+		t.Errorf("got %+v, and %d on the node, want the pod that runs, trimmed", all.Items, len(on))
+	}
+}
