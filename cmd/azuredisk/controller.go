@@ -70,7 +70,7 @@ func newControllerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			limitHeap()
+			limitHeap(controllerHeapGrowth)
 			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
 		},
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// heapGrowth is by how many percent the heap may grow until the garbage is collected. While the caches of a large cluster are filled, most of the heap is
-	// garbage, and Go's default of 100 doubles the peak.
-	heapGrowth = 50
+	// controllerHeapGrowth and schedulerHeapGrowth are by how many percent the heap may grow until the garbage is collected. Go's default of 100 doubles the
+	// peak. The extender keeps less, and answers requests all the time.
+	controllerHeapGrowth, schedulerHeapGrowth = 30, 50
 	// heapShare is the percentage of the container's memory that Go may use before it collects garbage however little the heap has grown. The rest is for
 	// what Go does not count, and for the time that a collection takes.
 	heapShare = 90
@@ -20,10 +20,10 @@ const (
 )
 
 // limitHeap makes the garbage collector run more often than by default, and still more often before the container reaches its memory limit, at which the
-// kernel would kill it. The environment variables GOGC and GOMEMLIMIT take precedence.
-func limitHeap() {
+// kernel would kill it. growth is in percent. The environment variables GOGC and GOMEMLIMIT take precedence.
+func limitHeap(growth int) {
 	const byDefault = 100
-	if set := debug.SetGCPercent(heapGrowth); set != byDefault {
+	if set := debug.SetGCPercent(growth); set != byDefault {
 		debug.SetGCPercent(set)
 	}
 	if limit := containerLimit(memoryMax); limit > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {

@@ -30,7 +30,7 @@ func newSchedulerExtenderCommand() *cobra.Command {
 			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
 				return err
 			}
-			limitHeap()
+			limitHeap(schedulerHeapGrowth)
 			return runSchedulerExtender(cmd.Context(), settings)
 		},
 	}

@@ -67,8 +67,8 @@ func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node,
 	return nodes, err
 }
 
-// Claiming returns the AzDriverNodes that name a VM. They are the cache's own, and only to be read.
-func Claiming(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
+// NamingVM returns the AzDriverNodes that name a VM. They are the cache's own, and only to be read.
+func NamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
 	var list apiv1.AzDriverNodeList
 	return kubeapi.FindBy(ctx, cache, &list, &list.Items, namespace, VM, strings.ToLower(vm))
 }
@@ -81,7 +81,7 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	if err != nil {
 		return nil, err
 	}
-	driverNodes, err := Claiming(ctx, cache, namespace, vm)
+	driverNodes, err := NamingVM(ctx, cache, namespace, vm)
 	if err != nil {
 		return nil, err
 	}

@@ -25,9 +25,9 @@ func Parse(s string) (Handle, error) {
 	return Handle{SubscriptionID: subscription, ResourceGroup: group, DiskName: name}, nil
 }
 
-// Parts splits the text of a resource ID at its slashes. n says how many parts there are; the last of those that are returned has what does not fit. It allocates
+// cut splits the text of a resource ID at its slashes. n says how many parts there are; the last of those that are returned has what does not fit. It allocates
 // nothing: the indexes of the caches split an ID at each look-up.
-func Parts(id string) (parts [12]string, n int) {
+func cut(id string) (parts [10]string, n int) {
 	for n = 0; n < len(parts)-1; n++ {
 		before, after, more := strings.Cut(id, "/")
 		if !more {
@@ -41,7 +41,7 @@ func Parts(id string) (parts [12]string, n int) {
 
 // split takes the resource ID of something of Microsoft.Compute apart.
 func split(s, kind string) (subscription, group, name string, ok bool) {
-	parts, n := Parts(s)
+	parts, n := cut(s)
 	if n != 9 || parts[0] != "" || !strings.EqualFold(parts[1], "subscriptions") || !strings.EqualFold(parts[3], "resourceGroups") ||
 		!strings.EqualFold(parts[5], "providers") || !strings.EqualFold(parts[6], "Microsoft.Compute") || !strings.EqualFold(parts[7], kind) {
 		return "", "", "", false

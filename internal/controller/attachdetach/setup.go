@@ -3,6 +3,7 @@ package attachdetach
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -41,17 +43,26 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		return requests
 	}
 	mapped := func(volumes func(context.Context, client.Object) ([]string, error)) handler.EventHandler {
-		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			names, err := volumes(ctx, o)
 			if err != nil {
 				ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "object", o.GetName())
 			}
 			return to(names...)
 		})
+		return handler.Funcs{UpdateFunc: all.Update, DeleteFunc: all.Delete, CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			names, err := volumes(ctx, e.Object)
+			if e.IsInInitialList && err == nil && r.haveVolumes(ctx, to(names...)) {
+				return // each AzVolume that is there at the start is reconciled then
+			}
+			all.Create(ctx, e, queue)
+		}}
 	}
+	gradual := index.NewGradual(r)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("attachdetach").
-		For(&apiv1.AzVolume{}).
+		For(&apiv1.AzVolume{}, builder.WithPredicates(index.SinceStart)).
+		Watches(&apiv1.AzVolume{}, gradual).
 		Watches(&apiv1.AzVolumeAttachment{}, mapped(ofAttachment)).
 		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim), builder.WithPredicates(index.SinceStart)).
@@ -64,11 +75,19 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
-		Complete(r)
+		Complete(gradual)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler that attaches and detaches: %w", err)
 	}
 	return nil
+}
+
+// haveVolumes says whether there is an AzVolume for each of the requests.
+func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
+	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
+		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+		return err != nil || v == nil
+	})
 }
 
 // whereabouts is the part of a pod that decides on which node it needs a volume.

@@ -56,7 +56,7 @@ func (r *Reconciler) rivals(ctx context.Context, o client.Object) []reconcile.Re
 	if !ok {
 		return nil
 	}
-	others, err := nodeidentity.Claiming(ctx, r.Client, d.Namespace, d.Spec.VMID)
+	others, err := nodeidentity.NamingVM(ctx, r.Client, d.Namespace, d.Spec.VMID)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "nodes of a VM not found", "vmID", d.Spec.VMID)
 		return nil

@@ -1,6 +1,8 @@
 package index
 
 import (
+	"sync"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -199,7 +201,7 @@ func trimPersistentVolume(object any) (any, error) {
 	if claim := pv.Spec.ClaimRef; claim != nil {
 		trimmed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: kubeapi.Shared(claim.Namespace), Name: claim.Name, UID: claim.UID}
 	}
-	trimmed.Spec.NodeAffinity = shareTopology(pv.Spec.NodeAffinity)
+	trimmed.Spec.NodeAffinity = topologies.share(pv.Spec.NodeAffinity)
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
 		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: kubeapi.Shared(pv.Spec.CSI.Driver), VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
@@ -212,19 +214,32 @@ func trimPersistentVolume(object any) (any, error) {
 	return trimmed, nil
 }
 
-// shareTopology lets the strings of a node affinity share memory: most PersistentVolumes name one of a few zones.
-func shareTopology(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
-	if a == nil || a.Required == nil {
+// topologies are the node affinities of PersistentVolumes. Most name one of a few zones. Equal ones share memory, as long as they are few: those of
+// local disks each name a node.
+var topologies = &sharedTopologies{known: map[string]*corev1.VolumeNodeAffinity{}}
+
+const mostTopologies = 1000
+
+type sharedTopologies struct {
+	mu    sync.Mutex
+	known map[string]*corev1.VolumeNodeAffinity
+}
+
+func (t *sharedTopologies) share(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	if a == nil {
+		return nil
+	}
+	text, err := a.Marshal()
+	if err != nil {
 		return a
 	}
-	for _, term := range a.Required.NodeSelectorTerms {
-		for i := range term.MatchExpressions {
-			e := &term.MatchExpressions[i]
-			e.Key, e.Operator = kubeapi.Shared(e.Key), kubeapi.Shared(e.Operator)
-			for k := range e.Values {
-				e.Values[k] = kubeapi.Shared(e.Values[k])
-			}
-		}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if same, known := t.known[string(text)]; known {
+		return same
+	}
+	if len(t.known) < mostTopologies {
+		t.known[string(text)] = a
 	}
 	return a
 }

@@ -47,8 +47,8 @@ func (f *fan) each(do func(*fanned)) {
 	}
 }
 
-// AddEventHandlerWithOptions implements SharedIndexInformer. The handler is told of the objects that are there before this returns. A change that is in them
-// already may be told once more, because the objects may be newer than the last event that was passed on.
+// AddEventHandlerWithOptions implements SharedIndexInformer. The handler gets the objects that are there before this returns. A change that they have
+// already may come once more, because the objects may be newer than the last event that was passed on.
 func (f *fan) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	if f.err != nil {
 		return nil, f.err

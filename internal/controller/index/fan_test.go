@@ -15,7 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
-// told records what a handler is told.
+// told records what a handler gets.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -38,7 +38,7 @@ func (h *told) OnDelete(o any) { h.note("delete %s", o.(*corev1.Node).Name) }
 
 func (h *told) await(t *testing.T, want ...string) {
 	t.Helper()
-	expect.Eventually(t, fmt.Sprintf("a handler is told %q", want), func() bool {
+	expect.Eventually(t, fmt.Sprintf("a handler gets %q", want), func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return slices.Equal(slices.Sorted(slices.Values(h.events)), want)
@@ -47,7 +47,7 @@ func (h *told) await(t *testing.T, want ...string) {
 
 func node(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 
-func TestEveryHandlerOfAFanIsToldOfAllObjectsAndChanges(t *testing.T) {
+func TestEveryHandlerOfAFanGetsAllObjectsAndChanges(t *testing.T) {
 	t.Parallel()
 	server := fcache.NewFakeControllerSource()
 	server.Add(node("a"))
@@ -57,12 +57,12 @@ func TestEveryHandlerOfAFanIsToldOfAllObjectsAndChanges(t *testing.T) {
 	registration, err := f.AddEventHandler(early)
 	expect.Must(t, err)
 	if registration.HasSynced() {
-		t.Error("a handler was told of everything before the informer was started")
+		t.Error("a handler has got everything before the informer was started")
 	}
 	go f.RunWithContext(t.Context())
 	early.await(t, "add a true", "add b true")
 	if !toolscache.WaitForCacheSync(t.Context().Done(), registration.HasSynced) {
-		t.Fatal("the handler is not said to have been told of everything")
+		t.Fatal("the handler is not said to have got everything")
 	}
 
 	_, err = f.AddEventHandlerWithOptions(late, toolscache.HandlerOptions{})

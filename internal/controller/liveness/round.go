@@ -13,9 +13,6 @@ import (
 const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
-	// pauseForNode is the pause after a round for each node, if work has ended in between: a round takes a microsecond for each, and while all are probed, work
-	// ends all the time. A pause below leastPause is not worth a timer.
-	pauseForNode, leastPause = 5 * time.Microsecond, time.Millisecond
 	// probeRarely is how often a node is probed that never answered, or that has been lost for long; probeSteadily if it has answered without a
 	// heartbeat for long; probeOften otherwise, unless the last probe left a connection open.
 	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
@@ -101,32 +98,13 @@ func (m *Monitor) Start(ctx context.Context) error {
 	}}
 	for {
 		m.round(ctx, beside)
-		ended := m.Clock.Now()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
-			continue
 		case <-m.wake:
 		}
-		if rest := m.pause() - m.Clock.Since(ended); rest > 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-m.Clock.After(rest):
-			}
-		}
 	}
-}
-
-// pause is how long no round begins after another although work has ended.
-func (m *Monitor) pause() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if d := time.Duration(len(m.nodes)) * pauseForNode; d >= leastPause {
-		return d
-	}
-	return 0
 }
 
 func (p pools) reserve(k kind) bool {
@@ -194,9 +172,8 @@ func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()
 	now := m.Clock.Now()
-	for i, due := range m.due(looks, now) {
-		l := looks[i]
-		for _, n := range due {
+	for _, l := range m.due(looks, now) {
+		for _, n := range l.nodes {
 			if l.kind == requests && m.openRequests() >= maxRequests || !r.reserve(l.kind) {
 				break
 			}
@@ -211,25 +188,34 @@ func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	}
 }
 
-// due returns the nodes for which each of the looks is due, in the order of their last attempts, and then of their names, so that every node has its turn.
-func (m *Monitor) due(looks []look, now time.Time) [][]*node {
-	due := make([][]*node, len(looks))
+// dueLook is a look with the nodes for which it is due.
+type dueLook struct {
+	look
+	nodes []*node
+}
+
+// due finds the nodes for which each of the looks is due, in the order of their last attempts, and then of their names, so that every node has its turn.
+func (m *Monitor) due(looks []look, now time.Time) []*dueLook {
+	all := make([]*dueLook, 0, len(looks))
+	for _, l := range looks {
+		all = append(all, &dueLook{look: l})
+	}
 	for _, n := range m.nodes {
-		for i, l := range looks {
+		for _, l := range all {
 			if !l.try(n).busy && l.due(n, now) {
-				due[i] = append(due[i], n)
+				l.nodes = append(l.nodes, n)
 			}
 		}
 	}
-	for i, l := range looks {
-		slices.SortFunc(due[i], func(a, b *node) int {
+	for _, l := range all {
+		slices.SortFunc(l.nodes, func(a, b *node) int {
 			if c := l.try(a).at.Compare(l.try(b).at); c != 0 {
 				return c
 			}
 			return strings.Compare(a.name, b.name)
 		})
 	}
-	return due
+	return all
 }
 
 func (m *Monitor) probeDue(n *node, now time.Time) bool {

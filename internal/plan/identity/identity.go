@@ -14,7 +14,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // Identity is which VM a node is, as far as the controller believes it (ADR 0013). A node plug-in writes spec.vmID of
@@ -124,15 +123,15 @@ func rival(node Node, proven bool, others []Node) string {
 // otherwise are two VMs, at Azure too. A trailing slash, an escaped character or a dot segment would be a second name of one VM. It is asked for each node
 // whenever one of its volumes is looked at, so it is no regular expression.
 func IsVM(id string) bool {
-	part, n := volumehandle.Parts(id)
+	part := strings.Split(id, "/")
 	is := func(i int, name string) bool { return strings.EqualFold(part[i], name) }
 	vm := func(i int) bool { return consists(part[i], wordCharacter, ".-") }
 	switch {
-	case n != 9 && n != 11,
+	case len(part) != 9 && len(part) != 11,
 		part[0] != "" || !is(1, "subscriptions") || !is(3, "resourceGroups") || !is(5, "providers") || !is(6, "Microsoft.Compute"),
 		!consists(part[2], subscriptionCharacter, "") || !consists(part[4], groupCharacter, "."):
 		return false
-	case n == 9:
+	case len(part) == 9:
 		return is(7, "virtualMachines") && vm(8)
 	}
 	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
