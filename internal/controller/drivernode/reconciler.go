@@ -89,7 +89,7 @@ func New(options Options) *Reconciler {
 
 // Reconcile takes the next step of one node.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
 	if err != nil || d == nil || d.DeletionTimestamp != nil {
 		return reconcile.Result{}, err
 	}
