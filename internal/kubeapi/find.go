@@ -50,12 +50,12 @@ func Find[T any, Object interface {
 func FindBy[T any, Object interface {
 	*T
 	client.Object
-}](ctx context.Context, reader client.Reader, list client.ObjectList, items *[]T, namespace, field, value string) ([]Object, error) {
+}](ctx context.Context, reader client.Reader, list client.ObjectList, items *[]T, namespace, field, value string) ([]*T, error) {
 	if lender, is := reader.(Lender); is {
 		if objects, lent := lender.LendBy(Object(nil), namespace, field, value); lent {
-			found := make([]Object, 0, len(objects))
+			found := make([]*T, 0, len(objects))
 			for _, o := range objects {
-				found = append(found, o.(Object))
+				found = append(found, o.(*T))
 			}
 			return found, nil
 		}
@@ -63,11 +63,7 @@ func FindBy[T any, Object interface {
 	if err := reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{field: value}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list each %s with %s %s: %w", reflect.TypeFor[T]().Name(), field, value, err)
 	}
-	found := make([]Object, 0, len(*items))
-	for i := range *items {
-		found = append(found, &(*items)[i])
-	}
-	return found, nil
+	return Pointers(*items), nil
 }
 
 // Pointers returns pointers to the items of a list.

@@ -51,9 +51,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			return to(names...)
 		})
 		return handler.Funcs{UpdateFunc: all.Update, DeleteFunc: all.Delete, CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			names, err := volumes(ctx, e.Object)
-			if e.IsInInitialList && err == nil && r.haveVolumes(ctx, to(names...)) {
-				return // each AzVolume that is there at the start is reconciled then
+			if e.IsInInitialList {
+				if names, err := volumes(ctx, e.Object); err == nil && r.haveVolumes(ctx, to(names...)) {
+					return // each AzVolume that is there at the start is reconciled then
+				}
 			}
 			all.Create(ctx, e, queue)
 		}}

@@ -57,7 +57,9 @@ func (b bucketed) AddIndexers(added toolscache.Indexers) error {
 }
 
 // GetIndexer implements SharedIndexInformer.
-func (b bucketed) GetIndexer() toolscache.Indexer {
+func (b bucketed) GetIndexer() toolscache.Indexer { return b.indexer() }
+
+func (b bucketed) indexer() bucketIndexer {
 	return bucketIndexer{b.SharedIndexInformer.GetIndexer(), b.values}
 }
 

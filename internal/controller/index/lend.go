@@ -78,7 +78,7 @@ func (l *lender) LendBy(example client.Object, namespace, field, value string) (
 	if !filled || informer.values[name] == nil {
 		return nil, false
 	}
-	found, err := bucketIndexer{informer.SharedIndexInformer.GetIndexer(), informer.values}.by(name, namespace, value)
+	found, err := informer.indexer().by(name, namespace, value)
 	return found, err == nil
 }
 
