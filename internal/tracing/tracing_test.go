@@ -36,27 +36,28 @@ func (identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.
 	return &csi.GetPluginInfoResponse{Name: "disk.csi.azure.com"}, nil
 }
 
-func serve(t *testing.T, options []grpc.ServerOption, register func(*grpc.Server)) string {
+func serve(t *testing.T, options []grpc.ServerOption, register func(*grpc.Server)) (address string, server *grpc.Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(options...)
+	server = grpc.NewServer(options...)
 	register(server)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return listener.Addr().String()
+	return listener.Addr().String(), server
 }
 
 func TestACallBecomesASpanOfTheCallersTraceAtTheCollector(t *testing.T) {
 	s := &sink{received: make(chan *collector.ExportTraceServiceRequest, 10)}
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+serve(t, nil, func(g *grpc.Server) { collector.RegisterTraceServiceServer(g, s) }))
+	endpoint, _ := serve(t, nil, func(g *grpc.Server) { collector.RegisterTraceServiceServer(g, s) })
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+endpoint)
 	tracer, err := tracing.Start(t.Context(), "azuredisk-controller", "v2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := serve(t, tracer.ServerOptions(), func(g *grpc.Server) { csi.RegisterIdentityServer(g, identity{}) })
+	address, server := serve(t, tracer.ServerOptions(), func(g *grpc.Server) { csi.RegisterIdentityServer(g, identity{}) })
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +67,7 @@ func TestACallBecomesASpanOfTheCallersTraceAtTheCollector(t *testing.T) {
 	if _, err := csi.NewIdentityClient(conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}); err != nil {
 		t.Fatal(err)
 	}
+	server.GracefulStop() // The client has its answer before the server has ended the span.
 	info := &grpc.UnaryServerInfo{FullMethod: csi.Controller_ControllerPublishVolume_FullMethodName}
 	handle := func(context.Context, any) (any, error) { return nil, status.Error(codes.Internal, "no") }
 	_, _ = tracer.Interceptor(clock.RealClock{})(t.Context(), nil, info, handle)

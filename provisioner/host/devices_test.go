@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -67,15 +69,37 @@ func TestFindWaitsForTheLinkByEvents(t *testing.T) {
 func TestFindRescansTheBusAndGivesUpWithTheContext(t *testing.T) {
 	sys := newSysfs(t)
 	scan := sys.write("class/scsi_host/host5/scan", "")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := host.New(host.Options{DevRoot: t.TempDir(), SysRoot: sys.root}).Devices().Find(ctx, 3)
-	if !errors.Is(err, provisioner.NotFound) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Find = %v, want NotFound because of the deadline", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := host.New(host.Options{DevRoot: t.TempDir(), SysRoot: sys.root}).Devices().Find(ctx, 3)
+		ended <- err
+	}()
+	expect.Eventually(t, "the SCSI host is told to scan", func() bool {
+		raw, _ := os.ReadFile(scan)
+		return string(raw) == "- - -"
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, provisioner.NotFound) || !errors.Is(err, context.Canceled) {
+		t.Errorf("Find = %v, want NotFound because the context has ended", err)
 	}
-	if raw, _ := os.ReadFile(scan); string(raw) != "- - -" {
-		t.Errorf("the SCSI host was told %q", raw)
-	}
+}
+
+// untilItWaits returns a context and a clock for Find. The context ends when Find asks the clock for a ticker, which it does
+// after its first look.
+func untilItWaits(t *testing.T) (context.Context, clock.WithTicker) {
+	ctx, cancel := context.WithCancel(t.Context())
+	return ctx, cancelingClock{cancel: cancel}
+}
+
+type cancelingClock struct {
+	clock.RealClock
+	cancel context.CancelFunc
+}
+
+func (c cancelingClock) NewTicker(every time.Duration) clock.Ticker {
+	c.cancel()
+	return c.RealClock.NewTicker(every)
 }
 
 func TestFindEndsWhileAScanOfTheBusWaits(t *testing.T) {
@@ -84,11 +108,10 @@ func TestFindEndsWhileAScanOfTheBusWaits(t *testing.T) {
 	if err := errors.Join(os.Remove(scan), unix.Mkfifo(scan, 0o600)); err != nil { // to open it for writing waits for a reader
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := host.New(host.Options{DevRoot: t.TempDir(), SysRoot: sys.root}).Devices().Find(ctx, 3)
+	ctx, clock := untilItWaits(t)
+	_, err := host.New(host.Options{DevRoot: t.TempDir(), SysRoot: sys.root, Clock: clock}).Devices().Find(ctx, 3)
 	if !errors.Is(err, provisioner.NotFound) {
-		t.Errorf("Find = %v, want NotFound because of the deadline", err)
+		t.Errorf("Find = %v, want NotFound because the context has ended", err)
 	}
 	if raw, err := os.ReadFile(scan); string(raw) != "- - -" { // and ends the scan
 		t.Errorf("the SCSI host was told %q, %v", raw, err)

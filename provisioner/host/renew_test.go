@@ -128,7 +128,10 @@ func TestRenewLeavesWhatItIsNotForAlone(t *testing.T) {
 			},
 			"a filesystem that is mounted": func(t *testing.T, h *host.Host, d *hosttest.Disk) error {
 				target := filepath.Join(hosttest.MountDir(t), "mnt")
-				mount(t, h, d, target, fsType)
+				// Read-only: a filesystem that may write does so by itself, at any time.
+				if err := h.Mounts().Mount(t.Context(), d.Device, target, fsType, []string{"ro"}); err != nil {
+					t.Fatal(err)
+				}
 				t.Cleanup(func() { hosttest.Run(t, "umount", target) })
 				return provisioner.Conflict
 			},

@@ -1,12 +1,10 @@
 package host_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
@@ -168,9 +166,8 @@ func TestSCSIAndNVMeDiscovery(t *testing.T) {
 			for _, block := range []string{wanted, wantedNVMe} {
 				symlink(t, disk.Device, filepath.Join(dev, block))
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			got, err := host.New(host.Options{DevRoot: dev, SysRoot: sys.root}).Devices().Find(ctx, 2)
+			ctx, clock := untilItWaits(t)
+			got, err := host.New(host.Options{DevRoot: dev, SysRoot: sys.root, Clock: clock}).Devices().Find(ctx, 2)
 			if test.block != "" && (err != nil || got.Path != filepath.Join(dev, test.block)) {
 				t.Errorf("Find = %+v, %v, want %s", got, err, test.block)
 			}
