@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -72,6 +73,10 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 
 // The read that the deadline cuts off is the last one of a wait.
 func TestAStageWhoseLastReadIsCutOffSaysWhoHoldsTheVolumeAndWhatAzureAnswers(t *testing.T) {
+	synctest.Test(t, stageWithACutOffRead)
+}
+
+func stageWithACutOffRead(t *testing.T) {
 	m := awaiting(t)
 	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 		v.Status.Primary = &apiv1.Ownership{NodeName: "node-a", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
@@ -103,7 +108,7 @@ func TestAStageWhoseLastReadIsCutOffSaysWhoHoldsTheVolumeAndWhatAzureAnswers(t *
 			},
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // passes when the third read waits
 	defer cancel()
 	_, err := m.start().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
 		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4"),
