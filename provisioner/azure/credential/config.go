@@ -12,12 +12,12 @@ import (
 // Config holds the fields of azure.json that the driver reads. Azure's Kubernetes components share this file and the meaning of its fields, except
 // activeDirectoryEndpoint. Other fields are ignored; the guide to credentials lists them.
 type Config struct {
-	// Cloud as in "AzurePublicCloud" (the default), "AzureChinaCloud", "AzureUSGovernmentCloud", "AzureStackCloud". A cloud that is not known by name
-	// needs resourceManagerEndpoint.
+	// Cloud as in "AzurePublicCloud" (the default), "AzureChinaCloud", "AzureUSGovernmentCloud". A cloud of another name needs
+	// resourceManagerEndpoint and, unless that is over plain http, activeDirectoryEndpoint.
 	Cloud string `json:"cloud"`
 	// TenantID of the identity.
 	TenantID string `json:"tenantId"`
-	// IdentitySystem is "azure_ad" (the default), or "adfs" for an Azure Stack with AD FS.
+	// IdentitySystem is "azure_ad", the default and the only one.
 	IdentitySystem string `json:"identitySystem"`
 	// SubscriptionID, ResourceGroup and Location of the cluster. Location is lower case without spaces after loading.
 	SubscriptionID string `json:"subscriptionId"`
@@ -80,9 +80,6 @@ func parseConfig(data []byte) (Config, error) {
 // checked is the configuration in its normal form, or an error with all faults.
 func (c Config) checked() (Config, error) {
 	c.Location = strings.ToLower(strings.ReplaceAll(c.Location, " ", ""))
-	if strings.EqualFold(c.IdentitySystem, identitySystemADFS) {
-		c.TenantID = identitySystemADFS
-	}
 	if err := c.validate(); err != nil {
 		return Config{}, fmt.Errorf("bad Azure configuration: %w", err)
 	}
@@ -145,10 +142,14 @@ func (c *Config) validate() error {
 	need(c.ResourceGroup, "resourceGroup", "")
 	need(c.Location, "location", "")
 	if _, known := knownCloud(c.Cloud); !known {
-		need(c.ResourceManagerEndpoint, "resourceManagerEndpoint", fmt.Sprintf(" for cloud %q, which is none of AzurePublicCloud, AzureChinaCloud and AzureUSGovernmentCloud", c.Cloud))
+		why := fmt.Sprintf(" for cloud %q, which is none of AzurePublicCloud, AzureChinaCloud and AzureUSGovernmentCloud", c.Cloud)
+		need(c.ResourceManagerEndpoint, "resourceManagerEndpoint", why)
+		if !plainHTTP(c.ResourceManagerEndpoint) {
+			need(c.ActiveDirectoryEndpoint, "activeDirectoryEndpoint", why)
+		}
 	}
-	if s := c.IdentitySystem; s != "" && !strings.EqualFold(s, "azure_ad") && !strings.EqualFold(s, identitySystemADFS) {
-		faults = append(faults, fmt.Errorf("identitySystem %q must be azure_ad or adfs", s))
+	if s := c.IdentitySystem; s != "" && !strings.EqualFold(s, "azure_ad") {
+		faults = append(faults, fmt.Errorf("identitySystem %q must be azure_ad; AD FS of Azure Stack is not supported", s))
 	}
 	if (c.ExtendedLocationName != "" || c.ExtendedLocationType != "") && !strings.EqualFold(c.ExtendedLocationType, "EdgeZone") {
 		faults = append(faults, fmt.Errorf("extendedLocationType %q must be EdgeZone, with a name in extendedLocationName", c.ExtendedLocationType))

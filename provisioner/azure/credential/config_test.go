@@ -36,13 +36,13 @@ func TestConfigurations(t *testing.T) {
 		"a workload identity by its webhook":            {file: `{` + base + `}`, env: map[string]string{"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t2", "AZURE_FEDERATED_TOKEN_FILE": "/f"}},
 		"a simulator over plain http":                   {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x", "resourceManagerEndpoint": "http://127.0.0.1:1"}`},
 		"no identity":                                   {file: `{` + base + `, "useManagedIdentityExtension": false}`, faults: []string{"no identity"}},
-		"every fault at once":                           {file: `{"cloud": "Mars", "aadClientSecret": "x"}`, faults: []string{"subscriptionId", "resourceGroup", "location", "Mars", "tenantId", "aadClientId", "resourceManagerEndpoint"}},
+		"every fault at once":                           {file: `{"cloud": "Mars", "aadClientSecret": "x"}`, faults: []string{"subscriptionId", "resourceGroup", "location", "Mars", "tenantId", "aadClientId", "resourceManagerEndpoint", "activeDirectoryEndpoint"}},
 		"an endpoint that is no URL":                    {file: `{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "ftp://x"}`, faults: []string{"resourceManagerEndpoint", "ftp://x"}},
 		"a secret must not go to Azure over plain http": {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x", "activeDirectoryEndpoint": "http://x"}`, faults: []string{"plain http"}},
 		"an edge zone":                                  {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone", "extendedLocationName": "attatlanta1"}`},
 		"an edge zone without a name":                   {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone"}`, faults: []string{"extendedLocationName is missing"}},
 		"an extended location of another type":          {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "CustomLocation", "extendedLocationName": "x"}`, faults: []string{`extendedLocationType "CustomLocation" must be EdgeZone`}},
-		"an unknown identity system":                    {file: `{` + base + `, "useManagedIdentityExtension": true, "identitySystem": "ldap"}`, faults: []string{`identitySystem "ldap" must be azure_ad or adfs`}},
+		"an unknown identity system":                    {file: `{` + base + `, "useManagedIdentityExtension": true, "identitySystem": "ldap"}`, faults: []string{`identitySystem "ldap" must be azure_ad`}},
 		"not JSON":                                      {file: `{`, faults: []string{"parse"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,11 +78,11 @@ func TestTheEnvironmentTakesPrecedenceAndSecretsAreHidden(t *testing.T) {
 
 func TestClouds(t *testing.T) {
 	for file, want := range map[string][2]string{
-		`{` + base + `, "useManagedIdentityExtension": true}`:                                                                                                              {"https://management.azure.com", "https://login.microsoftonline.com/"},
-		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "AzureChinaCloud"}`:                                                                                  {"https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn/"},
-		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "AZUREUSGOVERNMENTCLOUD"}`:                                                                           {"https://management.usgovcloudapi.net", "https://login.microsoftonline.us/"},
-		`{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "http://localhost:7788/"}`:                                                         {"http://localhost:7788", "http://localhost:7788"},
-		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "AzureStackCloud", "resourceManagerEndpoint": "https://a", "activeDirectoryEndpoint": "https://b/"}`: {"https://a", "https://b"},
+		`{` + base + `, "useManagedIdentityExtension": true}`:                                                                                                   {"https://management.azure.com", "https://login.microsoftonline.com/"},
+		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "AzureChinaCloud"}`:                                                                       {"https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn/"},
+		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "AZUREUSGOVERNMENTCLOUD"}`:                                                                {"https://management.usgovcloudapi.net", "https://login.microsoftonline.us/"},
+		`{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "http://localhost:7788/"}`:                                              {"http://localhost:7788", "http://localhost:7788"},
+		`{` + base + `, "useManagedIdentityExtension": true, "cloud": "Mars", "resourceManagerEndpoint": "https://a", "activeDirectoryEndpoint": "https://b/"}`: {"https://a", "https://b"},
 	} {
 		credentials, err := open(t, file, nil)
 		if err != nil {

@@ -99,22 +99,18 @@ func Open(ctx context.Context, options Options) (*Credentials, error) {
 		return nil, err
 	}
 	c.first = read.config
-	made, err := c.make(ctx, read)
+	made, err := c.make(read)
 	if err != nil {
 		return nil, err
 	}
-	c.first = made.config // with the endpoints of an unknown cloud
 	c.use(made)
 	return c, nil
 }
 
 // make makes a signIn.
-func (c *Credentials) make(ctx context.Context, r material) (*signIn, error) {
+func (c *Credentials) make(r material) (*signIn, error) {
 	t, err := newTransports(r.roots, c.options.Dial)
 	if err != nil {
-		return nil, err
-	}
-	if err := r.config.discover(ctx, t.out); err != nil {
 		return nil, err
 	}
 	made, err := r.config.credential(r.identity, t)
@@ -132,7 +128,7 @@ func (c *Credentials) use(s *signIn) {
 	}
 }
 
-// Config is the configuration as it was at the start, with the endpoints of an unknown cloud.
+// Config is the configuration as it was at the start.
 func (c *Credentials) Config() Config { return c.first }
 
 // Cloud is the cloud with its endpoints.
@@ -203,7 +199,7 @@ func (c *Credentials) triedLately(print [32]byte) bool {
 
 // take uses changed content, if Azure gives a token for it.
 func (c *Credentials) take(ctx context.Context, next material) error {
-	made, err := c.make(ctx, next)
+	made, err := c.make(next)
 	if err == nil {
 		err = c.sameCloud(made)
 	}

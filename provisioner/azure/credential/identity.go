@@ -49,7 +49,7 @@ type credential struct {
 func (c *Config) credential(file []byte, t transports) (credential, error) {
 	endpoints := c.cloudConfiguration()
 	options := policy.ClientOptions{Cloud: endpoints, Transport: t.out}
-	// Authorities of Azure Stack and simulators are not in Azure's list of known ones.
+	// Authorities of other clouds and of simulators are not in Azure's list of known ones.
 	_, known := knownCloud(c.Cloud)
 	unknown := !known || c.ActiveDirectoryEndpoint != ""
 	made, err := func() (credential, error) {

@@ -80,7 +80,7 @@ func (s *secureSimulator) register(t *testing.T, client string, app auth.Applica
 func (s *secureSimulator) azureJSON(t *testing.T, more map[string]any) []byte {
 	t.Helper()
 	fields := map[string]any{
-		"cloud": "AzureSim", "resourceManagerEndpoint": s.URL, "tenantId": "00000000-0000-0000-0000-00000000a2d0",
+		"cloud": "AzureSim", "resourceManagerEndpoint": s.URL, "activeDirectoryEndpoint": s.URL, "tenantId": "00000000-0000-0000-0000-00000000a2d0",
 		"subscriptionId": subscription, "resourceGroup": group, "location": "East US",
 	}
 	maps.Copy(fields, more)

@@ -55,10 +55,6 @@ func (s *Source) readAll(ctx context.Context) (material, error) {
 	if err != nil {
 		return r, err
 	}
-	environment, err := s.readEnvironmentFile(&r.config)
-	if err != nil {
-		return r, err
-	}
 	for _, f := range []struct{ field, value *string }{
 		{&r.config.SubscriptionID, &s.SubscriptionID}, {&r.config.ResourceGroup, &s.ResourceGroup}, {&r.config.Location, &s.Location},
 	} {
@@ -77,7 +73,7 @@ func (s *Source) readAll(ctx context.Context) (material, error) {
 			return r, fmt.Errorf("read the CA bundle: %w", err)
 		}
 	}
-	r.print = fingerprint(text, environment, r.identity, r.roots)
+	r.print = fingerprint(text, r.identity, r.roots)
 	return r, nil
 }
 
@@ -97,20 +93,6 @@ func (s *Source) readConfig(ctx context.Context, c *Config) (text []byte, err er
 	}
 	c.overrideBy(s.Env)
 	return text, nil
-}
-
-// readEnvironmentFile reads the endpoints of the cloud if it is not known by name, as an Azure Stack.
-func (s *Source) readEnvironmentFile(c *Config) ([]byte, error) {
-	path := ""
-	s.Env.fill(setting{"AZURE_ENVIRONMENT_FILEPATH", func(v string) { path = v }})
-	if _, known := knownCloud(c.Cloud); known || path == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the file of AZURE_ENVIRONMENT_FILEPATH: %w", err)
-	}
-	return data, c.takeEnvironmentFile(data)
 }
 
 func fingerprint(parts ...[]byte) (sum [sha256.Size]byte) {

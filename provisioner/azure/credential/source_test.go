@@ -1,12 +1,6 @@
 package credential_test
 
 import (
-	"context"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -74,88 +68,5 @@ func TestFlagsTakePrecedenceOverTheFile(t *testing.T) {
 	}
 	if c := credentials.Config(); c.SubscriptionID != "other" || c.ResourceGroup != "g" || c.Location != "westeurope" {
 		t.Errorf("%+v", c)
-	}
-}
-
-// The metadata of Azure, of an Azure Stack with Entra ID, and of one with AD FS.
-func TestAnUnknownCloudIsAskedForItsEndpoints(t *testing.T) {
-	for name, test := range map[string]struct {
-		answers             map[string]string // by api-version
-		authority, audience string
-		tenant, fault       string
-	}{
-		"one cloud": {
-			answers:   map[string]string{"2022-09-01": `{"name":"Mars","authentication":{"loginEndpoint":"https://login.mars","audiences":["https://management.mars/","x"]}}`},
-			authority: "https://login.mars", audience: "https://management.mars", tenant: "t",
-		},
-		"several, and the name chooses": {
-			answers:   map[string]string{"2022-09-01": `[{"name":"Venus","authentication":{"loginEndpoint":"https://login.venus","audiences":["v"]}},{"name":"mars","authentication":{"loginEndpoint":"https://login.mars/","audiences":["m"]}}]`},
-			authority: "https://login.mars", audience: "m", tenant: "t",
-		},
-		"an Azure Stack with AD FS": {
-			answers:   map[string]string{"2015-01-01": `{"authentication":{"loginEndpoint":"https://adfs.local/adfs","audiences":["https://management.adfs.local/guid"]}}`},
-			authority: "https://adfs.local", audience: "https://management.adfs.local/guid", tenant: "adfs",
-		},
-		"several of other names":                            {answers: map[string]string{"2022-09-01": `[{"name":"a"},{"name":"b"}]`}, fault: `no cloud called "Mars"`},
-		"an authority that would send secrets in the clear": {answers: map[string]string{"2022-09-01": `{"authentication":{"loginEndpoint":"http://login.mars"}}`}, fault: `loginEndpoint "http://login.mars" is not a URL of https`},
-		"something else":                                    {answers: map[string]string{"2022-09-01": `<html>`}, fault: "parse the answer"},
-		"no metadata":                                       {fault: "404"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			stack := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				answer, ok := test.answers[r.URL.Query().Get("api-version")]
-				if !ok || r.URL.Path != "/metadata/endpoints" {
-					http.NotFound(w, r)
-					return
-				}
-				_, _ = w.Write([]byte(answer))
-			}))
-			defer stack.Close()
-			ca := filepath.Join(t.TempDir(), "ca.crt")
-			write(t, ca, pair{certificate: stack.Certificate()}.pem())
-			credentials, err := credential.Open(t.Context(), credential.Options{Source: credential.Source{CAFile: ca, Read: func(context.Context) ([]byte, error) {
-				return []byte(`{` + base + `, "cloud": "Mars", "aadClientId": "c", "aadClientSecret": "x", "resourceManagerEndpoint": "` + stack.URL + `"}`), nil
-			}}})
-			if test.fault != "" {
-				if err == nil || !strings.Contains(err.Error(), test.fault) {
-					t.Errorf("%v, want %q", err, test.fault)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, c := credentials.Cloud(), credentials.Config()
-			if got.ActiveDirectoryAuthorityHost != test.authority || got.Services[cloud.ResourceManager].Audience != test.audience || c.TenantID != test.tenant {
-				t.Errorf("authority %s, audience %s, tenant %s", got.ActiveDirectoryAuthorityHost, got.Services[cloud.ResourceManager].Audience, c.TenantID)
-			}
-		})
-	}
-}
-
-func TestTheEndpointsOfAnAzureStackFromAFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "stack.json")
-	raw, err := json.Marshal(map[string]string{
-		"name": "AzureStackCloud", "resourceManagerEndpoint": "https://management.local.stack/", "activeDirectoryEndpoint": "https://adfs.local.stack/adfs",
-		"serviceManagementEndpoint": "https://management.adfs.local.stack/guid",
-	})
-	must(t, err)
-	write(t, path, raw)
-	env := func(name string) (string, bool) { return path, name == "AZURE_ENVIRONMENT_FILEPATH" }
-	source := credential.Source{Env: env, Read: func(context.Context) ([]byte, error) {
-		return []byte(`{` + base + `, "cloud": "AzureStackCloud", "aadClientId": "c", "aadClientSecret": "x"}`), nil
-	}}
-	credentials, err := credential.Open(t.Context(), credential.Options{Source: source})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := credentials.Cloud()
-	if manager := got.Services[cloud.ResourceManager]; manager.Endpoint != "https://management.local.stack" || manager.Audience != "https://management.adfs.local.stack/guid" ||
-		got.ActiveDirectoryAuthorityHost != "https://adfs.local.stack" || credentials.Config().TenantID != "adfs" {
-		t.Errorf("%+v", got)
-	}
-	must(t, os.Remove(path))
-	if _, err := credential.Open(t.Context(), credential.Options{Source: source}); err == nil || !strings.Contains(err.Error(), "AZURE_ENVIRONMENT_FILEPATH") {
-		t.Errorf("without the file: %v", err)
 	}
 }
