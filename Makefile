@@ -124,7 +124,7 @@ programs: packages build ## Build the pinned Kubernetes (KUBERNETES=1.33 for ano
 	@bin/playground programs ensure
 
 .PHONY: unit
-unit: ## Run the unit tests with the race detector
+unit: ## Run the unit tests, those of concurrent packages with the race detector
 	@hack/test.sh unit
 
 .PHONY: sanity

@@ -29,21 +29,32 @@ with_own_mounts()       { unshare --mount --propagation slave "$@"; }
 stage_packages()        { hack/install-packages.sh; }
 stage_build()           { hack/compile.sh make --no-print-directory build; }
 stage_programs()        { hack/compile.sh bin/playground programs ensure; }
-stage_race()            { CGO_ENABLED=1 hack/compile.sh go build -race ./...; }
+stage_race()            { CGO_ENABLED=1 hack/compile.sh go build -race $(concurrent); }
 stage_verify()          { hack/verify.sh && hack/stages-test.sh && hack/release-test.sh; }
 # The linters vet everything, so the tests need not.
 stage_lint()            { make --no-print-directory lint; }
+# The race detector is for packages whose code or tests start goroutines or use package sync. The others share the compiled packages of the build. A chart
+# has no races, although its tests start programs.
+unit_packages()         { go list "$@" ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench -e /test/simulation; }
+concurrent() {
+  unit_packages -f '{{.Dir}} {{.ImportPath}}' | while read -r dir package; do
+    if [[ $package != */test/chart ]] && grep -qE '^\s*go [a-zA-Z]|\.Go\(|^\s*"sync(/atomic)?"$' "$dir"/*.go; then echo "$package"; fi
+  done
+}
 # Tests of files that were built separately (our programs, the chart) run every time, in a random order. The other tests depend only on the code and the
 # pinned programs, so Go may cache their results.
 stage_unit() {
   # Compiling it here as well would take twice as long.
   await_stage race || return 1
-  local all built race=(with_own_mounts env CGO_ENABLED=1 go test -race -vet=off -timeout 20m)
-  all=$(go list ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench -e /test/simulation)
-  built=$(go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $all | grep -E 'testkit/tree|/test/stack' | cut -d" " -f1)
+  local raced built flags=(-vet=off -timeout 20m -p 3)
+  raced=$(concurrent)
+  built=$(unit_packages -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' | grep -E 'testkit/tree|/test/stack' | cut -d" " -f1)
   AZUREDISK_PROGRAMS=$(bin/playground programs list | sha256sum)
   export AZUREDISK_PROGRAMS
-  "${race[@]}" -count=1 -shuffle=on -p 3 $built && "${race[@]}" -p 3 $(grep -v -x -F "$built" <<<"$all")
+  with_own_mounts go test "${flags[@]}" -count=1 -shuffle=on $(grep -v -x -F "$raced" <<<"$built") &&
+    with_own_mounts go test "${flags[@]}" $(unit_packages | grep -v -x -F -e "$raced" -e "$built") &&
+    with_own_mounts env CGO_ENABLED=1 go test -race "${flags[@]}" -count=1 -shuffle=on $(grep -x -F "$raced" <<<"$built") &&
+    with_own_mounts env CGO_ENABLED=1 go test -race "${flags[@]}" $(grep -v -x -F "$built" <<<"$raced")
 }
 stage_playground-unit() { (cd playground && go test -vet=off -shuffle=on -timeout 10m ./...); }
 # It downloads the image's packages and runs the tools that are in them.
