@@ -67,6 +67,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		}
 	})
 	t.Run("a node plug-in writes its own AzDriverNode and nothing else", func(t *testing.T) { nodeWritesItsOwn(t, kube) })
+	t.Run("the scheduler changes the authorities of its webhook and nothing else", func(t *testing.T) { schedulerWritesAuthorities(t, kube) })
 	t.Run("an upgrade keeps the certificate of the webhook", func(t *testing.T) {
 		keepsCertificate(t, kube, func() {
 			run(t, "upgrade", release, chartDir(), "--reset-values", "--set", "scheduler.webhook.timeoutSeconds=2")
@@ -275,7 +276,7 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 			t.Errorf("may %s: %v", step.what, err)
 		}
 	}
-	unbound := clientWithToken(t, token(t, kube, nil))
+	unbound := clientWithToken(t, token(t, kube, "node", nil))
 	if err := unbound.Create(t.Context(), node("node-e")); !apierrors.IsForbidden(err) {
 		t.Errorf("a token that is bound to no node may create an AzDriverNode: %v", err)
 	}
@@ -283,6 +284,107 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		if err := kube.Delete(t.Context(), node(name)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func schedulerWritesAuthorities(t *testing.T, kube client.Client) {
+	scheduler := clientWithToken(t, token(t, kube, "scheduler", nil))
+	key := client.ObjectKey{Name: release + "-scheduler"}
+	patch := func(change func(*admissionregistrationv1.MutatingWebhookConfiguration)) error {
+		configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+		must(t, kube.Get(t.Context(), key, configuration))
+		before := configuration.DeepCopy()
+		change(configuration)
+		return scheduler.Patch(t.Context(), configuration, client.MergeFrom(before), client.DryRunAll)
+	}
+	change := func(change func(*admissionregistrationv1.MutatingWebhook)) func() error {
+		return func() error {
+			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { change(&c.Webhooks[0]) })
+		}
+	}
+	annotate := func() error {
+		return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+			c.Annotations = map[string]string{"a": "b"}
+		})
+	}
+	eventually(t, "the role is known", func() error {
+		return scheduler.Get(t.Context(), key, &admissionregistrationv1.MutatingWebhookConfiguration{})
+	})
+	eventually(t, "the policy is enforced", func() error {
+		if err := annotate(); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+	authority := apiserver.Config(t).CAData
+	all := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+	}
+	url, fail, other := "https://attacker.example.com", admissionregistrationv1.Fail, "/other"
+	sideEffects, everywhere := admissionregistrationv1.SideEffectClassNoneOnDryRun, &metav1.LabelSelector{}
+	steps := map[string]struct {
+		do      func() error
+		allowed bool
+	}{
+		"the authorities": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = authority }), true},
+		"a URL instead of the Service": {change(func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ClientConfig.URL, w.ClientConfig.Service = &url, nil
+		}), false},
+		"the authorities and a URL": {change(func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: authority}
+		}), false},
+		"the Service":        {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Name = "other" }), false},
+		"the Service's path": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = &other }), false},
+		"the rules":          {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0] = all }), false},
+		"a further rule":     {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules = append(w.Rules, all) }), false},
+		"the failure policy": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &fail }), false},
+		"the side effects":   {change(func(w *admissionregistrationv1.MutatingWebhook) { w.SideEffects = &sideEffects }), false},
+		"the namespaces":     {change(func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = everywhere }), false},
+		"the objects": {change(func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ObjectSelector.MatchLabels = map[string]string{"a": "b"}
+		}), false},
+		"the conditions":        {change(func(w *admissionregistrationv1.MutatingWebhook) { w.MatchConditions = nil }), false},
+		"the name of a webhook": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Name = "other.example.com" }), false},
+		"a further webhook": {func() error {
+			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+				further := c.Webhooks[0].DeepCopy()
+				further.Name = "further.example.com"
+				c.Webhooks = append(c.Webhooks, *further)
+			})
+		}, false},
+		"no webhook": {func() error {
+			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Webhooks = nil })
+		}, false},
+		"an annotation": {annotate, false},
+		"the labels": {func() error {
+			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Labels = nil })
+		}, false},
+		"a finalizer": {func() error {
+			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+				c.Finalizers = []string{"example.com/stay"}
+			})
+		}, false},
+		"an owner": {func() error {
+			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+				c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "x", UID: "x"}}
+			})
+		}, false},
+	}
+	for what, step := range steps {
+		err := step.do()
+		if step.allowed && err != nil {
+			t.Errorf("may not change %s: got %v, want no error", what, err)
+		}
+		if !step.allowed && !apierrors.IsForbidden(err) {
+			t.Errorf("may change %s: got %v, want that it is forbidden", what, err)
+		}
+	}
+	foreign := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}
+	must(t, kube.Create(t.Context(), foreign))
+	t.Cleanup(func() { _ = kube.Delete(context.Background(), foreign) })
+	if err := scheduler.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign); !apierrors.IsForbidden(err) {
+		t.Errorf("may read another webhook configuration: got %v, want that it is forbidden", err)
 	}
 }
 
@@ -298,12 +400,13 @@ func clientOfNode(t *testing.T, kube client.Client, nodeName string) client.Clie
 			Containers: []corev1.Container{{Name: "node", Image: "none"}}},
 	}
 	must(t, kube.Create(t.Context(), pod))
-	return clientWithToken(t, token(t, kube, pod))
+	return clientWithToken(t, token(t, kube, "node", pod))
 }
 
-func token(t *testing.T, kube client.Client, pod *corev1.Pod) string {
+// token is a token of a component's account, bound to a pod unless that is nil.
+func token(t *testing.T, kube client.Client, component string, pod *corev1.Pod) string {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-node"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-" + component}}
 	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}

@@ -25,21 +25,19 @@ import (
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
-	gradual := index.NewGradual(r)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolumeattachment").
-		For(&apiv1.AzVolumeAttachment{}, builder.WithPredicates(index.SinceStart)).
-		Watches(&apiv1.AzVolumeAttachment{}, gradual).
+		For(&apiv1.AzVolumeAttachment{}).
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
-		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume), builder.WithPredicates(index.SinceStart)).
-		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
+		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume)).
+		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(index.Changed(whichVM))).
 		Watches(&apiv1.AzDriverNode{}, r.capacityKnown(), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
 		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WatchesRawSource(source.Func(r.lead)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		Complete(gradual)
+		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler of attachments: %w", err)
 	}
@@ -133,12 +131,8 @@ func whichVM(d *apiv1.AzDriverNode) any {
 	return []any{d.Spec, meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionVMKnown)}
 }
 
-// nodeChanged passes deletions, and changes between Ready and not Ready, for which the release of a volume may wait;
-// see attachment.DesertedGrace. A providerID that becomes known may establish which VM the node is.
+// nodeChanged passes Nodes that are created or deleted, and changes between Ready and not Ready, for which the release of a volume may
+// wait; see attachment.DesertedGrace. A providerID that becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
-	changed := index.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: changed.Update,
-	}
+	return index.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
 }

@@ -39,7 +39,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch;delete
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update;patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments/status,verbs=patch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch
@@ -234,10 +234,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(index.NotCreated, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 				return toNode(a.Spec.NodeName)
@@ -273,7 +273,10 @@ func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 			}
 			return ok
 		},
-		CreateFunc: func(event.CreateEvent) bool { return false },
+		CreateFunc: func(e event.CreateEvent) bool {
+			a, ok := e.Object.(*apiv1.AzVolumeAttachment)
+			return ok && !noRoomAt(a).IsZero()
+		},
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*apiv1.AzVolumeAttachment)
 			after, isAttachment := e.ObjectNew.(*apiv1.AzVolumeAttachment)

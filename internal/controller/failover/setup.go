@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -67,15 +66,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 
 // nodeChanged passes what decides on taints, and, of nodes that are watched, the volumes in use.
 func (r *Reconciler) nodeChanged() predicate.Predicate {
-	changed := index.Changed(func(n *corev1.Node) any {
+	return index.Changed(func(n *corev1.Node) any {
 		inUse := n.Status.VolumesInUse
 		if !r.watches(n.Name) {
 			inUse = nil
 		}
 		return []any{n.Spec.Taints, n.Status.Conditions, inUse}
 	})
-	return predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: changed.Update,
-	}
 }

@@ -19,13 +19,6 @@ func Changed[T client.Object](part func(T) any) predicate.Predicate {
 	}}
 }
 
-// SinceStart leaves out what is there when the watch begins. It is for events that only lead to objects that the controller reconciles at its start anyway: in
-// a large cluster the search for those takes longer than their reconciliation.
-var SinceStart = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
-
-// NotCreated leaves out creations. It is for objects that lead only to such as their controller reconciles when they appear, and at its start anyway.
-var NotCreated = predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }}
-
 // StagedVolumes is the part of an AzDriverNode that is its report.
 func StagedVolumes(d *apiv1.AzDriverNode) any { return d.Status.StagedVolumes }
 

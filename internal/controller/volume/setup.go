@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,20 +30,18 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
 	}
-	gradual := index.NewGradual(r)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolume").
-		For(&apiv1.AzVolume{}, builder.WithPredicates(index.SinceStart)).
-		Watches(&apiv1.AzVolume{}, gradual).
+		For(&apiv1.AzVolume{}).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 				return toVolume(a.Spec.VolumeName)
 			}
 			return nil
-		}), builder.WithPredicates(index.SinceStart)).
+		})).
 		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toVolume(index.VolumeOf(o, r.DriverName))
-		}), builder.WithPredicates(index.SinceStart)).
+		})).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			d, ok := o.(*apiv1.AzDriverNode)
 			if !ok {
@@ -57,23 +56,24 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				requests = append(requests, toVolume(name)...)
 			}
 			return requests
-		}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
-		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(index.NotCreated, index.Changed(impaired))).
+		}), builder.WithPredicates(index.Changed(index.StagedVolumes))).
+		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(index.Changed(impaired))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas), builder.WithPredicates(onlySuitabilityChanged)).
-		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(index.NotCreated, nodeChanged())).
+		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		Complete(gradual)
+		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler of volumes: %w", err)
 	}
 	return nil
 }
 
-// onNode requests the volumes that have an attachment on a node, and those that lack replicas, which may find a place
-// there.
+// onNode requests the volumes that have an attachment on a node, and the volumes that lack replicas, which may find a place
+// there. Of the nodes in the initial list it requests nothing: each volume in the cache is requested itself, and no volume is reconciled
+// before the cache has all nodes. To search the volumes that lack replicas for each of them would take quadratic time.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
@@ -84,6 +84,15 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 		}
 		return append(requests, r.lacking(ctx, namespace)...)
 	})
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if !e.IsInInitialList {
+				all.Create(ctx, e, queue)
+			}
+		},
+		UpdateFunc: all.Update,
+		DeleteFunc: all.Delete,
+	}
 }
 
 // lackingReplicas requests the volumes that lack replicas, which may find a place on a node.
@@ -114,9 +123,10 @@ func impaired(d *apiv1.AzDriverNode) any {
 	return found
 }
 
-// onlySuitabilityChanged passes the updates after which nothing has changed but whether the node may get another replica.
+// onlySuitabilityChanged passes the updates after which nothing has changed but whether the node may get another replica. onNode has the
+// creations, the deletions and the other updates.
 var onlySuitabilityChanged = predicate.Funcs{
-	CreateFunc: index.NotCreated.Create,
+	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return index.Changed(suitability).Update(e) && !index.Changed(impaired).Update(e)
 	},

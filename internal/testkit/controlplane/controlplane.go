@@ -13,8 +13,11 @@ import (
 	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -60,6 +63,11 @@ type Options struct {
 	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the whole API server, and one that names a disk says that the
 	// disk was made: tests that run at once and make PersistentVolumes need disks that differ.
 	OwnGroup bool
+	// LeaderElection has the reconcilers wait for the leader's lease, so that HandOver can be called.
+	LeaderElection bool
+	// BeforeWatch is called before a reconciler adds a handler for a kind of objects to the cache, which has all objects of the kind
+	// by then. cached reads the cache. Handlers are added by several goroutines at once.
+	BeforeWatch func(kind client.Object, cached client.Reader)
 }
 
 // ControlPlane is a controller plug-in that can be killed and started again.
@@ -72,12 +80,18 @@ type ControlPlane struct {
 	Cloud *fake.Cloud
 	// Client reads from the API server.
 	Client client.WithWatch
-	// CSI is the Controller server of the process that runs now.
+	// CSI is the Controller server of the process that was started last.
 	CSI *csicontroller.Server
 
+	running *process
+	nodes   []string
+}
+
+// process is a controller plug-in that runs. leads is closed when its reconcilers may run.
+type process struct {
 	cancel  context.CancelFunc
 	stopped chan error
-	nodes   []string
+	leads   <-chan struct{}
 }
 
 // New starts a controller plug-in in a namespace of its own, and stops it when the test ends.
@@ -109,19 +123,38 @@ func New(t testing.TB, options Options) *ControlPlane {
 // Stop kills the process: nothing that it knew survives.
 func (p *ControlPlane) Stop() {
 	p.t.Helper()
-	if p.cancel == nil {
-		return
+	if p.running != nil {
+		p.end(p.running)
 	}
-	p.cancel()
-	if err := <-p.stopped; err != nil {
+	p.running = nil
+}
+
+func (p *ControlPlane) end(running *process) {
+	p.t.Helper()
+	running.cancel()
+	if err := <-running.stopped; err != nil {
 		stacks := make([]byte, 4<<20)
 		p.t.Errorf("controller plug-in: %v\n%s", err, stacks[:runtime.Stack(stacks, true)])
 	}
-	p.cancel = nil
 }
 
 // Start starts the process, with a client of the platform of its own.
 func (p *ControlPlane) Start() {
+	p.t.Helper()
+	p.running = p.start()
+}
+
+// HandOver starts another process, which fills its cache and waits for the leader's lease, and ends the leader. It returns when the
+// other process leads.
+func (p *ControlPlane) HandOver() {
+	p.t.Helper()
+	leader := p.running
+	p.Start()
+	p.end(leader)
+	<-p.running.leads
+}
+
+func (p *ControlPlane) start() *process {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log := logr.Discard()
@@ -132,18 +165,56 @@ func (p *ControlPlane) Start() {
 	controllers := index.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
-		Scheme: apiserver.Scheme(p.t), Cache: index.CacheOptions(p.Namespace), NewCache: index.NewCache(p.Namespace, DriverName), Controller: controllers, Logger: log,
+		Scheme: apiserver.Scheme(p.t), Cache: index.CacheOptions(p.Namespace), NewCache: p.newCache, Controller: controllers, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		LeaderElection: p.options.LeaderElection, LeaderElectionID: "leader", LeaderElectionNamespace: p.Namespace,
+		LeaderElectionReleaseOnCancel: true, RetryPeriod: ptr(100 * time.Millisecond),
 	})
 	p.must(err)
 	mgr, err = kubeevents.With(ctx, mgr)
 	p.must(err)
 	p.must(p.wire(ctx, mgr))
-	p.cancel, p.stopped = cancel, make(chan error, 1)
-	go func() { p.stopped <- mgr.Start(ctx) }()
+	running := &process{cancel: cancel, stopped: make(chan error, 1), leads: mgr.Elected()}
+	go func() { running.stopped <- mgr.Start(ctx) }()
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		p.t.Fatal("the cache was not filled")
 	}
+	return running
+}
+
+func (p *ControlPlane) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
+	objects, err := index.NewCache(p.Namespace, DriverName)(config, options)
+	if p.options.BeforeWatch == nil {
+		return objects, err
+	}
+	return watchedCache{objects, p.options.BeforeWatch}, err
+}
+
+// watchedCache calls before each time that a handler is added to a filled informer.
+type watchedCache struct {
+	cache.Cache
+	before func(client.Object, client.Reader)
+}
+
+// GetInformer implements cache.Informers.
+func (c watchedCache) GetInformer(ctx context.Context, kind client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
+	informer, err := c.Cache.GetInformer(ctx, kind, options...)
+	return watchedInformer{informer, func() {
+		if informer.HasSynced() {
+			c.before(kind, c.Cache)
+		}
+	}}, err
+}
+
+type watchedInformer struct {
+	cache.Informer
+	before func()
+}
+
+// AddEventHandlerWithOptions implements cache.Informer.
+func (i watchedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	i.before()
+	return i.Informer.AddEventHandlerWithOptions(handler, options)
 }
 
 func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
