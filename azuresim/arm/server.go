@@ -206,6 +206,7 @@ func (s *Server) take(w http.ResponseWriter, c *call) *armerror.Error {
 	}
 	v := s.Limiter.Take(throttle.Request{
 		Method: c.Method, Subscription: c.params["subscription"], Principal: c.claims.Client, Policy: c.route.policy, Resource: c.resource(),
+		Foreign: c.route.kind == compute.KindScaleSet && c.Method != http.MethodGet && s.Latency.Profile().ForeignQuotas,
 	})
 	maps.Copy(w.Header(), v.Header)
 	return v.Refusal

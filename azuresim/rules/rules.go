@@ -64,6 +64,7 @@ var All = []Rule{
 	{"retry-after-create", "The creation of a disk is answered with Retry-After: 2.", "recorded: PUT of a disk with api-version 2020-12-01 on 2021-11-01", code("arm.Server.retryAfter", "latency.Realistic")},
 	{"quota-manager", "Resource Manager gives a principal 250 reads (25/s), 200 writes and 200 deletes (10/s each) in a subscription, and all principals 15 times that.", managerLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
 	{"quota-compute", "Azure Compute gives each VM and each subscription token buckets by policy.", computeLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
+	{"quota-foreign", "Answers to writes to scale sets and their instances also name quotas that the request does not use, one with nothing left.", github + "Azure/azure-sdk-for-go/blob/sdk/resourcemanager/compute/armcompute/v3.0.1/sdk/resourcemanager/compute/armcompute/testdata/recordings", code("throttle.Limiter.headers", "latency.Realistic")},
 
 	{"disk-name", "A disk's name has 1 to 80 letters, digits, underlines, full stops and hyphens, begins with a letter or digit, and does not end with a full stop or hyphen.", docs + "azure-resource-manager/management/resource-name-rules", code("compute.CheckName")},
 	{"disk-sku", "A disk has one of the SKUs of the specification.", spec, code("compute.checkDisk")},
