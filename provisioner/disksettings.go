@@ -70,10 +70,12 @@ func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 		if is.Tags == nil {
 			is.Tags = map[string]string{}
 		}
-		for name := range c.From.Tags {
-			delete(is.Tags, name)
+		maps.DeleteFunc(is.Tags, func(name, _ string) bool {
+			return HasTag(slices.Collect(maps.Keys(c.From.Tags)), name)
+		})
+		for name, value := range c.To.Tags {
+			SetTag(is.Tags, name, value)
 		}
-		maps.Copy(is.Tags, c.To.Tags)
 	}
 	maps.DeleteFunc(is.Tags, func(name, _ string) bool {
 		return HasTag(c.To.RemovedTags, name) && !HasTag(c.From.RemovedTags, name)
@@ -84,6 +86,20 @@ func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 // HasTag says whether names have the name of a tag. A platform compares them without regard to case.
 func HasTag(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// SetTag sets a tag. If there is one whose name differs in case only, which is the same tag to a
+// platform, it gets the value and keeps the spelling of its name.
+func SetTag(tags map[string]string, name, value string) {
+	if _, exact := tags[name]; !exact {
+		for is := range tags {
+			if strings.EqualFold(is, name) {
+				name = is
+				break
+			}
+		}
+	}
+	tags[name] = value
 }
 
 // Named returns what the disk has of the settings that others name. A switch always counts as named.

@@ -174,6 +174,9 @@ func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 	if e := c.route.checkMembers(body); e != nil {
 		return e
 	}
+	if e := checkTags(c.Method, body); e != nil {
+		return e
+	}
 	if !c.route.open && s.CheckTokens {
 		return s.authorizeLinked(c)
 	}

@@ -48,6 +48,8 @@ var All = []Rule{
 	{"member-unknown", "An unknown member is 400 InvalidRequestContent, one of properties 400 BadRequest.", github + "kubernetes-sigs/cloud-provider-azure/issues/8919", code("arm.route.checkMembers")},
 	{"parameter-missing", "A missing required parameter is 400 InvalidParameter.", spec, code("compute.missing", "compute.Cloud.createDisk", "compute.Cloud.createVM", "arm.Server.deleteInstances")},
 	{"parameter-range", "A number out of its range is 400 InvalidParameter.", spec, code("compute.outOfRange")},
+	{"tags", "A resource has up to 50 tags. A name has 1 to 512 characters other than <>%&\\?/, a value up to 256.", docs + "azure-resource-manager/management/tag-resources", code("arm.checkTags")},
+	{"tags-case", "Names of tags that differ in case only are one tag.", github + "MicrosoftDocs/azure-docs/issues/57888", code("arm.tags.UnmarshalJSON")},
 	{"location-missing", "A new resource without a location is 400 LocationRequired.", docs + "azure-resource-manager/troubleshooting/common-deployment-errors", code("arm.Server.putGroup", "arm.Server.putLinked", "compute.Cloud.createDisk", "compute.Cloud.createSnapshot", "compute.Cloud.createVM", "compute.Cloud.newScaleSet")},
 	{"location-unknown", "An unknown location is 400 LocationNotAvailableForResourceType.", "", code("compute.locationUnknown")},
 	{"id-malformed", "A reference that is no resource ID is 400 InvalidParameter.", spec, code("compute.ParseID")},

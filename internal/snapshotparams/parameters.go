@@ -86,6 +86,19 @@ func Parse(raw map[string]string) (Parameters, error) {
 	return p, paramtable.Invalid(faults)
 }
 
+// MaxTags is the number of tags that Azure allows on a resource, less those with which the driver marks the members of a group
+// and the steps of a copy.
+const MaxTags = paramtable.MostTags - 4
+
+// AddTags adds tags that the parameters do not name. The error is an InvalidArgument if there are too many.
+func (p *Parameters) AddTags(more map[string]string) error {
+	if paramtable.AddTags(p.Tags, more); len(p.Tags) > MaxTags {
+		return paramtable.Invalid([]string{fmt.Sprintf("parameter tags: the snapshot would have %d tags with those that the driver adds; allowed: %d",
+			len(p.Tags), MaxTags)})
+	}
+	return nil
+}
+
 // parseTags fills Tags and returns the faults.
 func (p *Parameters) parseTags() []string {
 	p.Tags = map[string]string{TagCreatedBy: createdBy}
