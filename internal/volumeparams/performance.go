@@ -122,7 +122,8 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	}
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
 	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
-	// For the largest disks the V1 driver's quotient is a little below Azure's minimum, because Azure's MB is 10^6 bytes.
+	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS, because Azure's MB is 10^6 bytes. That
+	// was Azure's documented minimum before it became 1 MB/s.
 	mbps = max(mbps, (iops*4+999)/1000)
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = &iops, &mbps
 }
