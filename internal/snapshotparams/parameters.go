@@ -51,7 +51,7 @@ var table = paramtable.Table[Parameters]{
 	{Name: "incremental", Allowed: "true, false (in any case)", Default: "true", Check: paramtable.IsBoolean,
 		Set:    func(p *Parameters, v string) { p.Incremental, _ = strconv.ParseBool(strings.ToLower(v)) },
 		Effect: "holds what changed since the snapshot before", V1: "takes everything but the exact `false` for true"},
-	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter", "", func(p *Parameters, v string) { p.tags = v }),
+	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 43", "", func(p *Parameters, v string) { p.tags = v }),
 	{Name: "tagValueDelimiter", Allowed: "a text that separates tags", Default: ",", Check: paramtable.IsTagDelimiter,
 		Set: func(p *Parameters, v string) { p.tagDelimiter = v }},
 	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
