@@ -102,7 +102,8 @@ func SetTag(tags map[string]string, name, value string) {
 	tags[name] = value
 }
 
-// Named returns what the disk has of the settings that others name. A switch always counts as named.
+// Named returns what the disk has of the settings that others name, tags in the spelling of others. A switch always
+// counts as named.
 func (s DiskSettings) Named(others DiskSettings) DiskSettings {
 	tags, named, has := s.Tags, reflect.ValueOf(others), reflect.ValueOf(&s).Elem()
 	for i := range has.NumField() {
@@ -113,7 +114,15 @@ func (s DiskSettings) Named(others DiskSettings) DiskSettings {
 	s.RemovedTags = slices.DeleteFunc(slices.Clone(others.RemovedTags), func(name string) bool {
 		return HasTag(slices.Collect(maps.Keys(tags)), name)
 	})
-	s.Tags = maps.Clone(s.Tags)
-	maps.DeleteFunc(s.Tags, func(name, _ string) bool { _, ok := others.Tags[name]; return !ok })
+	if tags != nil {
+		s.Tags = map[string]string{}
+	}
+	for is, value := range tags {
+		for name := range others.Tags {
+			if strings.EqualFold(is, name) {
+				s.Tags[name] = value
+			}
+		}
+	}
 	return s
 }
