@@ -70,10 +70,12 @@ func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 		if is.Tags == nil {
 			is.Tags = map[string]string{}
 		}
-		for name := range c.From.Tags {
-			delete(is.Tags, name)
+		maps.DeleteFunc(is.Tags, func(name, _ string) bool {
+			return HasTag(slices.Collect(maps.Keys(c.From.Tags)), name)
+		})
+		for name, value := range c.To.Tags {
+			SetTag(is.Tags, name, value)
 		}
-		maps.Copy(is.Tags, c.To.Tags)
 	}
 	maps.DeleteFunc(is.Tags, func(name, _ string) bool {
 		return HasTag(c.To.RemovedTags, name) && !HasTag(c.From.RemovedTags, name)
@@ -86,7 +88,22 @@ func HasTag(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// Named returns what the disk has of the settings that others name. A switch always counts as named.
+// SetTag sets a tag. If there is one whose name differs in case only, which is the same tag to a
+// platform, it gets the value and keeps the spelling of its name.
+func SetTag(tags map[string]string, name, value string) {
+	if _, exact := tags[name]; !exact {
+		for is := range tags {
+			if strings.EqualFold(is, name) {
+				name = is
+				break
+			}
+		}
+	}
+	tags[name] = value
+}
+
+// Named returns what the disk has of the settings that others name, tags in the spelling of others. A switch always
+// counts as named.
 func (s DiskSettings) Named(others DiskSettings) DiskSettings {
 	tags, named, has := s.Tags, reflect.ValueOf(others), reflect.ValueOf(&s).Elem()
 	for i := range has.NumField() {
@@ -97,7 +114,15 @@ func (s DiskSettings) Named(others DiskSettings) DiskSettings {
 	s.RemovedTags = slices.DeleteFunc(slices.Clone(others.RemovedTags), func(name string) bool {
 		return HasTag(slices.Collect(maps.Keys(tags)), name)
 	})
-	s.Tags = maps.Clone(s.Tags)
-	maps.DeleteFunc(s.Tags, func(name, _ string) bool { _, ok := others.Tags[name]; return !ok })
+	if tags != nil {
+		s.Tags = map[string]string{}
+	}
+	for is, value := range tags {
+		for name := range others.Tags {
+			if strings.EqualFold(is, name) {
+				s.Tags[name] = value
+			}
+		}
+	}
 	return s
 }

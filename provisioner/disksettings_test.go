@@ -25,6 +25,8 @@ func TestChangeMakesTheDifferencesAndNothingElse(t *testing.T) {
 		"a tag that others removed stays removed":          {settings{Tags: tags("a")}, settings{Tags: tags("a")}, settings{}, settings{}},
 		"a tag of others is removed, in whatever case":     {settings{}, settings{RemovedTags: []string{"Foreign", "never"}}, settings{Tags: tags("foreign", "kept")}, settings{Tags: tags("kept")}},
 		"a tag that was removed before and is there again": {settings{RemovedTags: []string{"a"}}, settings{RemovedTags: []string{"a", "b"}}, settings{Tags: tags("a", "b")}, settings{Tags: tags("a")}},
+		"a tag of others in another case is the same":      {settings{}, settings{Tags: tags("Owner")}, settings{Tags: map[string]string{"owner": "b"}}, settings{Tags: map[string]string{"owner": "v"}}},
+		"a tag is removed, in whatever case":               {settings{Tags: tags("Owner", "kept")}, settings{Tags: tags("kept")}, settings{Tags: tags("owner", "kept")}, settings{Tags: tags("kept")}},
 		"there is nothing to remove":                       {settings{}, settings{RemovedTags: []string{"a"}}, settings{}, settings{}},
 	} {
 		change := provisioner.DiskChange{From: test.from, To: test.to}
@@ -49,6 +51,9 @@ func TestNamedSettings(t *testing.T) {
 	}
 	if got, want := has.Named(provisioner.DiskSettings{RemovedTags: []string{"A", "gone"}}).RemovedTags, []string{"gone"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got removed tags %v, want %v", got, want)
+	}
+	if got, want := has.Named(provisioner.DiskSettings{Tags: tags("A")}).Tags, tags("A"); !reflect.DeepEqual(got, want) {
+		t.Errorf("tags in another case: got %v, want %v", got, want)
 	}
 	if len(has.Tags) != 2 {
 		t.Error("the tags of the disk were changed")

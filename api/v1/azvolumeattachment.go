@@ -12,6 +12,7 @@ import (
 // +kubebuilder:resource:scope=Namespaced,shortName=azva,categories=azuredisk
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.volumeName`
+// +kubebuilder:selectablefield:JSONPath=`.spec.role`
 // +kubebuilder:printcolumn:name="Volume",type=string,JSONPath=`.spec.volumeName`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`

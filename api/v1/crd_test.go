@@ -244,14 +244,16 @@ func TestStatusIsASubresource(t *testing.T) {
 	}
 }
 
-func TestAttachmentsAreSelectedByNodeAndVolume(t *testing.T) {
+func TestAttachmentsAreSelectedByNodeVolumeAndRole(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
-	for _, a := range []*apiv1.AzVolumeAttachment{newAttachment(namespace, "v1", "n1"), newAttachment(namespace, "v1", "n2"), newAttachment(namespace, "v2", "n1")} {
+	primary := newAttachment(namespace, "v1", "n1")
+	primary.Spec.Role, primary.Spec.Epoch = apiv1.RolePrimary, 1
+	for _, a := range []*apiv1.AzVolumeAttachment{primary, newAttachment(namespace, "v1", "n2"), newAttachment(namespace, "v2", "n1")} {
 		if err := c.Create(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for field, want := range map[string]int{"spec.nodeName=n1": 2, "spec.volumeName=v1": 2, "spec.nodeName=n2": 1} {
+	for field, want := range map[string]int{"spec.nodeName=n1": 2, "spec.volumeName=v1": 2, "spec.nodeName=n2": 1, "spec.role=Primary": 1, "spec.role=Replica": 2} {
 		name, value, _ := strings.Cut(field, "=")
 		var list apiv1.AzVolumeAttachmentList
 		if err := c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingFields{name: value}); err != nil {

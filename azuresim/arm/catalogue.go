@@ -50,8 +50,8 @@ func renderGroup(g *compute.Group) any {
 
 func (s *Server) putGroup(c *call) (reply, error) {
 	var b struct {
-		Location string            `json:"location"`
-		Tags     map[string]string `json:"tags"`
+		Location string `json:"location"`
+		Tags     tags   `json:"tags"`
 	}
 	if err := json.Unmarshal(c.body, &b); err != nil {
 		return reply{}, invalidContent(err)

@@ -8,11 +8,11 @@ import (
 
 // resourceBody is what every resource has.
 type resourceBody struct {
-	Location   *string           `json:"location"`
-	Zones      []string          `json:"zones"`
-	Tags       map[string]string `json:"tags"`
-	SKU        *skuBody          `json:"sku"`
-	Properties json.RawMessage   `json:"properties"`
+	Location   *string         `json:"location"`
+	Zones      []string        `json:"zones"`
+	Tags       tags            `json:"tags"`
+	SKU        *skuBody        `json:"sku"`
+	Properties json.RawMessage `json:"properties"`
 }
 
 type skuBody struct {

@@ -20,7 +20,7 @@ func (s *Server) addLinked(add adder) {
 func (s *Server) putLinked(c *call) (reply, error) {
 	var b struct {
 		Location   string             `json:"location"`
-		Tags       map[string]string  `json:"tags"`
+		Tags       tags               `json:"tags"`
 		Properties compute.Properties `json:"properties"`
 	}
 	top, err := decode(c.body, &b)

@@ -10,11 +10,11 @@ import (
 )
 
 type scaleSetBody struct {
-	Location   *string           `json:"location"`
-	Zones      []string          `json:"zones"`
-	Tags       map[string]string `json:"tags"`
-	SKU        *skuBody          `json:"sku"`
-	Properties json.RawMessage   `json:"properties"`
+	Location   *string         `json:"location"`
+	Zones      []string        `json:"zones"`
+	Tags       tags            `json:"tags"`
+	SKU        *skuBody        `json:"sku"`
+	Properties json.RawMessage `json:"properties"`
 	// Read only, dropped.
 	ID   json.RawMessage `json:"id"`
 	Name json.RawMessage `json:"name"`

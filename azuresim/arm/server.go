@@ -174,6 +174,9 @@ func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 	if e := c.route.checkMembers(body); e != nil {
 		return e
 	}
+	if e := checkTags(c.Method, body); e != nil {
+		return e
+	}
 	if !c.route.open && s.CheckTokens {
 		return s.authorizeLinked(c)
 	}
@@ -206,6 +209,7 @@ func (s *Server) take(w http.ResponseWriter, c *call) *armerror.Error {
 	}
 	v := s.Limiter.Take(throttle.Request{
 		Method: c.Method, Subscription: c.params["subscription"], Principal: c.claims.Client, Policy: c.route.policy, Resource: c.resource(),
+		Foreign: c.route.kind == compute.KindScaleSet && c.Method != http.MethodGet && s.Latency.Profile().ForeignQuotas,
 	})
 	maps.Copy(w.Header(), v.Header)
 	return v.Refusal

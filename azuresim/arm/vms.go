@@ -10,11 +10,11 @@ import (
 )
 
 type vmBody struct {
-	Location   *string           `json:"location"`
-	Zones      []string          `json:"zones"`
-	Tags       map[string]string `json:"tags"`
-	Properties json.RawMessage   `json:"properties"`
-	SKU        *skuBody          `json:"sku"` // of scale-set instances
+	Location   *string         `json:"location"`
+	Zones      []string        `json:"zones"`
+	Tags       tags            `json:"tags"`
+	Properties json.RawMessage `json:"properties"`
+	SKU        *skuBody        `json:"sku"` // of scale-set instances
 	// Read only, dropped.
 	ID         json.RawMessage `json:"id"`
 	Name       json.RawMessage `json:"name"`

@@ -33,8 +33,12 @@ func checkDisk(d *Disk) error {
 }
 
 func checkSize(d *Disk, sku skus.Disk) error {
-	if d.Spec.SizeGB < 1 || d.Spec.SizeGB > sku.MaxSizeGB() {
-		return outOfRange("disk.diskSizeGB", d.Spec.SizeGB, 1, sku.MaxSizeGB())
+	least := int64(1)
+	if sku.Name == skus.UltraSSDLRS {
+		least = 4
+	}
+	if d.Spec.SizeGB < least || d.Spec.SizeGB > sku.MaxSizeGB() {
+		return outOfRange("disk.diskSizeGB", d.Spec.SizeGB, least, sku.MaxSizeGB())
 	}
 	return nil
 }

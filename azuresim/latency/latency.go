@@ -75,10 +75,12 @@ type Range struct {
 }
 
 // Profile holds a range for each step (a missing step takes no time) and the times to wait that answers name: all of them, and that which accepts the creation
-// of a disk.
+// of a disk. ForeignQuotas lets the answers to writes to scale sets and their instances name quotas
+// that the request does not use, with nothing left in them, as Azure's do.
 type Profile struct {
 	RetryAfter       Duration       `json:"retryAfter"`
 	CreateRetryAfter Duration       `json:"createRetryAfter,omitzero"`
+	ForeignQuotas    bool           `json:"foreignQuotas,omitzero"`
 	Steps            map[Step]Range `json:"steps"`
 }
 

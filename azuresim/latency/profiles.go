@@ -17,7 +17,7 @@ func ByName(name string) (p *Profile, known bool) {
 // A forced detach does not wait for the VM, so it has no tail.
 // There is no RetryAfter: Azure Compute sends none while an operation is in flight, but with the answer that accepts the creation of a disk.
 func Realistic() *Profile {
-	return &Profile{CreateRetryAfter: ms(2000), Steps: map[Step]Range{
+	return &Profile{CreateRetryAfter: ms(2000), ForeignQuotas: true, Steps: map[Step]Range{
 		Request:        {Min: ms(40), Max: ms(120), TailChance: 0.01, TailMax: ms(1500)},
 		DiskCreate:     {Min: ms(1500), Max: ms(2500), TailChance: 0.02, TailMax: ms(8000)},
 		DiskUpdate:     {Min: ms(1000), Max: ms(2500), TailChance: 0.02, TailMax: ms(8000)},

@@ -48,6 +48,8 @@ var All = []Rule{
 	{"member-unknown", "An unknown member is 400 InvalidRequestContent, one of properties 400 BadRequest.", github + "kubernetes-sigs/cloud-provider-azure/issues/8919", code("arm.route.checkMembers")},
 	{"parameter-missing", "A missing required parameter is 400 InvalidParameter.", spec, code("compute.missing", "compute.Cloud.createDisk", "compute.Cloud.createVM", "arm.Server.deleteInstances")},
 	{"parameter-range", "A number out of its range is 400 InvalidParameter.", spec, code("compute.outOfRange")},
+	{"tags", "A resource has up to 50 tags. A name has 1 to 512 characters other than <>%&\\?/, a value up to 256.", docs + "azure-resource-manager/management/tag-resources", code("arm.checkTags")},
+	{"tags-case", "Names of tags that differ in case only are one tag.", github + "MicrosoftDocs/azure-docs/issues/57888", code("arm.tags.UnmarshalJSON")},
 	{"location-missing", "A new resource without a location is 400 LocationRequired.", docs + "azure-resource-manager/troubleshooting/common-deployment-errors", code("arm.Server.putGroup", "arm.Server.putLinked", "compute.Cloud.createDisk", "compute.Cloud.createSnapshot", "compute.Cloud.createVM", "compute.Cloud.newScaleSet")},
 	{"location-unknown", "An unknown location is 400 LocationNotAvailableForResourceType.", "", code("compute.locationUnknown")},
 	{"id-malformed", "A reference that is no resource ID is 400 InvalidParameter.", spec, code("compute.ParseID")},
@@ -64,6 +66,7 @@ var All = []Rule{
 	{"retry-after-create", "The creation of a disk is answered with Retry-After: 2.", "recorded: PUT of a disk with api-version 2020-12-01 on 2021-11-01", code("arm.Server.retryAfter", "latency.Realistic")},
 	{"quota-manager", "Resource Manager gives a principal 250 reads (25/s), 200 writes and 200 deletes (10/s each) in a subscription, and all principals 15 times that.", managerLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
 	{"quota-compute", "Azure Compute gives each VM and each subscription token buckets by policy.", computeLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
+	{"quota-foreign", "Answers to writes to scale sets and their instances also name quotas that the request does not use, one with nothing left.", github + "Azure/azure-sdk-for-go/blob/sdk/resourcemanager/compute/armcompute/v3.0.1/sdk/resourcemanager/compute/armcompute/testdata/recordings", code("throttle.Limiter.headers", "latency.Realistic")},
 
 	{"disk-name", "A disk's name has 1 to 80 letters, digits, underlines, full stops and hyphens, begins with a letter or digit, and does not end with a full stop or hyphen.", docs + "azure-resource-manager/management/resource-name-rules", code("compute.CheckName")},
 	{"disk-sku", "A disk has one of the SKUs of the specification.", spec, code("compute.checkDisk")},

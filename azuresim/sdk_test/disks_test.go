@@ -29,6 +29,17 @@ func TestDiskRules(t *testing.T) {
 		return with(func(p *armcompute.DiskProperties) { p.Tier = &name })
 	}
 	bursting := with(func(p *armcompute.DiskProperties) { p.BurstingEnabled = to.Ptr(true) })
+	tag := func(name, value string) func(*armcompute.Disk) {
+		return func(d *armcompute.Disk) { d.Tags = map[string]*string{name: &value} }
+	}
+	tags := func(n int) func(*armcompute.Disk) {
+		return func(d *armcompute.Disk) {
+			d.Tags = map[string]*string{}
+			for i := range n {
+				d.Tags[fmt.Sprint("t", i)] = to.Ptr("v")
+			}
+		}
+	}
 	iops := func(n int64) func(*armcompute.Disk) {
 		return with(func(p *armcompute.DiskProperties) { p.DiskIOPSReadWrite = &n })
 	}
@@ -49,6 +60,9 @@ func TestDiskRules(t *testing.T) {
 		"the largest premium disk":              {changes{sizeGB(32767)}, ""},
 		"one more than the largest":             {changes{sizeGB(32768)}, "InvalidParameter"},
 		"the largest ultra disk":                {changes{sku(ultra), zone("1"), sizeGB(65536), iops(100000)}, ""},
+		"the smallest ultra disk":               {changes{sku(ultra), zone("1"), sizeGB(4), iops(4000)}, ""},
+		"an ultra disk of 3 GiB":                {changes{sku(ultra), zone("1"), sizeGB(3)}, "InvalidParameter"},
+		"IOPS of an ultra disk beyond its size": {changes{sku(ultra), zone("1"), sizeGB(4), iops(4001)}, "InvalidParameter"},
 		"two zones":                             {changes{func(d *armcompute.Disk) { d.Zones = []*string{to.Ptr("1"), to.Ptr("2")} }}, "InvalidAvailabilityZone"},
 		"a zone for a zone-redundant disk":      {changes{sku(armcompute.DiskStorageAccountTypesPremiumZRS), zone("1")}, "InvalidParameter"},
 		"Premium v2 without a zone":             {changes{sku(premiumV2)}, "InvalidParameter"},
@@ -60,6 +74,13 @@ func TestDiskRules(t *testing.T) {
 		"bursting above 512 GiB":                {changes{sizeGB(1024), bursting}, ""},
 		"bursting at 512 GiB":                   {changes{sizeGB(512), bursting}, "InvalidParameter"},
 		"bursting of a shared disk":             {changes{sizeGB(1024), shares(2), bursting}, "InvalidParameter"},
+		"a tag value of 256 ideographs":         {changes{tag("n", strings.Repeat("\u6f22", 256))}, ""},
+		"a tag value of 257 characters":         {changes{tag("n", strings.Repeat("v", 257))}, "InvalidTagValueLength"},
+		"a tag value of 129 emoji":              {changes{tag("n", strings.Repeat("\U0001f600", 129))}, "InvalidTagValueLength"},
+		"a tag name of 513 characters":          {changes{tag(strings.Repeat("n", 513), "v")}, "InvalidTagNameLength"},
+		"a tag name with a slash":               {changes{tag("a/b", "v")}, "InvalidTagNameCharacters"},
+		"50 tags":                               {changes{tags(50)}, ""},
+		"51 tags":                               {changes{tags(51)}, "TooManyTags"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "d", diskParams(tc.changes...), nil)

@@ -225,3 +225,19 @@ func TestInstancesOfAUniformScaleSetHaveTheProfilesOfItsModel(t *testing.T) {
 		t.Error("the image of the model is missing")
 	}
 }
+
+func TestTagsThatDifferInCaseAreOneTag(t *testing.T) {
+	s := start(t)
+	status, code, message := s.code("PUT", diskID("tagged")+"?api-version=2025-01-02",
+		strings.Replace(emptyDisk, "{", `{"tags":{"Owner":"a","other":"x","owner":"b"},`, 1))
+	if status >= 300 {
+		t.Fatalf("PUT: got %d %s %s, want success", status, code, message)
+	}
+	got, err := s.disks.Get(t.Context(), group, "tagged", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Tags) != 2 || got.Tags["Owner"] == nil || *got.Tags["Owner"] != "b" {
+		t.Errorf("got %d tags, Owner is %v; want 2 and b", len(got.Tags), got.Tags["Owner"])
+	}
+}

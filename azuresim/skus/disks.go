@@ -139,9 +139,9 @@ func (d Disk) TierByName(name string) (rank int, ok bool) {
 // PerformanceLimits returns what may be provisioned for a size. It means something only for provisioned SKUs.
 func (d Disk) PerformanceLimits(sizeGB, iops int64) Limits {
 	if d.Name == UltraSSDLRS {
-		l := Limits{MinIOPS: max(100, sizeGB), MaxIOPS: min(400000, max(300*sizeGB, 300)), MinMBps: max(1, iops*4/1000)}
+		l := Limits{MinIOPS: 100, MaxIOPS: min(400000, 1000*sizeGB), MinMBps: 1}
 		l.MaxMBps = min(10000, max(l.MinMBps, iops*256/1000))
 		return l
 	}
-	return Limits{MinIOPS: 3000, MaxIOPS: min(80000, max(3000, 500*sizeGB)), MinMBps: 125, MaxMBps: min(1200, max(125, iops/4))}
+	return Limits{MinIOPS: 3000, MaxIOPS: min(80000, max(3000, 500*sizeGB)), MinMBps: 125, MaxMBps: min(2000, max(125, iops/4))}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,7 +97,13 @@ func (l *Limiter) Reset() {
 // Request is a call to be counted. Policy may be empty: then only Resource Manager's own limits hold.
 type Request struct {
 	Method, Subscription, Principal, Policy, Resource string
+	// Foreign lets the answer name quotas that the call does not count against.
+	Foreign bool
 }
+
+// foreign are the quotas that Azure names beside a request's own in answers to writes to scale sets
+// and their instances. Nothing is left of the second, and no request is throttled.
+var foreign = []string{"Microsoft.Compute/VMScaleSetBatchedVMRequests5Min;1199", "Microsoft.Compute/VmssQueuedVMOperations;0"}
 
 // Outcome is the outcome: headers for the response, and the refusal if there is one.
 type Outcome struct {
@@ -121,13 +128,18 @@ func (l *Limiter) Take(r Request) Outcome {
 	now := l.clock.Now()
 	for _, li := range limits {
 		if _, wait := l.bucket(li).level(li.quota, now); wait > 0 {
-			return Outcome{Header: l.headers(limits, now), Refusal: li.refusal(r, now, wait)}
+			if li.isARM {
+				// Azure Compute does not see the call, and names none of its quotas.
+				limits = slices.DeleteFunc(slices.Clone(limits), func(other limit) bool { return !other.isARM })
+				r.Foreign = false
+			}
+			return Outcome{Header: l.headers(r, limits, now), Refusal: li.refusal(r, now, wait)}
 		}
 	}
 	for _, li := range limits {
 		l.bucket(li).take(li.quota, now)
 	}
-	return Outcome{Header: l.headers(limits, now)}
+	return Outcome{Header: l.headers(r, limits, now)}
 }
 
 func (r Request) limits() []limit {
@@ -165,7 +177,7 @@ func (l *Limiter) bucket(li limit) *bucket {
 	return b
 }
 
-func (l *Limiter) headers(limits []limit, now time.Time) http.Header {
+func (l *Limiter) headers(r Request, limits []limit, now time.Time) http.Header {
 	h := http.Header{}
 	var remaining []string
 	for _, li := range limits {
@@ -175,6 +187,9 @@ func (l *Limiter) headers(limits []limit, now time.Time) http.Header {
 			continue
 		}
 		remaining = append(remaining, fmt.Sprintf("Microsoft.Compute/%s;%d", li.name, left))
+	}
+	if r.Foreign {
+		remaining = append(remaining, foreign...)
 	}
 	if len(remaining) > 0 {
 		h.Set("x-ms-ratelimit-remaining-resource", strings.Join(remaining, ","))

@@ -4,15 +4,37 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf16"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// The limits of tags.
+// Source: https://learn.microsoft.com/azure/azure-resource-manager/management/tag-resources
 const (
+	// MostTags is the number of tags that a resource can have.
+	MostTags = 50
+	// LongestTagName and LongestTagValue are numbers of characters, as Characters counts them.
+	LongestTagName  = 512
+	LongestTagValue = 256
+
 	allowedName = `1 to 512 characters other than <>%&?\/`
 	allowedTag  = `key=value with ` + allowedName + ` in the key and up to 256 in the value`
+	// ownPrefix starts the names of the tags by which the driver recognises its disks and snapshots.
+	ownPrefix = "disk.csi.azure.com-"
 )
 
+// Characters returns the length of a text as Azure counts it: in code units of UTF-16. Microsoft's pages say "characters" for
+// tags and names, and define those of resource groups by .NET's Char, which is such a unit. A character outside of the Basic
+// Multilingual Plane, as most emoji, counts as two.
+func Characters(text string) int { return len(utf16.Encode([]rune(text))) }
+
+// IsOwnTag reports whether the driver recognises its disks and snapshots by the tag, in any case.
+func IsOwnTag(name string) bool { return strings.HasPrefix(strings.ToLower(name), ownPrefix) }
+
 // Tags reads "key=value" pairs that a delimiter separates into tags, and returns what cannot be a tag at Azure as faults of the
-// parameter "tags". A value may hold "="; fill replaces the templates in it.
+// parameter "tags". A value may hold "="; fill replaces the templates in it. Names are compared without regard to case, as at
+// Azure: of two pairs, and of a pair and a tag that is there already, the later value counts, with the spelling of the earlier name.
 func Tags(tags map[string]string, text, delimiter string, fill func(string) string) (faults []string) {
 	for _, pair := range strings.Split(text, delimiter) {
 		if strings.TrimSpace(pair) == "" {
@@ -24,7 +46,11 @@ func Tags(tags map[string]string, text, delimiter string, fill func(string) stri
 			faults = append(faults, Fault("tags", pair, allowedTag))
 			continue
 		}
-		tags[name] = value
+		if IsOwnTag(name) {
+			faults = append(faults, Fault("tags", pair, "names that do not start with "+ownPrefix))
+			continue
+		}
+		provisioner.SetTag(tags, name, value)
 	}
 	return faults
 }
@@ -48,17 +74,17 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 // AddTags adds the tags whose names are not there yet. Names differ without regard to case, as at Azure.
 func AddTags(tags, more map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(more)) {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(tags)), func(is string) bool { return strings.EqualFold(is, name) }) {
+		if !provisioner.HasTag(slices.Collect(maps.Keys(tags)), name) {
 			tags[name] = more[name]
 		}
 	}
 }
 
 // IsTag checks for what Azure accepts as the name and the value of a tag.
-func IsTag(name, value string) bool { return isTagName(name) && len(value) <= 256 }
+func IsTag(name, value string) bool { return isTagName(name) && Characters(value) <= LongestTagValue }
 
 func isTagName(name string) bool {
-	return name != "" && len(name) <= 512 && !strings.ContainsAny(name, `<>%&?\/`)
+	return name != "" && Characters(name) <= LongestTagName && !strings.ContainsAny(name, `<>%&?\/`)
 }
 
 // IsTagDelimiter checks for a text that can separate tags.

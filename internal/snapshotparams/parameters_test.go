@@ -2,6 +2,7 @@ package snapshotparams_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -109,4 +110,24 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestASnapshotHasRoomForTheTagsThatTheDriverAdds(t *testing.T) {
+	t.Parallel()
+	pairs := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf("t%d=v", i))
+		}
+		return strings.Join(all, ",")
+	}
+	for n, allowed := range map[int]bool{44: true, 45: false} { // with k8s-azure-created-by and one that every snapshot gets: 46, and 47
+		p, err := snapshotparams.Parse(map[string]string{"tags": pairs(n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.AddTags(map[string]string{"T0": "other", "cluster": "blue"}); (err == nil) != allowed {
+			t.Errorf("%d tags: got %v, want an error: %t", n, err, !allowed)
+		}
+	}
 }

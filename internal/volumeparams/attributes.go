@@ -31,9 +31,10 @@ type Attributes struct {
 }
 
 // ParseAttributes reads volume attributes. It ignores attributes that the disk itself shows, and unknown ones, because
-// there is no StorageClass in which a user could correct them. Keys and values are compared without regard to case, as
-// for the in-tree volumes. The error is an InvalidArgument that lists every fault.
-func ParseAttributes(raw map[string]string) (Attributes, error) {
+// there is no StorageClass in which a user could correct them. For a raw block volume it ignores fsType. Keys and values
+// are compared without regard to case, as for the in-tree volumes. The error is an InvalidArgument that lists every
+// fault; the Attributes then have the attributes without a fault, for operations that do not use the others.
+func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 	var a Attributes
 	var faults []string
 	refuse := func(key, value, allowed string) {
@@ -50,6 +51,9 @@ func ParseAttributes(raw map[string]string) (Attributes, error) {
 				refuse(key, value, strings.Join(cachingModes, ", "))
 			}
 		case "fstype":
+			if block {
+				continue
+			}
 			if a.FSType = inCase(value, FSTypes); a.FSType == "" {
 				refuse(key, value, strings.Join(FSTypes, ", "))
 			}
@@ -57,6 +61,7 @@ func ParseAttributes(raw map[string]string) (Attributes, error) {
 			n, err := strconv.ParseInt(value, 10, 32)
 			if err != nil || n < 0 {
 				refuse(key, value, "a whole number from 0")
+				continue
 			}
 			count := int32(n)
 			a.MaxMountReplicaCount = &count

@@ -46,7 +46,7 @@ func TestAttributesOfAPersistentVolume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := volumeparams.ParseAttributes(test.raw)
+			got, err := volumeparams.ParseAttributes(test.raw, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestFaultsOfAttributesNameThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := volumeparams.ParseAttributes(test.raw)
+			_, err := volumeparams.ParseAttributes(test.raw, false)
 			if !errors.Is(err, provisioner.InvalidArgument) {
 				t.Fatalf("error %v", err)
 			}

@@ -77,7 +77,7 @@ func FuzzParseAttributes(f *testing.F) {
 		f.Add(seed[0], seed[1], seed[2], seed[3])
 	}
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
-		a, err := volumeparams.ParseAttributes(map[string]string{k1: v1, k2: v2})
+		a, err := volumeparams.ParseAttributes(map[string]string{k1: v1, k2: v2}, false)
 		if err != nil {
 			if !errors.Is(err, provisioner.InvalidArgument) {
 				t.Fatal(err)

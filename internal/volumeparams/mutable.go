@@ -17,9 +17,6 @@ type Change struct {
 	given map[string]string
 }
 
-// volumeUIDPrefix starts the names of the tags by which the driver recognises its disks.
-const volumeUIDPrefix = "disk.csi.azure.com-"
-
 // changes has the rows of the StorageClass parameters that can be changed, with their effect on a disk that exists, and
 // those that only a disk that exists can have.
 var changes = append(table.Changeable(ignoredByV1),
@@ -101,7 +98,7 @@ func changeable() string {
 // reserved says that the driver uses the tag to recognise its disks, or to store for which volume the disk was created.
 func reserved(tag string) bool {
 	own := []string{TagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, TagWriteAccelerator}
-	return strings.HasPrefix(strings.ToLower(tag), volumeUIDPrefix) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })
+	return paramtable.IsOwnTag(tag) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })
 }
 
 // ParseWith reads the parameters of a StorageClass overridden by those of a VolumeAttributesClass; the tags of both are
@@ -143,8 +140,12 @@ func (p *Parameters) changeTags(c Change) error {
 	tags := map[string]string{}
 	maps.Copy(tags, p.Tags)
 	maps.DeleteFunc(tags, func(name, _ string) bool { return provisioner.HasTag(p.RemovedTags, name) })
-	maps.Copy(tags, set)
-	if p.Tags = tags; len(tags) > MaxTags {
+	for name, value := range set {
+		provisioner.SetTag(tags, name, value)
+	}
+	// Others may have given the disk more tags: a class that adds none is not to blame.
+	before := len(p.Tags)
+	if p.Tags = tags; len(tags) > max(MaxTags, before) {
 		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d", len(tags), MaxTags))
 	}
 	return paramtable.Invalid(faults)

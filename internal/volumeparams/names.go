@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Tag keys that the driver sets on the disks that it creates, in addition to those of the StorageClass.
@@ -19,7 +20,7 @@ const (
 )
 
 // MaxTags is the number of tags that Azure allows on a resource, less the one with which the driver marks its disks.
-const MaxTags = 50 - 1
+const MaxTags = paramtable.MostTags - 1
 
 // NameDisk returns the name of the disk for the volume name in the request, corrected if Azure would refuse it.
 func (p *Parameters) NameDisk(volumeName string) string {
@@ -43,7 +44,7 @@ func (p *Parameters) parseTags() []string {
 	p.Tags = p.ownTags()
 	faults := paramtable.Tags(p.Tags, p.tags, p.tagDelimiter, p.fill)
 	if p.WriteAcceleratorEnabled {
-		p.Tags[TagWriteAccelerator] = "true"
+		provisioner.SetTag(p.Tags, TagWriteAccelerator, "true")
 	}
 	p.WriteAcceleratorEnabled = WriteAccelerator(p.Tags)
 	if len(p.Tags) > MaxTags {

@@ -97,6 +97,8 @@ func (p *Parameters) Replicas(multiNode bool) (int32, error) {
 		return 0, paramtable.Invalid([]string{paramtable.Fault("maxMountReplicaCount", *p.MaxMountReplicaCount, "0 for a volume of a multi-node access mode")})
 	case multiNode:
 		return 0, nil
+	case p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1:
+		return 0, paramtable.Invalid([]string{p.tooManyReplicas()})
 	case p.MaxMountReplicaCount != nil:
 		return *p.MaxMountReplicaCount, nil
 	default:

@@ -87,7 +87,7 @@ func (p *Parameters) Performance(sizeBytes int64) Performance {
 	switch p.SKU() {
 	case UltraSSDLRS, PremiumV2LRS:
 		limits := p.performanceLimits(sizeBytes, 0)
-		found := Performance{IOPS: max(limits.low.IOPS, minUltraDefaultIOPS), MBps: minUltraDefaultMBps}
+		found := Performance{IOPS: max(sizeBytes/GiB, minUltraDefaultIOPS), MBps: minUltraDefaultMBps}
 		if p.SKU() == PremiumV2LRS {
 			found = limits.low
 		}
@@ -122,8 +122,9 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	}
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
 	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
-	// For the largest disks the V1 driver's quotient is a little below Azure's minimum, because Azure's MB is 10^6 bytes.
-	mbps = max(mbps, p.performanceLimits(sizeBytes, iops).low.MBps)
+	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS, because Azure's MB is 10^6 bytes. That
+	// was Azure's documented minimum before it became 1 MB/s.
+	mbps = max(mbps, (iops*4+999)/1000)
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = &iops, &mbps
 }
 
@@ -135,11 +136,12 @@ type bounds struct{ low, high Performance }
 func (p *Parameters) performanceLimits(sizeBytes, iops int64) bounds {
 	gib := sizeBytes / GiB
 	if p.SKU() == UltraSSDLRS {
-		low := Performance{IOPS: max(100, gib), MBps: max(1, (iops*4+999)/1000)}
-		return bounds{low, Performance{IOPS: min(400000, 300*gib), MBps: min(10000, max(low.MBps, iops*256/1000))}}
+		// 256 kB for each IOPS was the documented limit before it became 0.25 MB. Azure decides about what is between.
+		low := Performance{IOPS: 100, MBps: 1}
+		return bounds{low, Performance{IOPS: min(400000, 1000*gib), MBps: min(10000, max(low.MBps, iops*256/1000))}}
 	}
 	low := Performance{IOPS: 3000, MBps: 125}
-	return bounds{low, Performance{IOPS: min(80000, max(low.IOPS, 500*gib)), MBps: min(1200, max(low.MBps, iops/4))}}
+	return bounds{low, Performance{IOPS: min(80000, max(low.IOPS, 500*gib)), MBps: min(2000, max(low.MBps, iops/4))}}
 }
 
 // checkPerformance returns faults for IOPS and throughput that a disk of the size cannot have.

@@ -70,12 +70,17 @@ func (p *Parameters) skuContradictions() []string {
 	return faults
 }
 
+func (p *Parameters) tooManyReplicas() string {
+	shares := p.Shares()
+	return paramtable.Fault("maxMountReplicaCount", *p.MaxMountReplicaCount,
+		fmt.Sprintf("0 to %d, which is maxShares - 1 (maxShares is %d)", shares-1, shares))
+}
+
 func (p *Parameters) sharedContradictions() []string {
 	shares := p.Shares()
 	var faults []string
 	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > shares-1 {
-		faults = append(faults, paramtable.Fault("maxMountReplicaCount", *p.MaxMountReplicaCount,
-			fmt.Sprintf("0 to %d, which is maxShares - 1 (maxShares is %d)", shares-1, shares)))
+		faults = append(faults, p.tooManyReplicas())
 	}
 	if shares == 1 {
 		if p.DiskIOPSReadOnly != nil {

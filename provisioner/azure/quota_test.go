@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -82,5 +83,67 @@ func TestPollsLeaveReadsForOthers(t *testing.T) {
 			}
 		}
 		work.Wait()
+	})
+}
+
+// updatesInARow attaches three disks to an instance of a uniform scale set one after the other, and
+// detaches two by force. It returns how long each attach took, and how long until Azure had accepted
+// each forced detach.
+func (l *lab) updatesInARow() (attaches, detaches []time.Duration) {
+	l.Helper()
+	vm, disks := l.newInstances(1)[0], l.newDisks(3)
+	for _, disk := range disks {
+		began := time.Now()
+		l.must(l.attach(vm, disk))
+		attaches = append(attaches, time.Since(began))
+	}
+	for _, disk := range disks[:2] {
+		began := time.Now()
+		op, err := l.cloud.Attachments().ForceDetach(l.Context(), vm, disk)
+		detaches = append(detaches, time.Since(began))
+		l.must(op, err)
+	}
+	return attaches, detaches
+}
+
+func TestQuotasThatARequestDoesNotUseHoldNothingBack(t *testing.T) {
+	inLab(t, calm(), 1, func(l *lab) {
+		attaches, detaches := l.updatesInARow()
+		t.Logf("attaches took %v, forced detaches were accepted after %v", attaches, detaches)
+		for i, took := range attaches {
+			if most := 15 * time.Second; took > most {
+				t.Errorf("attach %d took %v, want at most %v: Azure takes 13 s for it", i+1, took, most)
+			}
+		}
+		for i, took := range detaches {
+			if took > time.Second {
+				t.Errorf("forced detach %d was accepted after %v, want at most 1 s", i+1, took)
+			}
+		}
+	})
+}
+
+func TestAThrottledKindOfRequestHoldsBackNoOther(t *testing.T) {
+	inLab(t, calm(), 1, func(l *lab) {
+		vm, disk := l.newVM(), l.newDisks(1)[0]
+		snapshot := func(name string) error {
+			id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/snapshots/%s", subscription, group, name)
+			_, err := l.cloud.Snapshots().Create(l.Context(), provisioner.SnapshotSpec{ID: id, SourceID: disk, Location: "eastus", Incremental: true})
+			return err
+		}
+		l.rule(faults.Rule{Method: http.MethodPut, Kind: "snapshots", Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(time.Minute), Times: 1})
+		l.header = http.Header{"X-Ms-Ratelimit-Remaining-Resource": {"Microsoft.Compute/HighCostSnapshotCreateHydrate3Min;0"}}
+		if err := snapshot("first"); provisioner.KindOf(err) != provisioner.RateLimited {
+			t.Fatalf("the throttled snapshot: got %v, want RateLimited", err)
+		}
+		if err := snapshot("second"); provisioner.KindOf(err) != provisioner.RateLimited {
+			t.Errorf("another snapshot in the same minute: got %v, want RateLimited", err)
+		}
+		l.header = nil
+		if op, err := l.attach(vm, disk); err != nil {
+			t.Errorf("an attach in the same minute: %v, want no error", err)
+		} else {
+			l.must(op, nil)
+		}
 	})
 }

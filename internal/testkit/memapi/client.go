@@ -136,9 +136,9 @@ func selectable(o client.Object, field string) ([]string, bool) {
 	switch field {
 	case "metadata.name":
 		return []string{o.GetName()}, true
-	case "spec.volumeName", "spec.nodeName":
+	case "spec.volumeName", "spec.nodeName", "spec.role":
 		spec := reflect.ValueOf(o).Elem().FieldByName("Spec")
-		name := map[string]string{"spec.volumeName": "VolumeName", "spec.nodeName": "NodeName"}[field]
+		name := map[string]string{"spec.volumeName": "VolumeName", "spec.nodeName": "NodeName", "spec.role": "Role"}[field]
 		if f := spec.FieldByName(name); f.IsValid() && f.Kind() == reflect.String {
 			return []string{f.String()}, true
 		}

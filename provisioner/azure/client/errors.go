@@ -21,15 +21,18 @@ import (
 type refusal struct {
 	// status of the HTTP answer; 200 for an operation that failed later.
 	status int
-	// code, target and the codes of the details of the error body.
+	// code and target of the error body, and of its details.
 	code, target string
-	details      []string
+	details      []detail
 }
+
+// detail is a part of a refusal. It has a target of its own: the target of the whole says nothing about a part.
+type detail struct{ Code, Target string }
 
 // kindOf maps a refusal to a kind. Where a code has several meanings, callers also read the resources.
 func kindOf(v refusal) provisioner.Kind {
-	for _, code := range append([]string{v.code}, v.details...) {
-		if k, ok := kindOfCode(code, v.target); ok {
+	for _, d := range append([]detail{{v.code, v.target}}, v.details...) {
+		if k, ok := kindOfCode(d.Code, d.Target); ok {
 			return k
 		}
 	}
@@ -133,7 +136,7 @@ func read(refused *azcore.ResponseError) (refusal, string) {
 	}
 	type body struct {
 		Target, Message string
-		Details         []struct{ Code string }
+		Details         []detail
 	}
 	var parsed struct {
 		body
@@ -145,9 +148,6 @@ func read(refused *azcore.ResponseError) (refusal, string) {
 	if parsed.Error != nil {
 		parsed.body = *parsed.Error
 	}
-	v.target = parsed.Target
-	for _, d := range parsed.Details {
-		v.details = append(v.details, d.Code)
-	}
+	v.target, v.details = parsed.Target, parsed.Details
 	return v, parsed.Message
 }

@@ -38,6 +38,7 @@ func TestAnswersOfAzureBecomeKinds(t *testing.T) {
 		"a disk that is attached elsewhere":          {409, `{"error":{"code":"ConflictingUserInput","message":"m"}}`, provisioner.FailedPrecondition},
 		"a LUN that is taken":                        {400, `{"error":{"code":"InvalidParameter","target":"dataDisk.lun","message":"m"}}`, provisioner.Conflict},
 		"a scale-set instance that is gone":          {400, `{"error":{"code":"InvalidParameter","target":"instanceIds","message":"m"}}`, provisioner.NotFound},
+		"a part that has a target of its own":        {400, `{"error":{"code":"SomethingNew","target":"instanceIds","message":"m","details":[{"code":"InvalidParameter","target":"disk.sku"}]}}`, provisioner.InvalidArgument},
 		"the wrong zone":                             {400, `{"error":{"code":"BadRequest","message":"m"}}`, provisioner.InvalidArgument},
 		"another bad parameter":                      {400, `{"error":{"code":"InvalidParameter","target":"disk.sku","message":"m"}}`, provisioner.InvalidArgument},
 		"growing an attached disk":                   {409, `{"error":{"code":"OperationNotAllowed","message":"m"}}`, provisioner.FailedPrecondition},

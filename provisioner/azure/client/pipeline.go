@@ -67,7 +67,7 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	c, ctx := p.client, req.Raw().Context()
 	l := limitsOf(ctx, req.Raw())
 	now := c.Clock.Now()
-	if wait := c.pacer.Silence(now, l.own, l.silence); wait > longSilence {
+	if wait := c.pacer.Silence(now, l.own, l.kind, l.silence); wait > longSilence {
 		return nil, notRetried{&provisioner.Error{
 			Kind: provisioner.RateLimited, Code: "ClientThrottled", RetryAfter: wait,
 			Message: fmt.Sprintf("request not sent: Azure asked for no more %s requests for %s", l.own.Policy, wait.Round(time.Second)),
@@ -128,8 +128,8 @@ func (p quotaPolicy) learn(resp *http.Response, l limits) {
 			c.pacer.Forget(l.share)
 		}
 	}
-	c.pacer.Learn(now, l.own, left)
-	c.pacer.Learn(now, l.manager, atManager)
+	c.pacer.Learn(now, l.own, l.named, left)
+	c.pacer.Learn(now, l.manager, "subscription-"+string(l.manager.Policy), atManager)
 	c.metrics.remaining(append(left, atManager...))
 	wait := retryAfter(resp.Header, now)
 	switch {
@@ -145,9 +145,11 @@ func (p quotaPolicy) learn(resp *http.Response, l limits) {
 		wait = 15 * time.Second // the time for one token at the slowest documented rate
 	}
 	silent := l.own
-	if l.own.Policy == pacing.NoPolicy || resp.Header.Get("x-ms-ratelimit-remaining-resource") == "" {
-		// Resource Manager itself refused, or the answer does not name a policy: all such requests of the subscription pause.
-		silent = l.silence
+	switch {
+	case len(left) == 0:
+		silent = l.silence // Resource Manager itself refused: all such requests of the subscription pause
+	case l.own.Policy == pacing.NoPolicy:
+		silent = l.kind
 	}
 	c.pacer.Block(now.Add(wait), silent)
 }
@@ -164,6 +166,8 @@ func (n notRetried) Unwrap() error { return n.error }
 // limits are those that hold for a request.
 type limits struct {
 	own     pacing.Scope // of its resource, or of the operation that it polls
+	named   string       // the name of own's quota in x-ms-ratelimit-remaining-resource
+	kind    pacing.Scope // of the requests that share a quota of Azure Compute with it, if own has no policy
 	share   pacing.Scope // of Resource Manager's quota, for polls
 	manager pacing.Scope // of all reads, writes or deletes of the subscription
 	silence pacing.Scope // of the requests that pause if Resource Manager refuses this one
@@ -178,6 +182,15 @@ func subscriptionOf(path string) string {
 	return ""
 }
 
+// kindOfRequest returns the scope of the requests that Azure counts together where it has no quota for
+// each resource: one method on one type of resource.
+func kindOfRequest(method, subscription, path string) pacing.Scope {
+	_, resource, _ := strings.Cut(path, "/providers/")
+	provider, resource, _ := strings.Cut(resource, "/")
+	resourceType, name, _ := strings.Cut(resource, "/")
+	return pacing.Scope{Policy: pacing.Kind, Resource: fmt.Sprint(subscription, " ", method, " ", provider, "/", resourceType, " ", name == "")}
+}
+
 func limitsOf(ctx context.Context, r *http.Request) limits {
 	path := "/" + strings.Trim(strings.ToLower(r.URL.Path), "/")
 	subscription := subscriptionOf(path)
@@ -188,23 +201,35 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 	case http.MethodDelete:
 		all.Policy = pacing.Deletes
 	}
-	l := limits{own: pacing.Scope{Resource: path}, manager: all, silence: all}
+	l := limits{own: pacing.Scope{Resource: path}, kind: kindOfRequest(r.Method, subscription, path), manager: all, silence: all}
 	if id, ok := ctx.Value(operationOf{}).(string); ok {
-		l.own = pacing.Scope{Policy: pacing.GetOperation, Resource: id}
+		l.own, l.named = pacing.Scope{Policy: pacing.GetOperation, Resource: id}, computeQuota+"GetOperationResource"
 		l.share = pacing.Scope{Policy: pacing.Polls, Resource: subscription}
 		l.silence = l.share
 		return l
 	}
+	uniform := strings.Contains(path, "/virtualmachinescalesets/")
+	reads, updates := "LowCostGetResource", "UpdateVMResource"
+	if uniform {
+		reads, updates = "GetVMScaleSetVMsResource", "UpdateVMScaleSetVMsResource"
+	}
 	switch {
-	case strings.HasSuffix(path, "/virtualmachines") && strings.Contains(path, "/virtualmachinescalesets/"):
-		l.own = pacing.Scope{Policy: pacing.GetVM, Resource: path} // a scale set has as many reads as a VM
+	case strings.HasSuffix(path, "/virtualmachines") && uniform:
+		// A scale set has as many reads as a VM.
+		l.own, l.named = pacing.Scope{Policy: pacing.GetVM, Resource: path}, computeQuota+reads
 	case strings.HasSuffix(path, "/virtualmachines"):
-		l.own = pacing.Scope{Policy: pacing.ListVMs, Resource: subscription}
+		l.own, l.named = pacing.Scope{Policy: pacing.ListVMs, Resource: subscription}, computeQuota+"HighCostGetSubscriptionMaximum"
 	case !strings.Contains(path, "/virtualmachines/"):
 	case r.Method == http.MethodPost:
 		l.own = pacing.Scope{Policy: pacing.UpdateVM, Resource: strings.TrimSuffix(path, "/attachdetachdatadisks")}
+		l.named = computeQuota + updates
 	default:
-		l.own = pacing.Scope{Policy: pacing.GetVM, Resource: path}
+		l.own, l.named = pacing.Scope{Policy: pacing.GetVM, Resource: path}, computeQuota+reads
 	}
 	return l
 }
+
+// computeQuota is the prefix of the names of Azure Compute's quotas. The names of the quotas of VMs,
+// and of their lists, were seen in answers of Azure. No answer is known that names the quota of one
+// operation or of one instance of a uniform scale set: these follow the same pattern.
+const computeQuota = "Microsoft.Compute/"

@@ -3,6 +3,7 @@
 package pacing
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,6 +28,9 @@ const (
 	Deletes Policy = "deletes"
 	Polls   Policy = "polls"
 )
+
+// Kind is the scope of the requests of one kind, which share a quota that Azure does not document.
+const Kind Policy = "kind"
 
 // Accepted is the scope of a resource whose operation is not to be polled before a time that Azure named when it accepted the operation.
 const Accepted Policy = "accepted"
@@ -212,8 +216,10 @@ func (p *Pacer) Scarce(now time.Time, s Scope) bool {
 	return ok && b.delay(now, scarce) > 0
 }
 
-// Learn lowers the estimate to what an answer says is left for a request in the scope. Other clients use the quota too.
-func (p *Pacer) Learn(now time.Time, s Scope, left []Remaining) {
+// Learn lowers the estimate to what an answer says is left of the quota of that name, which is the
+// quota of the scope. Other clients use it too. Quotas of other names do not count: Azure also names
+// quotas that the request did not use, with nothing left in them, and throttles nothing.
+func (p *Pacer) Learn(now time.Time, s Scope, name string, left []Remaining) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b, ok := p.buckets[s]
@@ -222,7 +228,9 @@ func (p *Pacer) Learn(now time.Time, s Scope, left []Remaining) {
 	}
 	b.refill(now)
 	for _, r := range left {
-		b.tokens = min(b.tokens, r.Left)
+		if strings.EqualFold(r.Policy, name) {
+			b.tokens = min(b.tokens, r.Left)
+		}
 	}
 }
 

@@ -120,7 +120,11 @@ func (c *Catalog) list(ctx context.Context, location string) (offers, error) {
 	return all, c.client.Translate(err, "list the SKUs of %s", location)
 }
 
+// add adds a SKU, unless it is of other regions only: the list is filtered by Azure, and an answer that is not filtered says nothing about the region.
 func (o offers) add(sku *armcompute.ResourceSKU, location string) {
+	if !names(sku.Locations, location) {
+		return
+	}
 	name, has := strings.ToLower(client.Value(sku.Name)), capabilitiesOf(sku.Capabilities)
 	switch client.Value(sku.ResourceType) {
 	case "virtualMachines":
@@ -189,7 +193,12 @@ func offerOf(sku *armcompute.ResourceSKU, location string) (zones []string, offe
 		if r == nil || r.Type == nil {
 			continue
 		}
+		var of []*string
+		if r.RestrictionInfo != nil {
+			of = r.RestrictionInfo.Locations
+		}
 		switch {
+		case !names(of, location): // it holds in other regions
 		case *r.Type == armcompute.ResourceSKURestrictionsTypeLocation:
 			return nil, false
 		case *r.Type == armcompute.ResourceSKURestrictionsTypeZone && r.RestrictionInfo != nil:
@@ -198,6 +207,11 @@ func offerOf(sku *armcompute.ResourceSKU, location string) (zones []string, offe
 		}
 	}
 	return zones, !had || len(zones) > 0
+}
+
+// names reports whether a list of regions has the region. A list without regions is about all of them.
+func names(locations []*string, location string) bool {
+	return len(locations) == 0 || slices.ContainsFunc(locations, func(l *string) bool { return client.NormalLocation(client.Value(l)) == location })
 }
 
 func texts(list []*string) []string {

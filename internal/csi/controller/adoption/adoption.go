@@ -3,6 +3,7 @@
 package adoption
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,10 +50,20 @@ func (s *Adopter) Disk(ctx context.Context, handle volumehandle.Handle) (provisi
 	return disk, nil
 }
 
-// Adopt creates an AzVolume for a disk that exists at Azure. attributes are the PersistentVolume's. If they are nil, because the request does
-// not contain them, Adopt takes them and the access from the PersistentVolume, if there is one. It changes neither the disk nor its content.
-// A disk that does not exist is NotFound.
+// Adopt creates an AzVolume for a disk that exists at Azure and that a node is going to use. attributes are the PersistentVolume's. If they
+// are nil, because the request does not contain them, Adopt takes them and the access from the PersistentVolume, if there is one. It changes
+// neither the disk nor its content. A disk that does not exist is NotFound; an attribute that the driver cannot obey is InvalidArgument.
 func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
+	return s.adopt(ctx, handle, attributes, a, true)
+}
+
+// AdoptUnused is Adopt for an operation that uses no attribute: to detach, to change, to expand or to delete a disk. An attribute that the
+// driver cannot obey counts as not given. A later publish refuses it.
+func (s *Adopter) AdoptUnused(ctx context.Context, handle volumehandle.Handle, a call.Access) (*apiv1.AzVolume, error) {
+	return s.adopt(ctx, handle, nil, a, false)
+}
+
+func (s *Adopter) adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access, obey bool) (*apiv1.AzVolume, error) {
 	disk, err := s.Disk(ctx, handle)
 	if err != nil {
 		return nil, err
@@ -66,7 +77,7 @@ func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attribu
 		}
 	}
 	v, err := s.adopted(handle, disk, attributes, a)
-	if err != nil {
+	if err != nil && obey {
 		return nil, err
 	}
 	if err := s.Client.Create(ctx, v); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -80,31 +91,25 @@ func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attribu
 }
 
 // adopted returns the AzVolume of a disk. It has the properties that Azure reports of the disk; only what Azure does not report is taken
-// from the attributes.
+// from the attributes. The error names the attributes that the AzVolume cannot have; the AzVolume is then the one without them.
 func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
-	wanted, err := volumeparams.ParseAttributes(attributes)
-	if err != nil {
-		return nil, err
-	}
+	wanted, fault := volumeparams.ParseAttributes(attributes, a.Block)
 	p := volumeparams.Parameters{DiskParameters: parametersOf(handle, disk), MaxMountReplicaCount: wanted.MaxMountReplicaCount}
-	if p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1 {
-		return nil, call.InvalidArgument("volume attribute maxMountReplicaCount: value %d is not allowed; allowed: 0 to %d, which is the disk's maxShares - 1", *p.MaxMountReplicaCount, p.Shares()-1)
-	}
-	replicas, err := p.Replicas(a.Pattern == apiv1.AccessMultiNode)
+	multiNode := a.Pattern == apiv1.AccessMultiNode
+	replicas, err := p.Replicas(multiNode)
 	if err != nil {
-		return nil, err
+		p.MaxMountReplicaCount = nil
+		replicas, _ = p.Replicas(multiNode)
 	}
 	p.CachingMode = wanted.CachingMode
 	p.CachingMode = p.Caching(disk.SizeBytes)
-	if !a.Block {
-		p.FSType = wanted.FSType
-	}
+	p.FSType = wanted.FSType
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: handle.VolumeName(), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginAdopted, Access: a.Pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas, Disk: p.DiskParameters,
 		},
-	}, nil
+	}, cmp.Or(fault, err)
 }
 
 // parametersOf returns the parameters that Azure reports of a disk.
@@ -182,9 +187,9 @@ func usedAs(pv *corev1.PersistentVolume) call.Access {
 }
 
 // ApplyCachingMode writes to an AzVolume the caching mode that its PersistentVolume names. They differ if the PersistentVolume was created, or
-// created again, after the AzVolume.
-func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attributes map[string]string) error {
-	wanted, err := volumeparams.ParseAttributes(attributes)
+// created again, after the AzVolume. An attribute that a publish or the stage after it cannot obey is InvalidArgument.
+func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attributes map[string]string, block bool) error {
+	wanted, err := volumeparams.ParseAttributes(attributes, block)
 	if err != nil || wanted.CachingMode == "" {
 		return err
 	}

@@ -40,7 +40,7 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 		v, err := s.Volume(ctx, handle)
 		if err == nil && v == nil {
 			// A disk of the V1 driver that this driver has never published.
-			v, err = s.Adopt(ctx, handle, nil, call.Access{Pattern: apiv1.AccessSingleNode})
+			v, err = s.AdoptUnused(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode})
 		}
 		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && v.DeletionTimestamp == nil {
 			// Until the disk has been read, the AzVolume may not delete it.

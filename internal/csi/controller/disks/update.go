@@ -62,7 +62,7 @@ func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a
 func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a call.Access) (*apiv1.AzVolume, error) {
 	v, err := s.Volume(ctx, handle)
 	if err == nil && v == nil {
-		v, err = s.Adopt(ctx, handle, nil, a)
+		v, err = s.AdoptUnused(ctx, handle, a)
 	}
 	if err != nil {
 		return nil, err

@@ -1,7 +1,10 @@
 package handover_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -251,5 +254,105 @@ func TestADiskIsAttachedWithTheCachingModeOfTheRequest(t *testing.T) {
 			}
 			return ""
 		})
+	}
+}
+
+// TestOnlyAPublishNeedsTheAttributes makes each call the first one for a volume of V1 whose
+// PersistentVolume has an attribute that the driver cannot obey.
+func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true, OwnGroup: true})
+	p.AddNode("bad-a", "1", "Standard_D32s_v5")
+	calls := map[string]struct {
+		attached bool
+		do       func(ctx context.Context, id string, attributes map[string]string) error
+	}{
+		"expand": {true, func(ctx context.Context, id string, _ map[string]string) error {
+			_, err := p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
+			return err
+		}},
+		"modify": {true, func(ctx context.Context, id string, _ map[string]string) error {
+			_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: id, MutableParameters: map[string]string{"tags": "a=b"}})
+			return err
+		}},
+		"unpublish": {true, func(ctx context.Context, id string, _ map[string]string) error {
+			if err := p.Unpublish(ctx, id, "bad-a"); err != nil {
+				return err
+			}
+			if _, still := p.Cloud.AttachedAs(controlplane.VMID("bad-a"), id); still {
+				return errors.New("the disk is still attached")
+			}
+			return nil
+		}},
+		"delete": {false, func(ctx context.Context, id string, _ map[string]string) error {
+			if _, err := p.CSI.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id}); err != nil {
+				return err
+			}
+			if slices.ContainsFunc(p.Cloud.State().Disks, func(d provisioner.Disk) bool { return d.ID == id }) {
+				return errors.New("the disk still exists")
+			}
+			return nil
+		}},
+		"snapshot": {true, func(ctx context.Context, id string, _ map[string]string) error {
+			_, err := p.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "of-" + id[strings.LastIndex(id, "/")+1:], SourceVolumeId: id})
+			return err
+		}},
+		"get": {true, func(ctx context.Context, id string, _ map[string]string) error {
+			_, err := p.CSI.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{VolumeId: id})
+			return err
+		}},
+		"list": {true, func(ctx context.Context, _ string, _ map[string]string) error {
+			_, err := p.CSI.ListVolumes(ctx, &csi.ListVolumesRequest{})
+			return err
+		}},
+		"validate": {true, func(ctx context.Context, id string, attributes map[string]string) error {
+			_, err := p.CSI.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{
+				VolumeId: id, VolumeContext: attributes, VolumeCapabilities: []*csi.VolumeCapability{controlplane.Mounted()},
+			})
+			return err
+		}},
+		"publish as raw block": {false, func(ctx context.Context, id string, attributes map[string]string) error {
+			if attributes["fsType"] == "" {
+				return nil
+			}
+			block := &csi.VolumeCapability{
+				AccessMode: controlplane.Mounted().GetAccessMode(), AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+			}
+			return p.PublishWith(ctx, id, "bad-a", block, attributes)
+		}},
+		"publish": {false, func(ctx context.Context, id string, attributes map[string]string) error {
+			for _, given := range []map[string]string{attributes, nil} { // nil: they are read from the PersistentVolume
+				err := p.PublishWith(ctx, id, "bad-a", controlplane.Mounted(), given)
+				if status.Code(err) != codes.InvalidArgument {
+					return fmt.Errorf("got %w, want InvalidArgument", err)
+				}
+				for key, value := range attributes {
+					if !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) || !strings.Contains(err.Error(), "allowed") {
+						return fmt.Errorf("got %w, want an error that names %s, %s and what is allowed", err, key, value)
+					}
+				}
+			}
+			return nil
+		}},
+	}
+	n := 0
+	for key, value := range map[string]string{"fsType": "ntfs", "cachingMode": "read-only", "maxMountReplicaCount": "9", "partition": "sdc1", "perfProfile": "fast"} {
+		for name, call := range calls {
+			t.Run(key+"/"+name, func(t *testing.T) {
+				n++
+				disk := v1Disk("bad")
+				disk.ID = p.DiskID(fmt.Sprintf("bad-%d", n))
+				if p.Cloud.AddDisk(disk); call.attached {
+					attachAsV1(t, p, disk, "bad-a")
+				}
+				attributes := map[string]string{key: value}
+				volumeFor(t, p, fmt.Sprintf("bad-%d", n), func(pv *corev1.PersistentVolume) {
+					pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+					pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: disk.ID, VolumeAttributes: attributes}
+				})
+				if err := call.do(t.Context(), disk.ID, attributes); err != nil {
+					t.Errorf("%s of a volume with %s %s: %v", name, key, value, err)
+				}
+			})
+		}
 	}
 }

@@ -44,7 +44,7 @@ func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handl
 	if err != nil || d == nil {
 		return nil, err
 	}
-	v, err := s.Adopt(ctx, handle, nil, call.Access{Pattern: apiv1.AccessSingleNode})
+	v, err := s.AdoptUnused(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode})
 	if err != nil {
 		return nil, err
 	}

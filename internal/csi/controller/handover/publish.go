@@ -168,7 +168,7 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, requ
 	if v.DeletionTimestamp != nil {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 	}
-	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext()); err != nil {
+	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext(), request.GetVolumeCapability().GetBlock() != nil); err != nil {
 		return nil, err
 	}
 	a, fault, err := call.AccessOf(capabilities, v.Spec.Disk.MaxShares)

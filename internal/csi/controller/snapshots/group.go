@@ -20,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -112,6 +113,10 @@ func (s *Snapshotter) wantedGroup(ctx context.Context, request *csi.CreateVolume
 	}
 	slices.Sort(sources)
 	g.sources = digest(strings.Join(sources, "\n"))
+	if n := paramtable.Characters(g.seal.String()); n > paramtable.LongestTagValue && refused == nil {
+		refused = call.InvalidArgument("name %q: the ID of the group snapshot would have %d characters; allowed: %d, because its members have it as a tag",
+			request.GetName(), n, paramtable.LongestTagValue)
+	}
 	return g, refused
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -81,7 +80,7 @@ func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSna
 	}
 	var err, refused error
 	w.parameters, refused = snapshotparams.Parse(request.GetParameters())
-	paramtable.AddTags(w.parameters.Tags, s.ExtraTags)
+	refused = cmp.Or(refused, w.parameters.AddTags(s.ExtraTags))
 	if w.source, err = volumehandle.Parse(request.GetSourceVolumeId()); err != nil {
 		if refused != nil {
 			return w, refused
