@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -175,7 +174,7 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 	record := nodereport.Record{
 		VolumeName: use.Volume, VolumeID: use.Disk.String(), Epoch: grant.Epoch, BootID: s.options.BootID,
 		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.Partition, SizeBytes: device.SizeBytes, Block: use.Block,
-		ReadOnly: use.Sealed || slices.Contains(use.Flags, "ro"), SELinuxLabel: &label,
+		ReadOnly: use.MountsReadOnly(), SELinuxLabel: &label,
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName: use.Volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,

@@ -5,7 +5,6 @@ package filesystem
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/go-logr/logr"
 
@@ -49,8 +48,7 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 			return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
 		}
 	}
-	options := use.MountOptions(fs.Type)
-	if err := s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, options); err != nil {
+	if err := s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, use.MountOptions(fs.Type)); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
 	}
 	if !mounted {
@@ -58,7 +56,7 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 			return provisioner.Filesystem{}, err
 		}
 	}
-	if slices.Contains(options, "ro") {
+	if use.MountsReadOnly() {
 		return fs, nil
 	}
 	if err := filesystems.Grow(ctx, record.Device, record.StagingPath); err != nil {
