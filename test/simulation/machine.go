@@ -145,7 +145,7 @@ func (m *machine) startPlugin() {
 	synctest.Wait()
 	go func() {
 		defer m.w.recovered(plugin.name)
-		wait.UntilWithContext(withActor(ctx, "clear formats"), server.ClearFormats, node.ClearInterval)
+		wait.UntilWithContext(withActor(ctx, "end unfinished calls"), server.EndUnfinished, node.ClearInterval)
 	}()
 	synctest.Wait()
 }
