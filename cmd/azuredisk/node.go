@@ -200,7 +200,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		})),
 		"rests": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			wait.UntilWithContext(ctx, func(ctx context.Context) {
-				nodes.ClearFormats(ctx)
+				nodes.EndUnfinished(ctx)
 				nodes.EndReservations(ctx)
 			}, node.ClearInterval)
 			return nil

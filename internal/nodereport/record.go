@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -23,6 +24,9 @@ type Record struct {
 	// BootID of the kernel at the time of the staging.
 	BootID      string `json:"bootID"`
 	StagingPath string `json:"stagingPath"`
+	// OtherPaths are the volume's further staging paths. The kubelet derives the path from the text of the handle, and for raw
+	// block volumes from the name of the PersistentVolume, so that two PersistentVolumes of one disk can have two.
+	OtherPaths []string `json:"otherPaths,omitempty"`
 	// Device is the path at the time of the staging; it may name another device later.
 	Device string `json:"device"`
 	LUN    int32  `json:"lun"`
@@ -32,7 +36,7 @@ type Record struct {
 	SizeBytes int64 `json:"sizeBytes"`
 	// Block says that the volume is staged as a raw block device: nothing is mounted.
 	Block bool `json:"block,omitempty"`
-	// ReadOnly says that the volume was published to this node read-only.
+	// ReadOnly says that the filesystem is mounted, or the raw block device staged, read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	// ReservationKey with which this node holds the reservation of the disk, as in StagedVolume; "" for none.
 	ReservationKey string `json:"reservationKey,omitempty"`
@@ -44,6 +48,17 @@ type Record struct {
 	// Formatting is set while a filesystem is being made: the device was blank, and its content is what this node has
 	// written under this epoch.
 	Formatting *provisioner.Filesystem `json:"formatting,omitempty"`
+}
+
+// Paths returns all staging paths of the volume.
+func (r Record) Paths() []string { return append([]string{r.StagingPath}, r.OtherPaths...) }
+
+// StagedAt reports whether a path is one of them.
+func (r Record) StagedAt(path string) bool { return slices.Contains(r.Paths(), path) }
+
+// Beside returns the staging paths of the volume that differ from a path.
+func (r Record) Beside(path string) []string {
+	return slices.DeleteFunc(r.Paths(), func(p string) bool { return p == path })
 }
 
 const recordSuffix = ".json"

@@ -28,6 +28,17 @@ type findings struct {
 	unrecorded []Record
 }
 
+// addUnrecorded adds the missing record of a staging mount. A volume can have several such mounts.
+func (f *findings) addUnrecorded(staged Record) {
+	i := slices.IndexFunc(f.unrecorded, func(r Record) bool { return r.VolumeName == staged.VolumeName })
+	switch {
+	case i < 0:
+		f.unrecorded = append(f.unrecorded, staged)
+	case !f.unrecorded[i].StagedAt(staged.StagingPath):
+		f.unrecorded[i].OtherPaths = append(f.unrecorded[i].OtherPaths, staged.StagingPath)
+	}
+}
+
 // compare returns the entries that the report must have, and the records that are obsolete. An entry is removed only if
 // nothing on the node uses its volume; in doubt it remains, and the kubelet's next call for the volume decides.
 func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.StagedVolume, obsolete []string) {
@@ -121,10 +132,8 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 			continue
 		}
 		mount.Target = staged.StagingPath
-		if _, seen := found.mounted[staged.VolumeName]; !seen {
-			if _, recorded := records[staged.VolumeName]; !recorded {
-				found.unrecorded = append(found.unrecorded, staged)
-			}
+		if _, recorded := records[staged.VolumeName]; !recorded {
+			found.addUnrecorded(staged)
 		}
 		found.mounted[staged.VolumeName] = mount
 	}
@@ -144,7 +153,7 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 // identified, that is an error, because the report would not be complete.
 func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Record) (Record, bool, error) {
 	for _, record := range records {
-		if record.StagingPath == mount.Target {
+		if record.StagedAt(mount.Target) {
 			return record, true, nil
 		}
 	}

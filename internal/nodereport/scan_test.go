@@ -228,6 +228,33 @@ func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
 	}
 }
 
+// Two PersistentVolumes of one disk, whose handles differ in case, have been staged by the V1 driver.
+func TestScanFindsAllStagingPathsOfAVolume(t *testing.T) {
+	mounts := &mountList{}
+	scanner := newScanner(t, mounts)
+	var paths []string
+	for dir, handle := range map[string]string{"one": volumeID, "two": strings.ToUpper(volumeID)} {
+		path := filepath.Join(scanner.KubeletDir, "plugins/kubernetes.io/csi", scanner.DriverName, dir, "globalmount")
+		if err := os.MkdirAll(path, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		data := fmt.Sprintf(`{"volumeHandle":%q,"driverName":%q}`, handle, scanner.DriverName)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), "vol_data.json"), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mounts.points = append(mounts.points, provisioner.MountPoint{Source: "/dev/sdc", Target: path})
+		paths = append(paths, path)
+	}
+	r, _ := newReporter(t, newAPI(t), scanner)
+	if _, err := r.beat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	record, _, err := scanner.Records.Get(volumeNameOf(t, volumeID))
+	if got := record.Paths(); err != nil || len(got) != 2 || !record.StagedAt(paths[0]) || !record.StagedAt(paths[1]) {
+		t.Errorf("the record has the staging paths %q, %v, want %q", got, err, paths)
+	}
+}
+
 func TestScanNamesStagingMountsByTheRecord(t *testing.T) {
 	mounts := &mountList{}
 	scanner := newScanner(t, mounts)

@@ -58,6 +58,9 @@ func (m mounts) Mount(ctx context.Context, device, target, fsType string, option
 	if err := m.Devices().Read(ctx, device); err != nil {
 		return provisioner.Errorf(provisioner.Unavailable, "%w; %w", words, err)
 	}
+	if fault := mountFault(ctx, device, fsType); fault != "" {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "cannot mount %s: %s: %w", device, fault, words)
+	}
 	return words
 }
 

@@ -3,6 +3,7 @@ package handover_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,16 +24,24 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS"})
 	pod := bindPod(t, p, handle, "iu-a")
 	const foreign = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
-	setInUse(t, p, "iu-a", ownership.VolumesInUseName(controlplane.DriverName, handle), foreign)
+	// A second PersistentVolume of the disk spells its handle in another way, and Kubernetes counts it as another volume.
+	respelled := strings.ToUpper(handle)
+	second := bindPod(t, p, respelled, "iu-a")
+	setInUse(t, p, "iu-a", ownership.VolumesInUseName(controlplane.DriverName, handle), ownership.VolumesInUseName(controlplane.DriverName, respelled), foreign)
 	must(t, p.Publish(t.Context(), handle, "iu-a"))
 	p.AwaitStaged(vol, "iu-a")
 	p.Unstage(vol, "iu-a")
 	// The pod is still to run there: the kubelet may be about to mount the volume once more.
 	settled(t, p, "iu-a")
-	if got := inUse(t, p, "iu-a"); len(got) != 2 {
-		t.Fatalf("a volume that a pod is going to use was taken out of %v", got)
+	if got := inUse(t, p, "iu-a"); len(got) != 3 {
+		t.Fatalf("a volume that a pod is going to use was removed from %v", got)
 	}
 	must(t, p.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	settled(t, p, "iu-a")
+	if got := inUse(t, p, "iu-a"); len(got) != 3 {
+		t.Fatalf("a volume that a pod of another PersistentVolume is going to use was removed from %v", got)
+	}
+	must(t, p.Client.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	p.Eventually("the volume is out of volumesInUse", func() string {
 		if got := inUse(t, p, "iu-a"); !slices.Equal(got, []corev1.UniqueVolumeName{foreign}) {
 			return fmt.Sprint(got)

@@ -3,6 +3,7 @@
 package handover_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -27,6 +28,26 @@ const size = "Standard_D4s_v5"
 var replicated = map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}
 
 var must, expectCode = expect.Must, expect.Code
+
+// A user removes the finalizer of the VolumeAttachment while the unpublish waits for its proof, so that the unpublish is not repeated.
+func TestAPublishCompletesAReleaseThatWasStarted(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("cr-a", "1", size)
+	p.AddNode("cr-b", "1", size)
+	handle := p.Create("cr-vol", replicated)
+	must(t, p.Publish(t.Context(), handle, "cr-a"))
+	p.AwaitStaged("cr-vol", "cr-a")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	expectCode(t, p.Unpublish(ctx, handle, "cr-a"), codes.Aborted)
+	expectCode(t, p.Publish(t.Context(), handle, "cr-b"), codes.FailedPrecondition)
+	p.Unstage("cr-vol", "cr-a")
+	must(t, p.Publish(t.Context(), handle, "cr-b"))
+	if c := p.Volume("cr-vol").Status; c.Primary.NodeName != "cr-b" || c.Primary.Epoch != 2 || c.LastRelease == nil || c.LastRelease.NodeName != "cr-a" {
+		t.Errorf("primary %+v after release %+v, want cr-b under epoch 2 after a release by cr-a", c.Primary, c.LastRelease)
+	}
+	must(t, p.Stage("cr-vol", "cr-b"))
+}
 
 func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})

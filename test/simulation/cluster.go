@@ -103,7 +103,7 @@ func (c *cluster) placeCalls(v *volumeModel) string {
 
 // stage stages a volume on the node to which it is published.
 func (c *cluster) stage(v *volumeModel, m *machine) string {
-	if m.writes(v.name) && c.entry(m, v.name) == apiv1.PhaseStaged {
+	if m.writes(v.name) && c.w.entry(m, v.name) == apiv1.PhaseStaged {
 		return ""
 	}
 	c.w.usePod(m, v)
@@ -130,7 +130,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 		return ""
 	}
 	// The pod is gone, or will be as soon as the failover has deleted it.
-	if m.on && (mounted || c.entry(m, v.name) != "") {
+	if m.on && (mounted || c.w.entry(m, v.name) != "") {
 		c.do(key, func() *call { return c.w.unstage(m, v, callTimeout) })
 		return "staged on " + m.name
 	}
@@ -167,8 +167,8 @@ func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
 }
 
 // entry is the phase of a volume in the report of a node.
-func (c *cluster) entry(m *machine, volume string) apiv1.StagePhase {
-	d, found := c.w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+func (w *world) entry(m *machine, volume string) apiv1.StagePhase {
+	d, found := w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
 	if !found {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 )
 
@@ -34,8 +35,8 @@ const (
 //   - When it starts, it finds the volumes that have a directory of a pod. They are uncertain, and no error makes the kubelet forget them.
 //   - While it is dead it makes no calls, and Kubernetes calls the Node not ready. Containers and the node plug-in go on.
 //
-// A kubelet that is restarted while a volume is staged for no pod forgets that volume permanently. That is a defect of Kubernetes, which no
-// driver can see, so a kubelet here does not die at such a moment.
+// A kubelet that is restarted while a volume is staged for no pod forgets that volume permanently. That is a defect of Kubernetes. A driver can
+// see it only after a NodeUnstageVolume that failed, so a kubelet here does not die before that.
 type kubelet struct {
 	m *machine
 	// dead is when the kubelet died; zero while it lives.
@@ -107,10 +108,11 @@ func (k *kubelet) die() {
 	k.dead = k.m.w.now()
 }
 
-// mayDie says that the kubelet would forget no volume that is staged.
+// mayDie reports whether the kubelet would forget no volume that is staged, or only volumes whose unstage was begun.
 func (k *kubelet) mayDie() bool {
 	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool {
-		return l.busy || l.device != notMounted && !slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
+		begun := k.m.w.entry(k.m, l.v.name) == apiv1.PhaseUnstaging
+		return l.busy || l.device != notMounted && !begun && !slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
 	})
 }
 

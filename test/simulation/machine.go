@@ -143,9 +143,12 @@ func (m *machine) startPlugin() {
 		m.w.must(server.AnswerFences(withActor(ctx, "fences"), nil))
 	}()
 	synctest.Wait()
+	if m.w.options.Mutant == CallsAreRepeated {
+		return
+	}
 	go func() {
 		defer m.w.recovered(plugin.name)
-		wait.UntilWithContext(withActor(ctx, "clear formats"), server.ClearFormats, node.ClearInterval)
+		wait.UntilWithContext(withActor(ctx, "end unfinished calls"), server.EndUnfinished, node.ClearInterval)
 	}()
 	synctest.Wait()
 }

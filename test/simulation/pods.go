@@ -212,7 +212,7 @@ func (c *cluster) podRuns(v *volumeModel, m *machine) string {
 			return p.name + " waits for its volume"
 		case !m.live(p.target()):
 			return p.name + " has a dead mount"
-		case !m.writes(v.name) || c.entry(m, v.name) != apiv1.PhaseStaged:
+		case !m.writes(v.name) || c.w.entry(m, v.name) != apiv1.PhaseStaged:
 			return v.name + " is not staged on " + m.name
 		}
 		return ""

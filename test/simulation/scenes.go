@@ -49,6 +49,12 @@ func (w *world) playUnused(cluster *cluster) {
 			w.until("every volume is released again", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machines[0]; !v.several && m.well() && w.takesPods(m) {
+			w.forgetUnstage(v, m)
+			w.until("a volume that a kubelet has forgotten is released", patience, cluster.place)
+		}
+	}
 }
 
 // playDirect plays a scene whose calls a model of a kubelet does not make.
@@ -208,6 +214,25 @@ func (w *world) giveUpPod(v *volumeModel, m *machine) {
 			w.endPodModel(p)
 		}
 	}
+}
+
+// forgetUnstage makes a pod end while a mount namespace keeps its volume mounted, and restarts the kubelet after the NodeUnstageVolume that failed.
+func (w *world) forgetUnstage(v *volumeModel, m *machine) {
+	w.addPod(v, m)
+	l := m.kubelet.volume(v)
+	w.within(time.Minute, func() bool { return l.device == mounted && !l.busy })
+	if staged, found := m.mounts[m.staging(v.name)]; found && staged.FSType != "" {
+		w.note("a mount namespace on %s keeps %s mounted while its pod ends", m.name, v.name)
+		m.leaks = append(m.leaks, leak{path: staged.Source, volume: v.name})
+	}
+	for _, p := range w.podsOf(v) {
+		w.endPodModel(p)
+	}
+	if w.within(time.Minute, func() bool { return l.failures > 0 && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != "" }) {
+		w.note("the kubelet of %s starts, and has forgotten %s", m.name, v.name)
+		m.kubelet.start()
+	}
+	m.leaks = nil
 }
 
 // lateCall sends a node plug-in a call to stage a volume of several nodes after the proof that it is unused there, once for each volume and node.

@@ -106,7 +106,7 @@ func (c *cluster) clear(v *volumeModel, m *machine) string {
 	if wanted && (!used || m.writes(v.name)) && (a == nil || a.DeletionTimestamp == nil) {
 		return ""
 	}
-	if m.on && (used || c.entry(m, v.name) != "") {
+	if m.on && (used || c.w.entry(m, v.name) != "") {
 		c.do(key, func() *call { return c.w.unstage(m, v, callTimeout) })
 		return "staged on " + m.name
 	}

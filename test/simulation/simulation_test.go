@@ -129,6 +129,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a node names another node's VM as its own":      {simulation.NodeNamesItsVM, "the world does not settle", 13, "liars"},
 		"a dead kubelet is waited for":                   {simulation.KubeletIsThere, "the world does not settle", 7, "kubelets"},
 		"a node forgets what it left behind":             {simulation.FinalCode, "the world does not settle", 7 * 19, "kubelets,scenes"},
+		"a call that was begun is not ended":             {simulation.CallsAreRepeated, "the world does not settle", 7 * 19, "kubelets,scenes"},
 		"a device that is held is not waited for":        {simulation.NoRecord, "law 3", 19, "scenes"},
 		"a pod gets a mount that is dead":                {simulation.MountIsGood, "has a dead mount", 7 * 19, "kubelets,scenes"},
 		"ownership begins with epoch 1 again":            {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},

@@ -25,6 +25,8 @@ const (
 	KubeletIsThere Mutant = "kubelets live for ever"
 	// FinalCode: a node plug-in that fails and leaves something behind says so with a final code.
 	FinalCode Mutant = "final codes"
+	// CallsAreRepeated: a node plug-in waits for the kubelet to call again, and ends nothing by itself.
+	CallsAreRepeated Mutant = "calls are repeated"
 	// NoRecord: a node does not write down which device it has yet to flush (law 3).
 	NoRecord Mutant = "no record of the device"
 	// MountIsGood: a volume is published as it was staged, even if its ownership or its device has changed.

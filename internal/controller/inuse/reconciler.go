@@ -92,19 +92,40 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if v == nil {
 			continue
 		}
-		pv, err := index.PersistentVolume(ctx, r.Client, v)
+		pods, handles, err := r.users(ctx, v)
 		if err != nil {
 			return nil, err
 		}
-		pods, err := index.PodsOf(ctx, r.Client, pv)
-		if err != nil {
-			return nil, err
-		}
-		if pv != nil && ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
-			names = append(names, ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle))
+		if len(handles) > 0 && ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
+			names = append(names, handles...)
 		}
 	}
 	return names, nil
+}
+
+// users returns the pods that use a volume by any PersistentVolume of its disk, and Kubernetes' names of the volume: one
+// for each spelling of the handle.
+func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, []corev1.UniqueVolumeName, error) {
+	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	var pods []*corev1.Pod
+	var names []corev1.UniqueVolumeName
+	for _, pv := range pvs {
+		if !index.IsOf(v, pv) {
+			continue
+		}
+		of, err := index.PodsOf(ctx, r.Client, pv)
+		if err != nil {
+			return nil, nil, err
+		}
+		pods = append(pods, of...)
+		if name := ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return pods, names, nil
 }
 
 // Prune removes volumes from a Node's status.volumesInUse and returns which of them were there. It reads the Node

@@ -27,5 +27,6 @@
 //
 // Every NodeStageVolume that fails ends in settle, which removes the record and the entry if nothing on the node uses
 // the volume. If something remains on the node, the call fails with a code after which the kubelet calls
-// NodeUnstageVolume later (docs/reference/final-codes.md).
+// NodeUnstageVolume later (docs/reference/final-codes.md). EndUnfinished takes the place of that call if the kubelet has
+// forgotten the volume.
 package node

@@ -248,7 +248,7 @@ func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, op
 	h.hook("before mount")
 	h.mu.Lock()
 	h.options = strings.Join(options, ",")
-	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType, Sealed: slices.Contains(options, "ro")}
+	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType, Sealed: slices.Contains(strings.Split(h.options, ","), "ro")}
 	h.unflushed = true
 	h.mu.Unlock()
 	h.hook("after mount")

@@ -56,10 +56,10 @@ func (s *Server) staged(ctx context.Context, use usage.Usage, staging string) (s
 	switch {
 	case err != nil:
 		return "", "", "", err
-	case !mounted && !(recorded && !record.Block && record.StagingPath == staging):
+	case !mounted && !(recorded && !record.Block && record.StagedAt(staging)):
 		return "", "", "", provisioner.Errorf(provisioner.FailedPrecondition, "cannot publish volume %s: it is not staged at %s", use.Volume, staging)
 	case recorded && record.Epoch > 0: // otherwise the V1 driver staged it, without an epoch
-		if why, err = s.unusable(ctx, record, mount, mounted); why != "" || err != nil {
+		if why, err = s.unusable(ctx, record, staging, mount, mounted); why != "" || err != nil {
 			return "", "", why, err
 		}
 	}
@@ -67,13 +67,13 @@ func (s *Server) staged(ctx context.Context, use usage.Usage, staging string) (s
 }
 
 // unusable says why a pod cannot use the filesystem of a record, or "".
-func (s *Server) unusable(ctx context.Context, record nodereport.Record, mount provisioner.MountPoint, mounted bool) (string, error) {
+func (s *Server) unusable(ctx context.Context, record nodereport.Record, staging string, mount provisioner.MountPoint, mounted bool) (string, error) {
 	if _, why, err := s.grants.Lasting(ctx, record); why != "" || err != nil {
 		return why, err
 	}
 	switch {
 	case !mounted:
-		return "nothing is mounted at " + record.StagingPath, nil
+		return "nothing is mounted at " + staging, nil
 	case mount.Source != record.Device:
 		return fmt.Sprintf("%s is mounted there, and the device is %s", mount.Source, record.Device), nil
 	case mount.Sealed && !record.ReadOnly:

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -73,7 +75,7 @@ func (s *Server) publish(ctx context.Context, use usage.Usage, readOnly bool, st
 		return err
 	}
 	if use.Exclusive {
-		if err := s.checkUnpublished(ctx, device, staging, target); err != nil {
+		if err := s.checkUnpublished(ctx, use.Disk, device, staging, target); err != nil {
 			return err
 		}
 	}
@@ -87,13 +89,18 @@ func (s *Server) publish(ctx context.Context, use usage.Usage, readOnly bool, st
 const subPaths = "/volume-subpaths/"
 
 // checkUnpublished enforces the access mode SINGLE_NODE_SINGLE_WRITER.
-func (s *Server) checkUnpublished(ctx context.Context, device, staging, target string) error {
+func (s *Server) checkUnpublished(ctx context.Context, disk volumehandle.Handle, device, staging, target string) error {
+	record, _, err := s.options.Records.Of(disk)
+	if err != nil {
+		return err
+	}
+	stagings := append(record.Paths(), staging)
 	mounts, err := s.options.Host.Mounts().List(ctx)
 	if err != nil {
 		return fmt.Errorf("list mounts: %w", err)
 	}
 	for _, mount := range mounts {
-		if mount.Source == device && mount.Target != staging && mount.Target != target && !strings.Contains(mount.Target, subPaths) {
+		if mount.Source == device && !slices.Contains(stagings, mount.Target) && mount.Target != target && !strings.Contains(mount.Target, subPaths) {
 			return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to publish the volume at %s: its access mode allows one target path, and it is published at %s", target, mount.Target)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 )
 
-// ClearInterval is how often to call ClearFormats and EndReservations, which read a directory of the node's own disk.
+// ClearInterval is how often to call EndUnfinished and EndReservations, which read a directory of the node's own disk.
 const ClearInterval = time.Minute
 
 // eachRest calls do for the records that have a rest, in the order of their volumes. It leaves out volumes for which a call is running, and logs

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -118,7 +117,7 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 	}
 	paths := []string{path}
 	if recorded {
-		paths = append(paths, record.StagingPath)
+		paths = append(paths, record.Paths()...)
 	}
 	for _, p := range paths {
 		if mount, mounted, err := s.devices.MountAt(ctx, p); err != nil {
@@ -167,15 +166,18 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 		return err
 	}
 	use.Sealed = grant.ReadOnly
-	// Set it in both cases: the device may be write-protected from an earlier use.
-	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.Block && (use.Sealed || use.ReadOnly)); err != nil {
-		return fmt.Errorf("set write protection: %w", err)
-	}
 	label := use.Label()
 	record := nodereport.Record{
 		VolumeName: use.Volume, VolumeID: use.Disk.String(), Epoch: grant.Epoch, BootID: s.options.BootID,
 		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.Partition, SizeBytes: device.SizeBytes, Block: use.Block,
-		ReadOnly: use.Sealed || slices.Contains(use.Flags, "ro"), SELinuxLabel: &label,
+		ReadOnly: use.MountsReadOnly() || use.Block && use.ReadOnly, SELinuxLabel: &label,
+	}
+	if record.OtherPaths, err = s.pathsBeside(ctx, record); err != nil {
+		return err
+	}
+	// Set it in both cases: the device may be write-protected from an earlier use.
+	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.Block && record.ReadOnly); err != nil {
+		return fmt.Errorf("set write protection: %w", err)
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName: use.Volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,

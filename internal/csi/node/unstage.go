@@ -55,6 +55,14 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err != nil {
 		return err
 	}
+	if recorded {
+		switch others, err := s.remaining(ctx, record, path); {
+		case err != nil:
+			return err
+		case len(others) > 0:
+			return s.unstagePath(ctx, record, path, others)
+		}
+	}
 	if err := s.options.Report.BeginUnstage(ctx, volume); err != nil {
 		return err
 	}
@@ -124,7 +132,7 @@ func (s *Server) unmountOther(ctx context.Context, path string, refusal error) e
 		return err
 	}
 	for _, record := range records {
-		if record.StagingPath == path {
+		if record.StagedAt(path) {
 			return refusal
 		}
 	}

@@ -61,6 +61,12 @@ func NewDisk(t *testing.T, sizeBytes int64) *Disk {
 	return disk
 }
 
+// SetSectorSize changes the size of the logical sectors of a disk.
+func (d *Disk) SetSectorSize(t *testing.T, bytes int) {
+	t.Helper()
+	Run(t, "losetup", "--sector-size", strconv.Itoa(bytes), d.Device)
+}
+
 // awaitCleared waits until the loop device over file is removed. The kernel removes it when its last user closes it,
 // and a read whose caller has given up may still be running.
 func awaitCleared(t *testing.T, file string) {

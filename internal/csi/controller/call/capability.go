@@ -6,6 +6,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/mountoptions"
 )
 
 // Access is what the capabilities of a request ask for together.
@@ -52,4 +53,14 @@ func AccessOf(capabilities []*csi.VolumeCapability, maxShares int32) (a Access, 
 		fault = "volume capabilities: block and mount exclude each other"
 	}
 	return a, fault, nil
+}
+
+// CheckMountOptions refuses capabilities with mountOptions that no node can mount with.
+func CheckMountOptions(capabilities []*csi.VolumeCapability) error {
+	for _, c := range capabilities {
+		if _, err := mountoptions.Parse(c.GetMount().GetMountFlags()); err != nil {
+			return InvalidArgument("%s", err)
+		}
+	}
+	return nil
 }

@@ -95,6 +95,9 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 	if fault != "" {
 		return nil, p, call.InvalidArgument("%s", fault)
 	}
+	if err := call.CheckMountOptions(request.GetVolumeCapabilities()); err != nil {
+		return nil, p, err
+	}
 	request, source, err := s.fromSource(ctx, request, &p)
 	if err != nil {
 		return nil, p, err

@@ -2,6 +2,7 @@ package disks_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -110,6 +111,23 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 		}
 		if got := p.Volume(name).Spec.Disk.FilesystemOptions; got != test.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+// No node could mount a volume with such options.
+func TestMountOptionsThatNoNodeCanUseAreRefused(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	for flag, code := range map[string]codes.Code{"ro,noatime": codes.OK, "ro, noatime": codes.InvalidArgument, "bind": codes.InvalidArgument} {
+		request := controlplane.CreateRequest("options-"+strconv.Itoa(len(flag)), nil)
+		mount := &csi.VolumeCapability_MountVolume{MountFlags: []string{"nodiratime", flag}}
+		request.VolumeCapabilities = []*csi.VolumeCapability{{
+			AccessType: &csi.VolumeCapability_Mount{Mount: mount},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		}}
+		_, err := p.CSI.CreateVolume(t.Context(), request)
+		if status.Code(err) != code || err != nil && !strings.Contains(err.Error(), strconv.Quote(flag)) {
+			t.Errorf("mountOptions with %q: got %v, want %s that names the entry", flag, err, code)
 		}
 	}
 }

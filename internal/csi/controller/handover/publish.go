@@ -65,6 +65,9 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	}
 	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
+		if err := s.completeRelease(ctx, v, node.Name); err != nil {
+			return err
+		}
 		before = records.EpochOf(v)
 		o, err := s.acquire(ctx, v, node.Name)
 		if err != nil {

@@ -109,6 +109,9 @@ func (s *Lister) ValidateVolumeCapabilities(ctx context.Context, request *csi.Va
 	if fault == "" && a.Pattern == apiv1.AccessMultiNode && pattern == apiv1.AccessSingleNode {
 		fault = "the volume is for one node at a time"
 	}
+	if err := call.CheckMountOptions(request.GetVolumeCapabilities()); err != nil && fault == "" {
+		fault = err.Error()
+	}
 	if fault != "" {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: fault}, nil
 	}

@@ -55,7 +55,9 @@ func (f *Finder) checkNotAnothers(ctx context.Context, volume string, disk provi
 		owners[entry.StagingPath] = entry.VolumeName
 	}
 	for name, record := range records {
-		owners[record.StagingPath] = name
+		for _, path := range record.Paths() {
+			owners[path] = name
+		}
 	}
 	for _, mount := range mounts {
 		if owner := owners[mount.Target]; mount.Source == disk.Path && owner != "" && owner != volume {

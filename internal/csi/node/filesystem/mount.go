@@ -6,52 +6,87 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// clearStale says whether the device is already mounted at the staging path. It unmounts a mount that remains from an
-// attachment or an epoch that has ended.
-func (s *Stager) clearStale(ctx context.Context, record nodereport.Record) (mounted bool, err error) {
-	mount, found, err := s.MountAt(ctx, record.StagingPath)
-	if err != nil || !found {
-		return false, err
-	}
-	found, err = s.keepMount(ctx, mount, record)
-	if found || err != nil {
-		return found, err
-	}
-	logr.FromContextOrDiscard(ctx).Info("unmounting a device that is out of date", "device", mount.Source, "stagingPath", record.StagingPath)
-	if err := s.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {
-		return false, fmt.Errorf("unmount the device that is out of date: %w", err)
-	}
-	return false, nil
+// kept are the mounts of a volume's device at its staging paths that stay.
+type kept struct {
+	// here is set if the device is mounted at the path that is to be staged, elsewhere if at another staging path.
+	here, elsewhere bool
+	// writable is a staging path with a writable filesystem; "" for none.
+	writable string
 }
 
-// keepMount collects the input of stagingMount.keep and returns its decision.
-func (s *Stager) keepMount(ctx context.Context, mount provisioner.MountPoint, record nodereport.Record) (keep bool, err error) {
-	in := stagingMount{mount: mount, record: record}
+func (k kept) mounted() bool { return k.here || k.elsewhere }
+
+// clearStale returns the mounts of the device at the volume's staging paths. It unmounts those that remain from an
+// attachment or an epoch that has ended.
+func (s *Stager) clearStale(ctx context.Context, use usage.Usage, record nodereport.Record) (kept, error) {
+	var found kept
+	stale, err := s.judgeMounts(ctx, use, record, &found)
+	if err != nil {
+		return kept{}, err
+	}
+	for _, mount := range stale {
+		logr.FromContextOrDiscard(ctx).Info("unmounting a device that is out of date", "device", mount.Source, "stagingPath", mount.Target)
+		if err := s.Host.Mounts().Unmount(ctx, mount.Target); err != nil {
+			return kept{}, fmt.Errorf("unmount the device that is out of date: %w", err)
+		}
+	}
+	return found, nil
+}
+
+// judgeMounts collects the input of stagingMount.keep for each staging path, and returns the mounts that are out of date.
+func (s *Stager) judgeMounts(ctx context.Context, use usage.Usage, record nodereport.Record, found *kept) (stale []provisioner.MountPoint, err error) {
 	before, recorded, err := s.Records.Get(record.VolumeName)
 	if err != nil {
-		return false, err
-	}
-	if recorded && before.BootID == record.BootID {
-		in.before = &before
+		return nil, err
 	}
 	mounts, err := s.Host.Mounts().List(ctx)
 	if err != nil {
-		return false, fmt.Errorf("list mounts: %w", err)
+		return nil, fmt.Errorf("list mounts: %w", err)
 	}
-	for _, other := range mounts {
-		if other.Source == mount.Source && other.Target != mount.Target {
-			in.elsewhere = other.Target
+	top := map[string]provisioner.MountPoint{}
+	for _, mount := range mounts {
+		top[mount.Target] = mount
+	}
+	for _, path := range record.Paths() {
+		mount, mounted := top[path]
+		if !mounted {
+			continue
+		}
+		here := path == record.StagingPath
+		in := stagingMount{mount: mount, record: record}
+		// A mount option makes its own path read-only. If the filesystem is in use for writing at another path, it stays writable there.
+		in.record.ReadOnly = use.Sealed || use.MountsReadOnly() && (mount.Sealed || here && !mount.ReadOnly)
+		if recorded && before.BootID == record.BootID {
+			in.before = &before
+		}
+		for _, other := range mounts {
+			if other.Source == mount.Source && !record.StagedAt(other.Target) {
+				in.elsewhere = other.Target
+			}
+		}
+		in.fault = s.Answers(ctx, mount.Source)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("read the device that is mounted at the staging path: %w", ctx.Err())
+		}
+		keep, err := in.keep()
+		switch {
+		case err != nil:
+			return nil, err
+		case !keep:
+			stale = append(stale, mount)
+			continue
+		}
+		found.here, found.elsewhere = found.here || here, found.elsewhere || !here
+		if !mount.Sealed {
+			found.writable = path
 		}
 	}
-	in.fault = s.Answers(ctx, mount.Source)
-	if ctx.Err() != nil {
-		return false, fmt.Errorf("read the device that is mounted at the staging path: %w", ctx.Err())
-	}
-	return in.keep()
+	return stale, nil
 }
 
 // stagingMount describes the mount at the staging path where a volume must be staged.
@@ -62,7 +97,7 @@ type stagingMount struct {
 	before *nodereport.Record
 	// fault is the error of a read of the mounted device; nil if the read succeeded.
 	fault error
-	// elsewhere is another target where the device is mounted.
+	// elsewhere is a target where the device is mounted and that is not a staging path of the volume.
 	elsewhere string
 }
 

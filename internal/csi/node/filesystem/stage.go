@@ -5,7 +5,6 @@ package filesystem
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/go-logr/logr"
 
@@ -27,21 +26,22 @@ type Stager struct {
 // Stage mounts the device of a record, with the volume's filesystem, at its staging path and returns the
 // filesystem.
 func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
-	mounted, err := s.clearStale(ctx, record)
+	found, err := s.clearStale(ctx, use, record)
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
-	if mounted {
+	record.ReadOnly = record.ReadOnly && found.writable == ""
+	if found.mounted() {
 		if err := s.CheckLabel(use); err != nil {
 			return provisioner.Filesystem{}, err
 		}
 	}
-	fs, err := s.prepare(ctx, use, volume, record, mounted)
+	fs, err := s.prepare(ctx, use, volume, record, found.mounted())
 	if err != nil {
 		return provisioner.Filesystem{}, s.ReportLost(ctx, use, err)
 	}
 	filesystems := s.Host.Filesystems()
-	if !mounted && !use.Sealed {
+	if !found.mounted() && !use.Sealed {
 		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
 			return provisioner.Filesystem{}, fmt.Errorf("check filesystem: %w", err)
 		}
@@ -49,22 +49,30 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 			return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
 		}
 	}
-	options := use.MountOptions(fs.Type)
-	if err := s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fs.Type, options); err != nil {
+	if err := s.mount(ctx, use, record, fs.Type, found); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
 	}
-	if !mounted {
+	if !found.here {
 		if err := s.confirmMount(ctx, record); err != nil {
 			return provisioner.Filesystem{}, err
 		}
 	}
-	if slices.Contains(options, "ro") {
+	if use.MountsReadOnly() {
 		return fs, nil
 	}
 	if err := filesystems.Grow(ctx, record.Device, record.StagingPath); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
 	}
 	return fs, nil
+}
+
+// mount mounts the device at the record's staging path. The kernel does not mount a device read-only that is mounted for
+// writing, so that such a path is a read-only view of the other one.
+func (s *Stager) mount(ctx context.Context, use usage.Usage, record nodereport.Record, fsType string, found kept) error {
+	if !found.here && found.writable != "" && use.MountsReadOnly() {
+		return s.Host.Mounts().Bind(ctx, found.writable, record.StagingPath, true, nil)
+	}
+	return s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fsType, use.MountOptions(fsType))
 }
 
 // CheckLabel refuses another SELinux label than the one with which the volume is mounted on this node, because all its

@@ -9,6 +9,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/mountoptions"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -28,7 +29,8 @@ type Usage struct {
 	Block  bool
 	// fsType is the requested type of filesystem; "" if the request names none.
 	fsType string
-	Flags  []string
+	// options of the mount, parsed.
+	options []string
 	// multiNode says that several nodes may use the volume at the same time.
 	multiNode bool
 	ReadOnly  bool
@@ -57,7 +59,11 @@ func Read(volumeID string, capability *csi.VolumeCapability, volumeContext map[s
 	case *csi.VolumeCapability_Block:
 		u.Block = true
 	case *csi.VolumeCapability_Mount:
-		u.fsType, u.Flags = strings.ToLower(access.Mount.GetFsType()), access.Mount.GetMountFlags()
+		u.fsType = strings.ToLower(access.Mount.GetFsType())
+		var err error
+		if u.options, err = mountoptions.Parse(access.Mount.GetMountFlags()); err != nil {
+			return u, provisioner.Errorf(provisioner.InvalidArgument, "%w", err)
+		}
 	default:
 		return u, provisioner.Errorf(provisioner.InvalidArgument, "the volume capability has neither mount nor block: one of them is required")
 	}
@@ -137,30 +143,21 @@ func (u Usage) Wanted(volume *apiv1.AzVolume) string {
 	return volume.Spec.Disk.FSType
 }
 
-// MountOptions are the caller's flags and those that the filesystem needs. Two disks that were created from one
-// snapshot have the same UUID; xfs mounts both on one node only with the option nouuid.
+// MountOptions are the caller's options and the required ones. Two disks that were created from one snapshot have the
+// same UUID; xfs mounts both on one node only with the option nouuid.
 func (u Usage) MountOptions(fsType string) []string {
-	var options []string
-	for _, flag := range u.Flags {
-		if flag != "" && !slices.Contains(options, flag) {
-			options = append(options, flag)
-		}
+	options := u.options
+	if u.Sealed {
+		options = mountoptions.WithReadOnly(options)
 	}
-	if u.Sealed && !slices.Contains(options, "ro") {
-		options = append(options, "ro")
-	}
-	if fsType == "xfs" && !slices.Contains(options, "nouuid") {
-		options = append(options, "nouuid")
+	if fsType == "xfs" {
+		options = mountoptions.WithNoUUID(options)
 	}
 	return options
 }
 
+// MountsReadOnly reports whether the filesystem is mounted read-only.
+func (u Usage) MountsReadOnly() bool { return u.Sealed || mountoptions.ReadOnly(u.options) }
+
 // Label is the SELinux label of all files on the volume. The kubelet passes it as a mount option; "" for none.
-func (u Usage) Label() string {
-	for _, flag := range u.Flags {
-		if label, found := strings.CutPrefix(flag, "context="); found {
-			return strings.Trim(label, `"`)
-		}
-	}
-	return ""
-}
+func (u Usage) Label() string { return mountoptions.Label(u.options) }

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// EndUnfinished ends what calls of the kubelet have begun and no running call continues. Normally the kubelet calls again
+// until a call succeeds. After its restart it knows only the volumes that have a directory of a pod: if the pod was
+// deleted, it does not call again. The report would name the volume for ever, and no other node could use it.
+//
+// It decides under the volume's lock, so that it ends nothing that a call has announced and still works on. A kubelet
+// that does call again finds the volume unstaged, as after its own call.
+func (s *Server) EndUnfinished(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	err := s.options.Report.EnsureScanned(ctx)
+	var entries []apiv1.StagedVolume
+	if err == nil {
+		entries, err = s.options.Report.Entries(ctx)
+	}
+	if err != nil {
+		log.Error(err, "cannot read the report for calls that were not ended")
+		return
+	}
+	for _, entry := range entries {
+		if err := s.endUnfinished(ctx, entry.VolumeName); err != nil {
+			log.Info("a call that was begun is not ended yet", "volumeName", entry.VolumeName, "phase", entry.Phase, "reason", err.Error())
+		}
+	}
+}
+
+func (s *Server) endUnfinished(ctx context.Context, volume string) error {
+	unlock, locked := s.busy.TryLock(volume)
+	if !locked {
+		return nil // by a call, which ends it
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	entries, err := s.options.Report.Entries(ctx) // a call may have ended since they were listed
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(entries, func(e apiv1.StagedVolume) bool { return e.VolumeName == volume })
+	if i < 0 {
+		return nil
+	}
+	record, recorded, err := s.options.Records.Get(volume)
+	switch {
+	case err != nil:
+		return err
+	case !unfinished(entries[i], record):
+		return nil
+	case !recorded:
+		return s.forgetAnnounced(ctx, entries[i])
+	case record.Formatting != nil:
+		return s.undoRecorded(ctx, record)
+	}
+	return s.unstageRecorded(ctx, record)
+}
+
+// unfinished reports whether a volume must be unstaged although the kubelet has not called for it, or has not called
+// again: its unstage was begun, its format was interrupted, or its stage has never succeeded. An entry has no device before
+// the first success. Afterwards the kubelet holds the volume as staged, and its next call decides.
+func unfinished(entry apiv1.StagedVolume, record nodereport.Record) bool {
+	return entry.Phase == apiv1.PhaseUnstaging || record.Formatting != nil || entry.Phase == apiv1.PhaseStaging && entry.Device == ""
+}
+
+// forgetAnnounced removes the entry of a volume that was announced, and on whose device nothing was done.
+func (s *Server) forgetAnnounced(ctx context.Context, entry apiv1.StagedVolume) error {
+	mount, mounted, err := s.devices.MountAt(ctx, entry.StagingPath)
+	switch {
+	case err != nil:
+		return err
+	case mounted:
+		return provisioner.Errorf(provisioner.Conflict, "cannot end the staging of volume %s: it has no record, and %s is mounted at %s", entry.VolumeName, mount.Source, mount.Target)
+	}
+	return s.forget(ctx, entry.VolumeName, nodereport.Record{}, false)
+}
+
+func (s *Server) undoRecorded(ctx context.Context, record nodereport.Record) error {
+	disk, err := volumehandle.Parse(record.VolumeID)
+	if err != nil {
+		return fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
+	}
+	return s.undoStage(ctx, disk, record.StagingPath, nil)
+}
+
+func (s *Server) unstageRecorded(ctx context.Context, record nodereport.Record) error {
+	disk, err := volumehandle.Parse(record.VolumeID)
+	if err != nil {
+		return fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
+	}
+	for _, path := range record.Paths() {
+		if err := s.unstage(ctx, disk, path); err != nil {
+			return err
+		}
+	}
+	logr.FromContextOrDiscard(ctx).Info("ended a call that the kubelet did not repeat", "volumeName", record.VolumeName, "epoch", record.Epoch)
+	return nil
+}
