@@ -116,7 +116,7 @@ func (f *failover) ask() apiv1.FenceResult {
 		v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	})
 	setStatus(f, f.nodes[1].report(), func(n *apiv1.AzDriverNode) {
-		n.Status.FenceRequests = []apiv1.FenceRequest{{VolumeName: volume, NodeName: nodeName, Epoch: 1, Time: metav1.NowMicro()}}
+		n.Status.FenceRequests = []apiv1.FenceRequest{{VolumeName: volume, VolumeUID: f.volume.UID, NodeName: nodeName, Epoch: 1, Time: metav1.NowMicro()}}
 	})
 	var results []apiv1.FenceResult
 	f.nodes[1].await("the result of the fence", func() bool {

@@ -235,7 +235,7 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 		}
 	}
 	if step.Ask != "" {
-		if err := r.ask(ctx, a, step.Ask); err != nil {
+		if err := r.ask(ctx, in.Volume, a, step.Ask); err != nil {
 			return reconcile.Result{}, err
 		}
 	}

@@ -156,7 +156,9 @@ func (f *fences) setTried(volume string, request *apiv1.FenceRequest) {
 func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceRequest) error {
 	f.setTried(request.VolumeName, &request)
 	began := s.options.Clock.Now()
-	result := apiv1.FenceResult{VolumeName: request.VolumeName, NodeName: request.NodeName, Epoch: request.Epoch}
+	result := apiv1.FenceResult{
+		VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: request.NodeName, Epoch: request.Epoch, RequestTime: request.Time,
+	}
 	key, proof, err := s.tryFence(ctx, request)
 	ended := tryFenced
 	switch {
