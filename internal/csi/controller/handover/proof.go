@@ -79,6 +79,8 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 // restoreAttachment restores an attachment that was lost or edited since the publish: it makes it the primary of the ownership that is being released,
 // unless the node's report proves the release already. The attachment reconciler gets a proof from Azure only for the attachment of a primary. This call
 // cannot get one itself, because Azure does not list a VM to which it is still attaching the disk.
+//
+// An attachment that is Preempted is deleted and never changed: it is the record that only a reservation keeps the node from writing.
 func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	o := v.Status.Primary
 	if ownership.Releasable(o, a) {
@@ -99,6 +101,10 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a 
 		switch {
 		case a == nil:
 			a, err = s.createAttachment(ctx, wanted)
+		case a.DeletionTimestamp == nil && ownership.Preempted(a):
+			if err = s.remove(ctx, a); err == nil {
+				a, err = s.Attachment(ctx, s.Reader, v.Name, o.NodeName)
+			}
 		case !ownership.Releasable(o, a):
 			wanted.ReadOnly = a.Spec.ReadOnly
 			_, err = s.makePrimary(ctx, a, wanted)
@@ -109,7 +115,8 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a 
 }
 
 // recordProof writes the proof to the attachment, if there is one, and returns the attachment after that. An attachment that was re-created during the
-// call gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one.
+// call gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one. One that is Preempted
+// keeps its proof until the disk is detached.
 func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *apiv1.AzVolumeAttachment, proof *apiv1.ReleaseProof) (*apiv1.AzVolumeAttachment, error) {
 	if a == nil {
 		return nil, nil
@@ -119,7 +126,7 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 		if a != nil && a.UID != uid {
 			return grpcstatus.Errorf(codes.Aborted, "record the proof that node %s released volume %s: another call created the attachment again", node, volume)
 		}
-		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) {
+		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) || ownership.Preempted(a) {
 			return nil
 		}
 		before := a.DeepCopy()
