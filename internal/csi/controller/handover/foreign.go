@@ -50,7 +50,8 @@ func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handl
 	}
 	epoch := int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
-		o, err := s.acquire(ctx, v, node)
+		// The node uses the volume already, whoever else does, and this call ends that.
+		o, err := s.acquireFrom(ctx, v, node, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -151,35 +151,41 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 // An AzVolume that was lost, or restored from a backup, does not say which node uses the volume. Before a node acquires ownership, the driver reads the
 // attachments, the node reports and Azure.
 
-// history returns the epoch that a new ownership has to exceed, and a FailedPrecondition if another node may be using the volume under an ownership that
-// the AzVolume does not have. v has just been read from the API server. Until the new ownership is written, no node may begin to use the volume, so that
+// history returns the epoch that a new ownership has to exceed, and who is known to use the disk. The error is a FailedPrecondition if another cluster, or
+// another node under an ownership that the AzVolume does not have, may be using the volume. custody may be nil. v has just been read from the API server. Until the new ownership is written, no node may begin to use the volume, so that
 // the reports that are read here stay valid.
-func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string) (last int64, err error) {
+func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string, custody custodyCheck) (last int64, known ownership.Custody, err error) {
 	attachments, err := s.Attachments(ctx, s.Client, v.Name)
 	if o := v.Status.Primary; err == nil && (o == nil || ownership.LastEpoch(attachments) > o.Epoch) {
 		attachments, err = s.Attachments(ctx, s.Reader, v.Name)
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
+	}
+	if known = ownership.CustodyOurs; custody != nil {
+		// Before anything is done about the attachments: they may have been restored, and their VMs be the former cluster's.
+		if known, err = custody(ctx, v, node, attachments); err != nil {
+			return 0, "", err
+		}
 	}
 	unproven := ownership.UnprovenElsewhere(v, node, attachments)
 	if len(unproven) > 0 {
 		// A publish writes the ownership before the attachment, and may have written it after v was read.
 		if err := s.ownershipUnchanged(ctx, v); err != nil {
-			return 0, err
+			return 0, "", err
 		}
 	}
 	for _, a := range unproven {
 		proven, why, err := s.proveUnrecorded(ctx, v, a)
 		if err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		if !proven {
-			return 0, provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: node %s was its primary under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
+			return 0, "", provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: node %s was its primary under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
 				v.Name, node, a.Spec.NodeName, a.Spec.Epoch, why)
 		}
 	}
-	return ownership.LastEpoch(attachments), s.unreported(ctx, v, node, attachments)
+	return ownership.LastEpoch(attachments), known, s.unreported(ctx, v, node, attachments)
 }
 
 // proveUnrecorded looks for the proof that the node of an attachment released the volume, and records it. It deletes the attachment of a node that
