@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -58,10 +59,14 @@ func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	if vm := identity.ProviderVM(node); vm != "" {
 		nodes[a.Spec.NodeName] = identity.Identity{Name: a.Spec.NodeName, VMID: vm}
 	}
-	cut, contested := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
+	cut, contested, foreign := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {
 		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
 			"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure", a.Spec.NodeName, contested, nodes[contested].VMID)
+	}
+	if foreign != "" {
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "fence node %s: it is not recorded to which VM the disk was attached, and there is no proof while another VM may be the node's: %s",
+			a.Spec.NodeName, ownership.ForeignUse(foreign, a.Spec.VolumeName))
 	}
 	return cut, nil
 }

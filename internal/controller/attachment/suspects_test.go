@@ -157,7 +157,19 @@ func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
 	}
 	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
 	r.Reader = api
-	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
-		t.Errorf("after its attachment was re-created: got detach %q, %v", cut, err)
+	if cut, err := r.suspects(t.Context(), a, []string{vmC}); err != nil || len(cut) > 0 {
+		t.Errorf("after its attachment was re-created: got detach %q, %v; want no detach and no error", cut, err)
+	}
+}
+
+// The attachment was restored from a backup of another cluster. Its node does not exist here, and the VM is the other cluster's.
+func TestAVMThatNoObjectOfThisClusterNamesIsNotCutOff(t *testing.T) {
+	const production = compute + "virtualMachines/production"
+	t.Parallel()
+	restored := apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary, Epoch: 7}}
+	r := &Reconciler{Options: Options{Reader: shelf{attachments: []apiv1.AzVolumeAttachment{restored}}}}
+	cut, err := r.suspects(t.Context(), &restored, []string{production})
+	if !errors.Is(err, provisioner.FailedPrecondition) || len(cut) > 0 || !strings.Contains(err.Error(), production) || !strings.Contains(err.Error(), "az vm disk detach") {
+		t.Errorf("got detach %q, %v; want no detach, and an error that names the VM and what to do", cut, err)
 	}
 }

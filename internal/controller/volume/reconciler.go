@@ -292,7 +292,7 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Ste
 			return err
 		}
 	}
-	disks := diskWork{cloud: r.Cloud, reader: r.Reader}
+	disks := diskWork{cloud: r.Cloud, reader: r.Reader, cache: r.Client}
 	switch step.Start {
 	case operation.WorkCreateDisk:
 		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.create(v, step.Resume))

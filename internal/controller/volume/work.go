@@ -25,8 +25,8 @@ const (
 // diskWork makes the jobs of volumes. Each ends by reading the disk.
 type diskWork struct {
 	cloud provisioner.Cloud
-	// reader reads from the API server.
-	reader client.Reader
+	// reader reads from the API server, and cache from the cache.
+	reader, cache client.Reader
 }
 
 func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {

@@ -25,10 +25,7 @@ func (s *Publisher) custody(ctx context.Context, v *apiv1.AzVolume, node string,
 	if err != nil {
 		return known, err
 	}
-	vm, err := ownership.ForeignVM(disk.AttachedTo, attachments, func(vm string) (bool, error) {
-		nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
-		return len(nodes) > 0, err
-	})
+	vm, err := nodeidentity.Foreign(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
 		err = provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: %s", v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
 	}

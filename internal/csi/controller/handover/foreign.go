@@ -104,7 +104,7 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 		if err != nil {
 			return nil, err
 		}
-		if a != nil {
+		if a != nil && !ownership.Copied(a) {
 			this.VMID = a.Status.VMID
 		}
 	}
