@@ -62,6 +62,7 @@ func (w *world) useElsewhere(v *volumeModel) {
 	if w.content[disk] == (provisioner.Filesystem{}) {
 		w.content[disk] = provisioner.Filesystem{Type: "ext4", UUID: "fs-" + production}
 	}
+	w.shared[disk] = nil // the other cluster's administrator has removed what a node of this one left
 	if w.reservations {
 		key, err := provisioner.NewReservationKey(otherCluster, int64(1+w.random.IntN(20)), production, disk)
 		w.must(err)

@@ -2,6 +2,7 @@ package handover
 
 import (
 	"context"
+	"sync"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
@@ -12,16 +13,23 @@ import (
 
 // custodyCheck returns what is known of who uses a volume's disk before a node acquires the ownership. The error is a FailedPrecondition if a VM outside of
 // this cluster has the disk.
-type custodyCheck func(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) (ownership.Custody, error)
+type custodyCheck func(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, disk diskRead) (ownership.Custody, error)
+
+// diskRead reads a disk at Azure, once however often it is called.
+type diskRead func() (provisioner.Disk, error)
+
+func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
+	return sync.OnceValues(func() (provisioner.Disk, error) { return s.Disk(ctx, volumehandle.Of(v.Spec.Disk)) })
+}
 
 // custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned move costs no call. Azure is asked again when the disk has
 // been attached, because another cluster may do the same at the same time (internal/controller/attachment).
-func (s *Publisher) custody(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) (ownership.Custody, error) {
+func (s *Publisher) custody(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead) (ownership.Custody, error) {
 	known := ownership.CustodyOf(v, attachments, s.clock.Now())
 	if known != ownership.CustodyUnknown {
 		return known, nil
 	}
-	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
+	disk, err := read()
 	if err != nil {
 		return known, err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -162,9 +161,10 @@ func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string,
 	if err != nil {
 		return 0, "", err
 	}
+	disk := s.disk(ctx, v)
 	if known = ownership.CustodyOurs; custody != nil {
 		// Before anything is done about the attachments: they may have been restored, and their VMs be the former cluster's.
-		if known, err = custody(ctx, v, node, attachments); err != nil {
+		if known, err = custody(ctx, v, node, attachments, disk); err != nil {
 			return 0, "", err
 		}
 	}
@@ -185,7 +185,7 @@ func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string,
 				v.Name, node, a.Spec.NodeName, a.Spec.Epoch, why)
 		}
 	}
-	return ownership.LastEpoch(attachments), known, s.unreported(ctx, v, node, attachments)
+	return ownership.LastEpoch(attachments), known, s.unreported(ctx, v, node, attachments, disk)
 }
 
 // proveUnrecorded looks for the proof that the node of an attachment released the volume, and records it. It deletes the attachment of a node that
@@ -217,11 +217,11 @@ func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *a
 // asked only if such a node may exist: one that reports the volume under a later epoch or, if the AzVolume has no ownership, one that has not reported since
 // it scanned its mounts. A publish of a volume that lost nothing costs no call. The reports may come from the cache: such a report was written under an
 // ownership that the AzVolume has lost since.
-func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) error {
+func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead) error {
 	if found, err := s.reportedByAny(ctx, v); err != nil || !found {
 		return err
 	}
-	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
+	disk, err := read()
 	if err != nil {
 		return err
 	}
