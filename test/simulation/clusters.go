@@ -14,7 +14,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Another cluster uses a disk of which this one has the records: the PersistentVolume, and an AzVolume and an AzVolumeAttachment that were restored from a
+// Another cluster uses a disk, and this one has its records: the PersistentVolume, and an AzVolume and an AzVolumeAttachment that were restored from a
 // backup. Its VM is no node of this cluster. Until a person detaches the disk there, no node of this cluster gets the disk.
 
 const (

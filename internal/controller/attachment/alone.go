@@ -13,8 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// alone adds a question to the job that attaches a disk of which it is not confirmed that this cluster uses it: Azure is asked again, now that the disk is
-// attached here, whether a VM outside of this cluster has it. The publish asked before that, and another cluster may have done the same at the same time.
+// alone adds a question to the job that attaches a disk, as long as it is not confirmed that this cluster uses the disk: Azure is asked again, now that the
+// disk is attached here, whether a VM outside of this cluster has it. The publish asked before that, and another cluster may have done the same at the same time.
 // Each cluster attaches the disk first and asks then, so at least one of the two sees the other, and no node stages a disk that is not Attached.
 func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 	v := in.Volume

@@ -49,6 +49,12 @@ func Confirmed(volume *apiv1.AzVolume) bool {
 	return volume.Status.ConfirmedUID != "" && volume.Status.ConfirmedUID == volume.UID
 }
 
+// UsesDisk reports whether a node uses a disk of this cluster: it owns the volume, and the AzVolume confirms that this cluster uses the disk. No other
+// cluster attaches a disk that this one has attached, so a VM that has it and that nothing names is the node's. Otherwise it may be another cluster's.
+func UsesDisk(volume *apiv1.AzVolume, node string) bool {
+	return OwnedBy(volume, node) && Confirmed(volume)
+}
+
 // Copied reports whether the status of an attachment was restored from a backup: it names a VM, and was recorded for an object with another UID. Nothing of
 // it counts. In another cluster it names a VM and a state that are the former cluster's.
 func Copied(attachment *apiv1.AzVolumeAttachment) bool {

@@ -67,12 +67,12 @@ func TestForeignVM(t *testing.T) {
 		want        string
 		err         error
 	}{
-		"no VM":                                     {nil, nil, "", nil},
-		"nodes":                                     {[]string{"/vm/node-a", "/vm/node-b"}, nil, "", nil},
-		"a node and another VM":                     {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
-		"the VM of a node that was deleted":         {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
-		"a VM that only a restored status names":    {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
-		"a VM of which it is not known whose it is": {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
+		"no VM":                                   {nil, nil, "", nil},
+		"nodes":                                   {[]string{"/vm/node-a", "/vm/node-b"}, nil, "", nil},
+		"a node and another VM":                   {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
+		"the VM of a node that was deleted":       {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
+		"a VM that only a restored status names":  {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
+		"a VM for which the cache gives an error": {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
 		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want || !errors.Is(err, test.err) {
 			t.Errorf("%s: got %q, %v; want %q, %v", name, got, err, test.want, test.err)

@@ -50,7 +50,7 @@ func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handl
 	}
 	epoch := int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
-		// The node uses the volume already, whoever else does, and this call ends that.
+		// The node uses the volume already, and this call ends that: it does not matter which other VMs have the disk.
 		o, err := s.acquireFrom(ctx, v, node, nil)
 		if err != nil {
 			return nil, err
