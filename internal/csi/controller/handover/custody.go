@@ -2,7 +2,6 @@ package handover
 
 import (
 	"context"
-	"sync"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
@@ -15,11 +14,20 @@ import (
 // this cluster has the disk.
 type custodyCheck func(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, disk diskRead) (ownership.Custody, error)
 
-// diskRead reads a disk at Azure, once however often it is called.
+// diskRead reads a disk at Azure. It does so once, unless the read fails. It is for one goroutine.
 type diskRead func() (provisioner.Disk, error)
 
 func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
-	return sync.OnceValues(func() (provisioner.Disk, error) { return s.Disk(ctx, volumehandle.Of(v.Spec.Disk)) })
+	var found provisioner.Disk
+	var read bool
+	return func() (provisioner.Disk, error) {
+		if read {
+			return found, nil
+		}
+		disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
+		found, read = disk, err == nil
+		return disk, err
+	}
 }
 
 // custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned move costs no call. Azure is asked again when the disk has
