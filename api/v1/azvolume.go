@@ -2,6 +2,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // AzVolume is one Azure managed disk that the driver manages. Its name is the
@@ -238,6 +239,11 @@ type AzVolumeStatus struct {
 	// report. Unset before the first use.
 	// +optional
 	Fencing FencingMethod `json:"fencing,omitempty"`
+	// ConfirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster: the disk was created for this object, or the
+	// node that holds the ownership has staged it. As long as it is not, also in an object that was restored from a backup with its status and has
+	// another UID, Azure is asked for VMs outside of this cluster that have the disk before a node acquires the ownership.
+	// +optional
+	ConfirmedUID types.UID `json:"confirmedUID,omitempty"`
 	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is
 	// deleted and the disk is not to be deleted with it, the driver deletes the AzVolume as soon as no node uses the
 	// disk, and the disk remains at Azure.

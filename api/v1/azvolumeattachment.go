@@ -2,6 +2,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // AzVolumeAttachment is the attachment of one disk to one node. It is named
@@ -24,6 +25,7 @@ import (
 // +kubebuilder:printcolumn:name="Proof of epoch",type=integer,JSONPath=`.status.proof.epoch`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Deleting",type=date,JSONPath=`.metadata.deletionTimestamp`,priority=1
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (self.spec.role == oldSelf.spec.role && self.spec.epoch == oldSelf.spec.epoch)",message="an attachment with a proof of the kind Preempted is deleted, and its role and epoch are not changed: the disk may still be attached to the node that was fenced"
 type AzVolumeAttachment struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -109,6 +111,10 @@ type AzVolumeAttachmentStatus struct {
 	// if the AzDriverNode is deleted.
 	// +optional
 	VMID string `json:"vmID,omitempty"`
+	// UID of the AzVolumeAttachment, recorded with the VM. An object that was restored from a backup has another UID than the status that was
+	// restored with it, and such a status is discarded: the VM that it names may be another cluster's.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 	// Proof that the node released the volume, and the epoch for which it did (law 3).
 	// +optional
 	Proof *ReleaseProof `json:"proof,omitempty"`

@@ -230,6 +230,22 @@ func TestAttachmentRules(t *testing.T) {
 			refused(t, c.Update(t.Context(), changed), test.words)
 		})
 	}
+	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Now()}
+	if err := c.Status().Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*apiv1.AzVolumeAttachment){
+		"a later epoch": func(a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 5 },
+		"another role":  func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
+	} {
+		changed := a.DeepCopy()
+		change(changed)
+		t.Run("pre-empted, "+name, func(t *testing.T) { refused(t, c.Update(t.Context(), changed), "Preempted is deleted") })
+	}
+	a.Status.Proof.Kind = apiv1.ProofDetached
+	if err := c.Status().Update(t.Context(), a); err != nil {
+		t.Errorf("the proof of the detach: got %v, want no error", err)
+	}
 }
 
 func TestStatusIsASubresource(t *testing.T) {

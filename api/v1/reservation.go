@@ -2,6 +2,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ReservationMode says whether the nodes that use a volume reserve its disk, so that a lost node is fenced by the disk itself.
@@ -32,22 +33,27 @@ const (
 type FenceRequest struct {
 	// VolumeName is the name of the AzVolume.
 	VolumeName string `json:"volumeName"`
+	// VolumeUID is the UID of the AzVolume. Epochs begin again if an AzVolume is lost or deleted and its disk is adopted again.
+	VolumeUID types.UID `json:"volumeUID"`
 	// NodeName is the node that was lost.
 	NodeName string `json:"nodeName"`
 	// Epoch under which the lost node holds the reservation.
 	// +kubebuilder:validation:Minimum=1
 	Epoch int64 `json:"epoch"`
-	// Time of the request.
+	// Time of the request. It tells the request from others, and is compared with no other clock.
 	Time metav1.MicroTime `json:"time"`
 }
 
 // FenceResult is a node's answer to a FenceRequest.
 type FenceResult struct {
-	// VolumeName, NodeName and Epoch are those of the request.
-	VolumeName string `json:"volumeName"`
-	NodeName   string `json:"nodeName"`
-	Epoch      int64  `json:"epoch"`
-	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in "0xad00000000070a2d". Unset if it
+	// VolumeName, VolumeUID, NodeName, Epoch and RequestTime are copied from the request. A result is a proof only for the request with
+	// the same values.
+	VolumeName  string           `json:"volumeName"`
+	VolumeUID   types.UID        `json:"volumeUID"`
+	NodeName    string           `json:"nodeName"`
+	Epoch       int64            `json:"epoch"`
+	RequestTime metav1.MicroTime `json:"requestTime"`
+	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in "0xad1d540000070a2d". Unset if it
 	// could not; then Message says why.
 	// +optional
 	Key string `json:"key,omitempty"`

@@ -16,6 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // VM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in lower case.
@@ -103,6 +104,15 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 		}
 	}
 	return found, nil
+}
+
+// Foreign returns a VM that has the disk of a volume and that is outside of this cluster, "" if there is none; see ownership.ForeignVM. attachedTo are the
+// VMs that Azure lists for the disk, and attachments those of the volume. cache has the index VM.
+func Foreign(ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment) (string, error) {
+	return ownership.ForeignVM(attachedTo, attachments, func(vm string) (bool, error) {
+		nodes, err := OfVM(ctx, cache, namespace, vm)
+		return len(nodes) > 0, err
+	})
 }
 
 // complete adds the object of a node that names another VM, or none. The result has no Node if there is none, or if that is another VM.

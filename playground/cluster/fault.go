@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -127,6 +128,68 @@ func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (re
 		return remove, fmt.Errorf("attach disks to %s: %w", name, err)
 	}
 	return remove, nil
+}
+
+// AttachElsewhere has Azure make a VM that is no node, in the zone of a node, and attach a disk to it, as another cluster does. has reports whether the VM has
+// the disk, and remove detaches it and deletes the VM; remove is returned also with an error, for what there is by then.
+func (c *Cluster) AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error), remove func(context.Context) error, err error) {
+	type object = map[string]any
+	node, err := c.Plan.Node(zoneOf)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := c.AzureClient(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	elsewhere := topology.Node{Name: vm}.ResourceID()
+	err = client.Put(ctx, elsewhere, vmVersion, object{
+		"location": topology.Region, "zones": []string{node.Zone},
+		"properties": object{
+			"hardwareProfile": object{"vmSize": topology.InstanceType},
+			"osProfile":       object{"computerName": vm, "adminUsername": "azureuser"},
+			"storageProfile":  object{"dataDisks": []any{}},
+		},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the VM %s: %w", vm, err)
+	}
+	has = func(ctx context.Context) (bool, error) {
+		var found struct {
+			Properties struct {
+				StorageProfile struct {
+					DataDisks []struct {
+						ManagedDisk struct {
+							ID string `json:"id"`
+						} `json:"managedDisk"`
+					} `json:"dataDisks"`
+				} `json:"storageProfile"`
+			} `json:"properties"`
+		}
+		if err := client.Get(ctx, elsewhere, vmVersion, &found); err != nil {
+			return false, fmt.Errorf("read the VM %s: %w", vm, err)
+		}
+		for _, d := range found.Properties.StorageProfile.DataDisks {
+			if strings.EqualFold(d.ManagedDisk.ID, disk) {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+	remove = func(ctx context.Context) error {
+		if there, err := has(ctx); err != nil {
+			return err
+		} else if there {
+			if err := client.Post(ctx, elsewhere, "attachDetachDataDisks", vmVersion, object{"dataDisksToDetach": []object{{"diskId": disk}}}); err != nil {
+				return fmt.Errorf("detach the disk from %s: %w", vm, err)
+			}
+		}
+		return client.Delete(ctx, elsewhere, vmVersion)
+	}
+	if err := client.Post(ctx, elsewhere, "attachDetachDataDisks", vmVersion, object{"dataDisksToAttach": []object{{"diskId": disk}}}); err != nil {
+		return has, remove, fmt.Errorf("attach the disk to %s: %w", vm, err)
+	}
+	return has, remove, nil
 }
 
 // AzureClient is a client of Azure Resource Manager with the credentials of the playground.

@@ -52,6 +52,8 @@ type Cluster interface {
 	// AttachOutside has Azure attach so many new disks to a node's VM. The driver knows nothing of them. remove takes
 	// them away, also after an error.
 	AttachOutside(ctx context.Context, node string, count int) (remove func(context.Context) error, err error)
+	// AttachElsewhere attaches a disk to a new VM that is no node, in the zone of a node.
+	AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error), remove func(context.Context) error, err error)
 	// Process is the folder of the node's first process in the host's /proc: what is
 	// mounted on the node is in its file mounts, and the node's files are below root. It
 	// needs no network. It fails for a node without power.

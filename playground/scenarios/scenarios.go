@@ -33,6 +33,7 @@ var All = []scenario.Scenario{
 	replicas.SlotPressure,
 	replicas.FullNode,
 	replicas.CleanUp,
+	replicas.TwoClusters,
 }
 
 // List has a line for each scenario: its name and its summary.

@@ -197,7 +197,10 @@ func (d azureDisks) Create(ctx context.Context, spec provisioner.DiskSpec) (prov
 }
 
 func (d azureDisks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
-	return ask(ctx, d.azureClient, request{method: fake.DisksGet, disk: id}, func() (provisioner.Disk, error) { return d.Cloud.Disks().Get(ctx, id) })
+	return ask(ctx, d.azureClient, request{method: fake.DisksGet, disk: id}, func() (provisioner.Disk, error) {
+		disk, err := d.Cloud.Disks().Get(ctx, id)
+		return d.w.unseen(disk), err
+	})
 }
 
 func (d azureDisks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Disk, error) {

@@ -17,6 +17,7 @@
 //   - liars: an attacker with a node's token writes false reports into its AzDriverNode (liars.go);
 //   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why. When the faults stop, a person does what the guides
 //     describe for situations that the driver cannot resolve (person.go);
+//   - clusters: a VM of another cluster uses a disk, and this cluster has its records as a restore leaves them (clusters.go);
 //   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
 //     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
 //     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while
@@ -32,11 +33,12 @@
 //
 // # What is checked
 //
-//   - one writer: no two nodes have a volume mounted over a device that takes writes (world.writers);
+//   - one writer: no two nodes have a volume mounted over a device that takes writes (world.writers), and no writer of another cluster is cut off
+//     (world.undisturbed);
 //   - no mount without the epoch: a kernel mounts only for the owner (kernel.Mount);
 //   - no hand-over without proof: an ownership becomes Released after Releasing, with a proof, and then its node cannot write (world.ownershipChanged);
 //   - no use of a shared disk without its reservation (kernel.isReserved), and a node that was fenced by a pre-emption cannot write while the proof
-//     stands (world.stayFenced);
+//     stands (world.stayFenced), and whose attachment is deleted and never changed (world.preemptedKept);
 //   - a disk takes the last flush of the node that owns its volume (kernel.flush);
 //   - for volumes of several nodes the attachment has the part of the ownership: no node uses the device without one (world.mayUse), and when a proof is
 //     recorded in it, its node cannot write (world.proved);

@@ -29,6 +29,7 @@ func (w *world) check() {
 		m.updateNode()
 	}
 	w.stayFenced()
+	w.undisturbed()
 	w.sizes()
 	w.kept()
 	for _, v := range w.volumes {
@@ -45,6 +46,9 @@ func (w *world) writers(volume string) []string {
 		if m.writes(volume) {
 			names = append(names, m.name)
 		}
+	}
+	if w.elsewhere != nil && w.elsewhere.volume == volume {
+		names = append(names, production)
 	}
 	return names
 }
@@ -122,6 +126,7 @@ func (w *world) changed(c memapi.Change) {
 			w.broken("law 1: the epoch of attachment %s shrinks from %d to %d", after.Name, before.Spec.Epoch, after.Spec.Epoch)
 		default:
 			w.proved(before, after)
+			w.preemptedKept(before, after)
 		}
 	}
 }
@@ -139,7 +144,7 @@ func (w *world) ownershipChanged(v, next *apiv1.AzVolume) {
 	switch {
 	case after.Epoch < before.Epoch:
 		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
-	case after.State == apiv1.OwnershipHeld && after.Epoch != before.Epoch+1 && !(w.edits && after.Epoch > before.Epoch):
+	case after.State == apiv1.OwnershipHeld && after.Epoch != before.Epoch+1 && !((w.edits || w.clusters) && after.Epoch > before.Epoch):
 		w.broken("law 1: a node acquires ownership of %s and the epoch changes from %d to %d", v.Name, before.Epoch, after.Epoch)
 	case before.State != apiv1.OwnershipReleased && after.State != apiv1.OwnershipReleased && after.NodeName != before.NodeName:
 		w.broken("law 1: the ownership of %s changes from %s to %s without a release", v.Name, describe(before), describe(after))

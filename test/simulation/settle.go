@@ -54,6 +54,7 @@ func (w *world) settle() {
 	w.note("nothing is wanted any more")
 	w.until("every volume is released", patience, cluster.place)
 	w.playUnused(cluster)
+	w.playClusters(cluster)
 	for _, v := range w.volumes {
 		w.releasePersistentVolume(v)
 	}

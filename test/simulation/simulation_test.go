@@ -141,6 +141,9 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a reservation ends before the flush":            {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19, "reservations,scenes"},
 		"a reservation ends before the detach":           {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
+		"another cluster's VMs are not seen":             {simulation.ForeignVMsUnseen, "production", 23, "clusters"},
+		"a restored status is believed":                  {simulation.CopiesBelieved, "is detached from production", 23, "clusters"},
+		"a pre-empted attachment gets a later epoch":     {simulation.PreemptedRaised, "law 3: the pre-empted attachment", 3 * 7 * 19, "kubelets,reservations,scenes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -62,6 +62,10 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 		if ctx.Value(publishing{}) != nil && t.node != "" {
 			t.asRecorded(o)
 		}
+	case CopiesBelieved:
+		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" {
+			a.Status.UID = a.UID
+		}
 	case LeavesEarly:
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node != "" && a.Spec.NodeName != t.node {
 			a.Status.Proof = nil

@@ -113,6 +113,9 @@ type world struct {
 	liar *machine
 	// mislaid says that an attachment to the liar may not be as its object says: a person edited the object, or detached the disk at Azure.
 	mislaid bool
+	// clusters says that another cluster uses a disk, and elsewhere is its VM; nil while there is none.
+	clusters  bool
+	elsewhere *elsewhere
 	// edits says that people restore and edit objects, and editing that they do so just now. moments are those that all can be restored to.
 	edits, editing bool
 	moments        []int64

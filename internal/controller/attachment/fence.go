@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -36,13 +37,13 @@ func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) wo
 		return r.disks.fence(a.Spec.VolumeName, diskID, vmID, token)
 	}
 	return r.disks.fenceByDisk(diskID, token, func(ctx context.Context, attachedTo []string) ([]string, error) {
-		return r.suspects(ctx, a, attachedTo)
+		return r.suspects(ctx, in.Volume, a, attachedTo)
 	})
 }
 
 // suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
 // Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
-func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
+func (r *Reconciler) suspects(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
 	attachments, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err
@@ -58,12 +59,16 @@ func (r *Reconciler) suspects(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	if vm := identity.ProviderVM(node); vm != "" {
 		nodes[a.Spec.NodeName] = identity.Identity{Name: a.Spec.NodeName, VMID: vm}
 	}
-	cut, contested := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
+	cut, contested, unknown := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {
 		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
 			"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure", a.Spec.NodeName, contested, nodes[contested].VMID)
 	}
-	return cut, nil
+	if len(unknown) > 0 && !ownership.UsesDisk(volume, a.Spec.NodeName) {
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "fence node %s: it is not recorded to which VM the disk was attached, and there is no proof while another VM may be the node's: %s",
+			a.Spec.NodeName, ownership.ForeignUse(unknown[0], volume.Spec.Disk.Name))
+	}
+	return append(cut, unknown...), nil
 }
 
 // diskID returns the ID of the disk of an attachment's volume. Where the AzVolume is lost, a PersistentVolume names the disk; "" if none does. Without the ID, a disk

@@ -53,7 +53,7 @@ func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *api
 		if view == nil || node == nil || view.Health != nodehealth.Healthy {
 			continue
 		}
-		helpers = append(helpers, attachment.HelperOf(node, a))
+		helpers = append(helpers, attachment.HelperOf(node, volume, a))
 	}
 	slices.SortFunc(helpers, func(x, y attachment.Helper) int { return cmp.Compare(x.NodeName, y.NodeName) })
 	return helpers, nil
@@ -65,14 +65,14 @@ func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, names
 
 // ask writes the request to take the reservation from the attachment's node into the AzDriverNode of a helper. A request that is there
 // stays: the cache may be behind.
-func (r *Reconciler) ask(ctx context.Context, a *apiv1.AzVolumeAttachment, helper string) error {
+func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, helper string) error {
 	err := retry.OnError(retry.DefaultRetry, apierrors.IsInvalid, func() error {
 		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
-		if err != nil || node == nil || attachment.HelperOf(node, a).Request != nil {
+		if err != nil || node == nil || attachment.HelperOf(node, volume, a).Request != nil {
 			return err
 		}
 		patch, err := addRequest(node.Status.FenceRequests, apiv1.FenceRequest{
-			VolumeName: a.Spec.VolumeName, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now()),
+			VolumeName: volume.Name, VolumeUID: volume.UID, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now()),
 		})
 		if err != nil {
 			return err

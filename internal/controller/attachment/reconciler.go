@@ -234,7 +234,7 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 		}
 	}
 	if step.Ask != "" {
-		if err := r.ask(ctx, a, step.Ask); err != nil {
+		if err := r.ask(ctx, in.Volume, a, step.Ask); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -342,7 +342,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	}
 	switch step.Start {
 	case operation.WorkAttach:
-		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.attach(in.Volume, vmID, step.Resume))
+		r.Jobs.Start(a, step.Start, step.Status.Operation, r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume)))
 	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:

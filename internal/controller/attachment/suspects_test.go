@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -151,13 +152,41 @@ func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
 	api := shelf{nodes: []apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: apiv1.AzDriverNodeSpec{VMID: vmC}}}}
 	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
 	r := &Reconciler{Options: Options{Reader: api}}
-	cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC})
+	cut, err := r.suspects(t.Context(), &apiv1.AzVolume{}, a, []string{"/vm/x", vmC})
 	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c ("+vmC+")") {
 		t.Errorf("cut %q, %v", cut, err)
 	}
 	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
 	r.Reader = api
-	if cut, err := r.suspects(t.Context(), a, []string{"/vm/x", vmC}); err != nil || !slices.Equal(cut, []string{"/vm/x"}) {
-		t.Errorf("after its attachment was re-created: got detach %q, %v", cut, err)
+	if cut, err := r.suspects(t.Context(), &apiv1.AzVolume{}, a, []string{vmC}); err != nil || len(cut) > 0 {
+		t.Errorf("after its attachment was re-created: got detach %q, %v; want no detach and no error", cut, err)
+	}
+}
+
+// An attachment that was restored from a backup of another cluster has a node that does not exist here, and the VM is the other cluster's.
+func TestAVMThatNoObjectOfThisClusterNamesIsCutOffOnlyIfThisClusterUsesTheDisk(t *testing.T) {
+	const vm = compute + "virtualMachines/production"
+	t.Parallel()
+	a := apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary, Epoch: 7}}
+	r := &Reconciler{Options: Options{Reader: shelf{attachments: []apiv1.AzVolumeAttachment{a}}}}
+	releasing := &apiv1.Ownership{NodeName: "a", Epoch: 7, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+	for name, test := range map[string]struct {
+		primary   *apiv1.Ownership
+		confirmed types.UID
+		cut       bool
+	}{
+		"an AzVolume without an ownership":                          {nil, "", false},
+		"an AzVolume that was restored with its status":             {releasing, "former", false},
+		"this cluster uses the disk, and the node is not the owner": {&apiv1.Ownership{Epoch: 7, State: apiv1.OwnershipReleased}, "present", false},
+		"this cluster uses the disk, and the node is the owner":     {releasing, "present", true},
+	} {
+		v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "present"}, Status: apiv1.AzVolumeStatus{Primary: test.primary, ConfirmedUID: test.confirmed}}
+		cut, err := r.suspects(t.Context(), v, &a, []string{vm})
+		switch {
+		case test.cut && (err != nil || !slices.Equal(cut, []string{vm})):
+			t.Errorf("%s: got detach %q, %v; want a detach from %s", name, cut, err, vm)
+		case !test.cut && (!errors.Is(err, provisioner.FailedPrecondition) || len(cut) > 0 || !strings.Contains(err.Error(), vm) || !strings.Contains(err.Error(), "az vm disk detach")):
+			t.Errorf("%s: got detach %q, %v; want no detach, and an error that names the VM and what to do", name, cut, err)
+		}
 	}
 }

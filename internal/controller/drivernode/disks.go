@@ -264,7 +264,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	}
 	// An attachment that names no VM is deleted without a detach: normally Azure was never asked for it.
 	before := a.DeepCopy()
-	a.Status.State, a.Status.VMID = apiv1.AttachmentPending, d.Spec.VMID
+	a.Status.State, a.Status.VMID, a.Status.UID = apiv1.AttachmentPending, d.Spec.VMID, a.UID
 	err = r.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its own reconciler was first, and records the VM as well
 		return fmt.Errorf("record the VM of an attachment: %w", err)

@@ -69,7 +69,8 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 	_, a, b := world(l, "lu")
 	l.advisor("scheduler-there", b, corev1.PodRunning)
 	l.pod("other", b, nil)
-	request := apiv1.FenceRequest{VolumeName: l.VolumeName("vol"), NodeName: a, Epoch: l.Volume("vol").Status.Primary.Epoch, Time: metav1.NowMicro()}
+	v := l.Volume("vol")
+	request := apiv1.FenceRequest{VolumeName: v.Name, VolumeUID: v.UID, NodeName: a, Epoch: v.Status.Primary.Epoch, Time: metav1.NowMicro()}
 	l.Report(b, func(s *apiv1.AzDriverNodeStatus) { s.FenceRequests = []apiv1.FenceRequest{request} })
 	l.Eventually("no new pods, and no advice", func() string {
 		if !l.tainted(b, apiv1.TaintNodeUnresponsive) || l.podThere("scheduler-there") {
@@ -84,7 +85,9 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 		t.Error("the node was treated as lost")
 	}
 	l.Report(b, func(s *apiv1.AzDriverNodeStatus) {
-		s.FenceResults = []apiv1.FenceResult{{VolumeName: request.VolumeName, NodeName: a, Epoch: request.Epoch, Message: "late", Time: metav1.NowMicro()}}
+		s.FenceResults = []apiv1.FenceResult{{
+			VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: a, Epoch: request.Epoch, RequestTime: s.FenceRequests[0].Time, Message: "late", Time: metav1.NowMicro(),
+		}}
 	})
 	l.back(b, l.Eventually)
 	l.expectEvents("NodeUnresponsive Node", "FailoverPodDeleted Node", "NodeBack Node")

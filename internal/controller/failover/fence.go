@@ -94,8 +94,8 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 	return changed, nil
 }
 
-// repair makes the node's attachment the primary of the ownership that is being fenced, or deletes that of a
-// multi-node volume, as the process that wrote the decision would have done.
+// repair makes the node's attachment the primary of the ownership that is being fenced, or deletes the attachment of a
+// multi-node volume, as the process that wrote the decision would have done. It deletes an attachment that is Preempted.
 func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return r.deleteFenced(ctx, v.Attachment)
@@ -106,6 +106,10 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) 
 	}
 	if !ownership.BeingFenced(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
 		return nil
+	}
+	if v.Attachment != nil && ownership.Preempted(v.Attachment) {
+		// It is the record that only a reservation keeps the node from writing. When it is gone, it is created again.
+		return r.deleteFenced(ctx, v.Attachment)
 	}
 	if v.Attachment != nil {
 		changed := v.Attachment.DeepCopy()

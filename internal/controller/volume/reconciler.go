@@ -178,7 +178,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	return operation.Sooner(step.RequeueAfter, after), err
 }
 
-// record records the filesystem that the primary's node reports, and how that node is fenced.
+// record records the filesystem that the primary's node reports, how that node is fenced, and that the node uses the disk.
 func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) error {
 	primary := o.volume.Status.Primary
 	if primary == nil || primary.NodeName == "" {
@@ -192,6 +192,7 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) er
 		step.Status.Filesystem = found
 	}
 	step.Status.Fencing = disk.Fencing(o.volume, report)
+	step.Status.ConfirmedUID = disk.ConfirmedUID(o.volume, report)
 	return nil
 }
 
@@ -290,7 +291,7 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Ste
 			return err
 		}
 	}
-	disks := diskWork{cloud: r.Cloud, reader: r.Reader}
+	disks := diskWork{cloud: r.Cloud, reader: r.Reader, cache: r.Client}
 	switch step.Start {
 	case operation.WorkCreateDisk:
 		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.create(v, step.Resume))

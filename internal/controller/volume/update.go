@@ -8,10 +8,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -41,6 +44,9 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 		if current.UID != v.UID {
 			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and re-created", v.Name)
 		}
+		if err := d.notForeign(ctx, current, &found); err != nil {
+			return truth, err
+		}
 		change := disk.ChangeOf(current, &found, uncertain)
 		truth.Update.Generation = current.Generation
 		truth.Update.Uncertain = uncertain || change.SizeBytes != 0 || change.Settings != nil
@@ -57,6 +63,23 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 		truth.Disk = &found
 		return truth, nil
 	}
+}
+
+// notForeign refuses to change a disk that a VM outside of this cluster has, as long as it is not confirmed that this cluster uses the disk: the spec of an
+// AzVolume that was restored from a backup would undo what the other cluster has changed since.
+func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *provisioner.Disk) error {
+	if ownership.Confirmed(v) || len(found.AttachedTo) == 0 {
+		return nil
+	}
+	attachments, err := index.Attachments(ctx, d.reader, v.Namespace, index.AttachmentVolume, v.Name)
+	if err != nil {
+		return err
+	}
+	foreign, err := nodeidentity.Foreign(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
+	if err == nil && foreign != "" {
+		err = provisioner.Errorf(provisioner.Conflict, "change disk: %s", ownership.ForeignUse(foreign, v.Spec.Disk.Name))
+	}
+	return err
 }
 
 // finish waits for the change that an earlier process began. Its outcome does not matter: what is still missing is

@@ -25,8 +25,8 @@ const (
 // diskWork makes the jobs of volumes. Each ends by reading the disk.
 type diskWork struct {
 	cloud provisioner.Cloud
-	// reader reads from the API server.
-	reader client.Reader
+	// reader reads from the API server, and cache from the cache.
+	reader, cache client.Reader
 }
 
 func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
@@ -43,15 +43,20 @@ func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 		if made, ok := op.(provisioner.DiskOperation); ok {
 			// Anything that is not as expected is read again.
 			if disk, ok := made.Disk(); ok && disk.Ready && ours(v, &disk) {
-				return operation.Truth{Disk: &disk, Update: applied(v)}, nil
+				return operation.Truth{Disk: &disk, Made: madeFor(v, &disk), Update: applied(v)}, nil
 			}
 		}
 		disk, err := d.get(ctx, spec.ID)
 		if err == nil && !ours(v, disk) {
 			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not created for this volume", spec.ID)
 		}
-		return operation.Truth{Disk: disk, Filling: err == nil && !disk.Ready, Update: applied(v)}, err
+		return operation.Truth{Disk: disk, Made: err == nil && madeFor(v, disk), Filling: err == nil && !disk.Ready, Update: applied(v)}, err
 	}
+}
+
+// madeFor reports whether a disk was created for this very AzVolume.
+func madeFor(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
+	return disk.Tags[tagVolumeUID] == string(v.UID)
 }
 
 // applied is what the disk of a volume had from the beginning: what it was created with, or what adoption read of it.
@@ -83,7 +88,7 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 				return operation.Truth{}, nil
 			case err != nil:
 				return operation.Truth{}, fmt.Errorf("read disk: %w", err)
-			case disk.Tags[tagVolumeUID] != string(v.UID):
+			case !madeFor(v, &disk):
 				// Also if it has the name of the same PersistentVolume: the AzVolume may have been restored, and the disk may hold data.
 				return operation.Truth{Foreign: true}, nil
 			}
@@ -132,7 +137,7 @@ func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 		return false
 	}
 	name := v.Spec.Disk.Tags[tagVolumeName]
-	return disk.Tags[tagVolumeUID] == string(v.UID) || (name != "" && disk.Tags[tagVolumeName] == name)
+	return madeFor(v, disk) || (name != "" && disk.Tags[tagVolumeName] == name)
 }
 
 func diskSpec(v *apiv1.AzVolume) provisioner.DiskSpec {

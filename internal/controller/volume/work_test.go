@@ -5,9 +5,12 @@ import (
 	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -64,6 +67,9 @@ func TestADiskIsReadAfterItsCreationUnlessTheOperationDescribesIt(t *testing.T) 
 			if err != nil {
 				t.Fatal(err)
 			}
+			if !truth.Made {
+				t.Error("the disk is not known to have been created for this AzVolume")
+			}
 			if got := cloud.CallCount(fake.DisksGet); got != test.reads || truth.Disk == nil || (truth.Disk.UniqueID == "described") != (test.reads == 0) {
 				t.Errorf("got disk %+v after %d reads, want %d reads", truth.Disk, got, test.reads)
 			}
@@ -92,5 +98,47 @@ func TestAChangeIsUncertainIfTheDiskCannotBeReadAfterIt(t *testing.T) {
 	truth, err = diskWork{cloud: cloud, reader: api}.update(v, "", true)(t.Context(), func(provisioner.Operation) {})
 	if err != nil || truth.Disk.SizeBytes != 16<<30 {
 		t.Fatalf("the next job: %v, %+v", err, truth)
+	}
+}
+
+// An AzVolume that was restored from a backup into another cluster has an older spec, and production uses the disk.
+func TestADiskThatAnotherClusterUsesIsNotChanged(t *testing.T) {
+	t.Parallel()
+	const vms = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/"
+	const id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol"
+	for name, test := range map[string]struct {
+		vm        string
+		confirmed bool
+		changed   bool
+	}{
+		"a VM outside of the cluster has it": {vms + "production", false, false},
+		"a node has it":                      {vms + "a", false, true},
+		"no VM has it":                       {"", false, true},
+		"a VM outside has it, and this cluster is known to use it too": {vms + "production", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cloud := fake.New(fake.Options{})
+			cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SizeBytes: 8 << 30, MaxShares: 1, Ready: true, CompletionPercent: 100, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+			if test.vm != "" {
+				cloud.AddVM(provisioner.Instance{ID: test.vm, DataDisks: []provisioner.Attachment{{DiskID: id}}})
+			}
+			settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
+			v := &apiv1.AzVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"},
+				Spec:       apiv1.AzVolumeSpec{CapacityBytes: 16 << 30, Disk: apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings}},
+				Status:     apiv1.AzVolumeStatus{DiskURI: id, SizeBytes: 8 << 30, Applied: &apiv1.AppliedSettings{DiskSettings: settings}},
+			}
+			if test.confirmed {
+				v.Status.ConfirmedUID = v.UID
+			}
+			api := fakeapi.With(v, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vms + "a"}}).
+				WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
+				WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).Build()
+			_, err := diskWork{cloud: cloud, reader: api, cache: api}.update(v, "", false)(t.Context(), func(provisioner.Operation) {})
+			if errors.Is(err, provisioner.Conflict) == test.changed || (cloud.State().Disks[0].SizeBytes == 16<<30) != test.changed {
+				t.Errorf("got %v and a disk of %d bytes, want it changed: %t", err, cloud.State().Disks[0].SizeBytes, test.changed)
+			}
+		})
 	}
 }

@@ -156,7 +156,9 @@ func (f *fences) setTried(volume string, request *apiv1.FenceRequest) {
 func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceRequest) error {
 	f.setTried(request.VolumeName, &request)
 	began := s.options.Clock.Now()
-	result := apiv1.FenceResult{VolumeName: request.VolumeName, NodeName: request.NodeName, Epoch: request.Epoch}
+	result := apiv1.FenceResult{
+		VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: request.NodeName, Epoch: request.Epoch, RequestTime: request.Time,
+	}
 	key, proof, err := s.tryFence(ctx, request)
 	ended := tryFenced
 	switch {
@@ -220,7 +222,7 @@ func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (prov
 	if err != nil {
 		return 0, none, err
 	}
-	victim, err := provisioner.NewReservationKey(request.Epoch, request.NodeName, disk.String())
+	victim, err := provisioner.NewReservationKey(s.options.Cluster, request.Epoch, request.NodeName, disk.String())
 	if err != nil {
 		return 0, none, err
 	}

@@ -88,6 +88,8 @@ type Step struct {
 func Next(in Input) Step {
 	s := Step{Status: *in.Attachment.Status.DeepCopy()}
 	switch {
+	case ownership.Copied(in.Attachment):
+		s.discardCopy(in)
 	case in.Attachment.DeletionTimestamp != nil:
 		s.leave(in)
 	case !in.HasFinalizer:
@@ -103,7 +105,17 @@ func Next(in Input) Step {
 	if _, wait := deserted(in); wait > 0 && (s.RequeueAfter == 0 || s.RequeueAfter > wait) {
 		s.RequeueAfter = wait
 	}
+	if s.Status.VMID != "" {
+		s.Status.UID = in.Attachment.UID
+	}
 	return s
+}
+
+// discardCopy discards a status that was restored from a backup. The VM that it names may be another cluster's, from which this driver must not detach the
+// disk, and its proof may be about another cluster's node. What the attachment has at Azure is found as for an object that was restored without a status.
+func (s *Step) discardCopy(in Input) {
+	s.Status = apiv1.AzVolumeAttachmentStatus{}
+	s.pending(in, ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
 }
 
 // fenced says that the node was lost and the proof exists, and that the release of the ownership is not recorded yet.

@@ -271,12 +271,13 @@ func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, 
 //	one that an attachment of another node names     nothing to do with this node
 //	that of another node, without an attachment      contested by that node. Its own report decides how that attachment is re-created (see
 //	                                                 ownership.RecreateAs), and then it is the case above
-//	any other                                        detach: it may be the node's, and no other trace of the node is left
+//	any other                                        unknown: it may be the node's, or another cluster's if the objects were restored from a backup; see
+//	                                                 ownership.UsesDisk
 //
 // The disk is also detached from the VM that the node is if Azure does not list it there: an attach that was
 // requested before the attachment lost its status may be in flight, and ends before the forced detach does. It is not
 // if the node's attachment names another VM, or another node's attachment names this VM.
-func VMsToDetach(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes map[string]identity.Identity) (cut []string, contested string) {
+func VMsToDetach(attachedTo []string, node string, attachments []*apiv1.AzVolumeAttachment, nodes map[string]identity.Identity) (cut []string, contested string, unknown []string) {
 	owners := map[string]string{}
 	for name, id := range nodes {
 		if id.VMID != "" {
@@ -288,8 +289,10 @@ func VMsToDetach(attachedTo []string, node string, attachments []*apiv1.AzVolume
 		switch {
 		case owner == node && named != "":
 			contested = named
-		case owner == node, owner == "" && named == "":
+		case owner == node:
 			cut = append(cut, vm)
+		case owner == "" && named == "":
+			unknown = append(unknown, vm)
 		case named != "":
 		default:
 			contested = owner
@@ -303,7 +306,7 @@ func VMsToDetach(attachedTo []string, node string, attachments []*apiv1.AzVolume
 	if own != "" && !listed && !elsewhere && namedByAnother(own, node, attachments) == "" {
 		cut = append(cut, own)
 	}
-	return cut, contested
+	return cut, contested, unknown
 }
 
 // namedByAnother returns another node whose attachment names a VM; "" if there is none.

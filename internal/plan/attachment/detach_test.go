@@ -233,31 +233,32 @@ func TestSuspects(t *testing.T) {
 		nodes       map[string]identity.Identity
 		cut         []string
 		contested   string
+		unknown     []string
 	}{
-		"a disk that is attached to no VM":                     {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, ""},
-		"a VM that belongs to no known node":                   {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", "/vm/b"), []string{"/vm/x"}, ""},
-		"a VM of nodes whose VM is not established":            {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", ""), []string{"/vm/x"}, ""},
-		"the VM that the node is now":                          {[]string{"/VM/A"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/VM/A"}, ""},
-		"that VM, which another node's attachment names too":   {[]string{"/vm/a"}, objects.Attachments(to("a", ""), to("b", "/vm/a")), is("a", "/vm/a"), nil, "b"},
-		"the node's recorded VM, which is another's":           {[]string{"/vm/b"}, objects.Attachments(to("a", "/vm/b"), to("b", "/vm/b")), is("b", "/vm/b"), nil, ""},
-		"that of another attachment":                           {[]string{"/VM/B"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), is("b", "/vm/b"), nil, ""},
-		"that of another attachment whose node is gone":        {[]string{"/vm/b"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), nil, nil, ""},
-		"that of a node without an attachment":                 {[]string{"/vm/c"}, objects.Attachments(to("a", "")), is("b", "/vm/b", "c", "/VM/c"), nil, "c"},
-		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, objects.Attachments(to("a", ""), to("b", "")), is("b", "/vm/b"), nil, "b"},
-		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), is("a", "/vm/a", "b", "/vm/b"), []string{"/vm/x", "/vm/a", "/vm/y"}, ""},
+		"a disk that is attached to no VM":                     {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, "", nil},
+		"a VM that belongs to no known node":                   {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, "", []string{"/vm/x"}},
+		"a VM of nodes whose VM is not established":            {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", ""), nil, "", []string{"/vm/x"}},
+		"the VM that the node is now":                          {[]string{"/VM/A"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/VM/A"}, "", nil},
+		"that VM, which another node's attachment names too":   {[]string{"/vm/a"}, objects.Attachments(to("a", ""), to("b", "/vm/a")), is("a", "/vm/a"), nil, "b", nil},
+		"the node's recorded VM, which is another's":           {[]string{"/vm/b"}, objects.Attachments(to("a", "/vm/b"), to("b", "/vm/b")), is("b", "/vm/b"), nil, "", nil},
+		"that of another attachment":                           {[]string{"/VM/B"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), is("b", "/vm/b"), nil, "", nil},
+		"that of another attachment whose node is gone":        {[]string{"/vm/b"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), nil, nil, "", nil},
+		"that of a node without an attachment":                 {[]string{"/vm/c"}, objects.Attachments(to("a", "")), is("b", "/vm/b", "c", "/VM/c"), nil, "c", nil},
+		"that of a node whose attachment does not name it yet": {[]string{"/vm/b"}, objects.Attachments(to("a", ""), to("b", "")), is("b", "/vm/b"), nil, "b", nil},
+		"several": {[]string{"/vm/b", "/vm/x", "/vm/a", "/vm/y"}, objects.Attachments(to("a", ""), to("b", "/vm/b")), is("a", "/vm/a", "b", "/vm/b"), []string{"/vm/a"}, "", []string{"/vm/x", "/vm/y"}},
 		// An attach that was asked for before the attachment lost its status may be under way, and Azure does not list the disk at the VM yet.
-		"the node's VM, which does not have the disk":                      {nil, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/a"}, ""},
-		"the node's VM, also when there is no attachment":                  {nil, nil, is("a", "/vm/a"), []string{"/vm/a"}, ""},
-		"the node's VM, after those that have the disk":                    {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/x", "/vm/a"}, ""},
-		"the node's VM without the disk, which another's attachment names": {nil, objects.Attachments(to("a", ""), to("b", "/VM/A")), is("a", "/vm/a"), nil, ""},
-		"the node's VM without the disk, which was attached to another VM": {nil, objects.Attachments(to("a", "/vm/x"), to("b", "/vm/x")), is("a", "/vm/a"), nil, ""},
-		"two VMs, one of a node without an attachment":                     {[]string{"/vm/x", "/vm/c"}, objects.Attachments(to("a", "")), is("c", "/vm/c"), []string{"/vm/x"}, "c"},
+		"the node's VM, which does not have the disk":                      {nil, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/a"}, "", nil},
+		"the node's VM, also when there is no attachment":                  {nil, nil, is("a", "/vm/a"), []string{"/vm/a"}, "", nil},
+		"the node's VM, after those that have the disk":                    {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("a", "/vm/a"), []string{"/vm/a"}, "", []string{"/vm/x"}},
+		"the node's VM without the disk, which another's attachment names": {nil, objects.Attachments(to("a", ""), to("b", "/VM/A")), is("a", "/vm/a"), nil, "", nil},
+		"the node's VM without the disk, which was attached to another VM": {nil, objects.Attachments(to("a", "/vm/x"), to("b", "/vm/x")), is("a", "/vm/a"), nil, "", nil},
+		"two VMs, one of a node without an attachment":                     {[]string{"/vm/x", "/vm/c"}, objects.Attachments(to("a", "")), is("c", "/vm/c"), nil, "c", []string{"/vm/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cut, contested := attachment.VMsToDetach(test.attachedTo, "a", test.attachments, test.nodes)
-			if !slices.Equal(cut, test.cut) || contested != test.contested {
-				t.Fatalf("got cut %q, contested by %q; want %q, %q", cut, contested, test.cut, test.contested)
+			cut, contested, unknown := attachment.VMsToDetach(test.attachedTo, "a", test.attachments, test.nodes)
+			if !slices.Equal(cut, test.cut) || contested != test.contested || !slices.Equal(unknown, test.unknown) {
+				t.Fatalf("got cut %q, contested by %q, unknown %q; want %q, %q, %q", cut, contested, unknown, test.cut, test.contested, test.unknown)
 			}
 		})
 	}

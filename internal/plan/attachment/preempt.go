@@ -21,17 +21,18 @@ type Helper struct {
 	Result  *apiv1.FenceResult
 }
 
-// HelperOf returns a node as a helper in fencing the attachment's node. Requests and results of other fences of the volume do not
-// count.
-func HelperOf(node *apiv1.AzDriverNode, a *apiv1.AzVolumeAttachment) Helper {
+// HelperOf returns a node as a helper in fencing the attachment's node. Requests of other fences of the volume do not count. Neither does a
+// result that does not answer the request: it is of an earlier fence, under an AzVolume that was deleted, for example, in which epochs began
+// again.
+func HelperOf(node *apiv1.AzDriverNode, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) Helper {
 	h := Helper{NodeName: node.Name}
 	for _, r := range node.Status.FenceRequests {
-		if r.VolumeName == a.Spec.VolumeName && r.NodeName == a.Spec.NodeName && r.Epoch == a.Spec.Epoch {
+		if r.VolumeName == a.Spec.VolumeName && r.VolumeUID == volume.UID && r.NodeName == a.Spec.NodeName && r.Epoch == a.Spec.Epoch {
 			h.Request = &r
 		}
 	}
 	for _, r := range node.Status.FenceResults {
-		if r.VolumeName == a.Spec.VolumeName && r.NodeName == a.Spec.NodeName && r.Epoch == a.Spec.Epoch {
+		if h.Request != nil && reservation.Answers(r, *h.Request) {
 			h.Result = &r
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-const reservationKey = "0xad00000000020002"
+const reservationKey = "0xad1d540000020002"
 
 // beingFenced is the attachment of node a, which was lost under epoch 2.
 func beingFenced() attachment.Input {
@@ -144,10 +144,19 @@ func TestMayPreempt(t *testing.T) {
 
 func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 	t.Parallel()
-	a := beingFenced().Attachment
-	request := apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, NodeName: "a", Epoch: 2}
+	in := beingFenced()
+	a, volume := in.Attachment, in.Volume
+	volume.UID = "present"
+	request := apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, VolumeUID: volume.UID, NodeName: "a", Epoch: 2, Time: metav1.NewMicroTime(objects.Now)}
+	answerTo := func(r apiv1.FenceRequest) apiv1.FenceResult {
+		return apiv1.FenceResult{
+			VolumeName: r.VolumeName, VolumeUID: r.VolumeUID, NodeName: r.NodeName, Epoch: r.Epoch, RequestTime: r.Time, Key: reservationKey,
+			Time: metav1.NewMicroTime(objects.Now.Add(-time.Hour)), // by the node's clock
+		}
+	}
 	for name, change := range map[string]func(*apiv1.FenceRequest){
-		"another volume":   func(r *apiv1.FenceRequest) { r.VolumeName = "other" },
+		"another volume": func(r *apiv1.FenceRequest) { r.VolumeName = "other" },
+		"an AzVolume of the same name that was deleted": func(r *apiv1.FenceRequest) { r.VolumeUID = "deleted" },
 		"another node":     func(r *apiv1.FenceRequest) { r.NodeName = "z" },
 		"an earlier epoch": func(r *apiv1.FenceRequest) { r.Epoch = 1 },
 	} {
@@ -156,17 +165,35 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 			other := request
 			change(&other)
 			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
-				FenceRequests: []apiv1.FenceRequest{other},
-				FenceResults:  []apiv1.FenceResult{{VolumeName: other.VolumeName, NodeName: other.NodeName, Epoch: other.Epoch, Key: reservationKey}},
+				FenceRequests: []apiv1.FenceRequest{other}, FenceResults: []apiv1.FenceResult{answerTo(other)},
 			}}
-			if h := attachment.HelperOf(node, a); h.Request != nil || h.Result != nil {
+			if h := attachment.HelperOf(node, volume, a); h.Request != nil || h.Result != nil {
 				t.Errorf("got %+v, want neither request nor result", h)
 			}
 			node.Status.FenceRequests[0] = request
-			if h := attachment.HelperOf(node, a); h.Request == nil {
-				t.Error("got no request, want the one of this fence")
+			if h := attachment.HelperOf(node, volume, a); h.Request == nil || h.Result != nil {
+				t.Errorf("got %+v, want the request of this fence, and no result", h)
 			}
 		})
+	}
+	earlier := request
+	earlier.Time = metav1.NewMicroTime(objects.Now.Add(-time.Minute))
+	for name, test := range map[string]struct {
+		requests []apiv1.FenceRequest
+		answers  apiv1.FenceRequest
+		want     bool
+	}{
+		"the result of the request":                        {[]apiv1.FenceRequest{request}, request, true},
+		"the result of a request from before the decision": {[]apiv1.FenceRequest{request}, earlier, false},
+		"a result without a request":                       {nil, request, false},
+	} {
+		node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{FenceRequests: test.requests, FenceResults: []apiv1.FenceResult{answerTo(test.answers)}}}
+		in := beingFenced()
+		in.Volume.UID = volume.UID
+		in.Helpers = []attachment.Helper{attachment.HelperOf(node, in.Volume, in.Attachment)}
+		if proof := attachment.Next(in).Status.Proof; (proof != nil) != test.want {
+			t.Errorf("%s: got proof %+v, want one: %t", name, proof, test.want)
+		}
 	}
 	if attachment.FenceRequestOver(request, a) {
 		t.Error("the request is over while the attachment exists, want it kept")

@@ -10,6 +10,7 @@ const (
 	ReasonDetachFailed     = "DetachFailed"
 	ReasonVolumeNotReady   = "VolumeNotReady"
 	ReasonVMUnrecorded     = "VMUnrecorded"
+	ReasonStatusRestored   = "StatusRestored"
 	ReasonWaitingForSlot   = "WaitingForSlot"
 	ReasonNoSlot           = "NoSlot"
 	ReasonPrimaryHeld      = "PrimaryHeld"

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -117,6 +118,9 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	s.Status.SizeBytes = disk.SizeBytes
 	if u := in.Job.Truth.Update; u != nil {
 		s.Status.Applied = u.Applied
+	}
+	if in.Job.Truth.Made {
+		s.Status.ConfirmedUID = in.Volume.UID
 	}
 	s.Status.Operation = nil
 	s.Status.Error = nil
@@ -309,6 +313,15 @@ func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMe
 	default:
 		return apiv1.FencingPreemption
 	}
+}
+
+// ConfirmedUID is the UID that confirms that this cluster uses the disk, once the node that holds the ownership reports the volume as staged; what is
+// recorded before that.
+func ConfirmedUID(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) types.UID {
+	if staged := stagedByPrimary(volume, report); staged == nil || staged.Phase != apiv1.PhaseStaged {
+		return volume.Status.ConfirmedUID
+	}
+	return volume.UID
 }
 
 // stagedByPrimary is the entry of the volume in the report of the node that holds the ownership, for its epoch; nil if there is none.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -131,9 +132,9 @@ func TestFencingIsWhatThePrimaryReports(t *testing.T) {
 		key   string
 		want  apiv1.FencingMethod
 	}{
-		{apiv1.PhaseStaging, 2, "0xad00000000020002", ""},
-		{apiv1.PhaseStaged, 1, "0xad00000000010002", ""},
-		{apiv1.PhaseStaged, 2, "0xad00000000020002", apiv1.FencingPreemption},
+		{apiv1.PhaseStaging, 2, "0xad1d540000020002", ""},
+		{apiv1.PhaseStaged, 1, "0xad1d540000010002", ""},
+		{apiv1.PhaseStaged, 2, "0xad1d540000020002", apiv1.FencingPreemption},
 		{apiv1.PhaseUnstaging, 2, "", apiv1.FencingPreemption}, // it stays until the next one stages
 		{apiv1.PhaseStaged, 2, "", apiv1.FencingForcedDetach},
 	} {
@@ -144,6 +145,39 @@ func TestFencingIsWhatThePrimaryReports(t *testing.T) {
 	}
 	if got := disk.Fencing(v, nil); got != apiv1.FencingForcedDetach {
 		t.Errorf("without a report: got fencing %q, want what is recorded", got)
+	}
+}
+
+func TestThisClusterUsesADiskThatItCreatedOrItsPrimaryHasStaged(t *testing.T) {
+	t.Parallel()
+	current := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
+	for made, want := range map[bool]types.UID{true: "present", false: ""} {
+		v := objects.NewVolume(func(v *apiv1.AzVolume) {
+			v.UID, v.Status = "present", apiv1.AzVolumeStatus{State: apiv1.VolumeCreating}
+		})
+		job := operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: current, Made: made}}
+		if got := disk.Next(disk.Input{Now: objects.Now, Volume: v, HasFinalizer: true, Job: job}).Status.ConfirmedUID; got != want {
+			t.Errorf("created for this object: %t: got confirmed UID %q, want %q", made, got, want)
+		}
+	}
+	for name, test := range map[string]struct {
+		phase apiv1.StagePhase
+		epoch int64
+		want  types.UID
+	}{
+		"the primary is staging it":       {apiv1.PhaseStaging, 2, "former"},
+		"staged under an earlier epoch":   {apiv1.PhaseStaged, 1, "former"},
+		"the primary has staged it":       {apiv1.PhaseStaged, 2, "present"},
+		"the primary is unstaging it now": {apiv1.PhaseUnstaging, 2, "former"},
+	} {
+		v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
+		v.UID, v.Status.ConfirmedUID = "present", "former"
+		report := objects.Staged(nil, "vol")
+		report.Name = "a"
+		report.Status.StagedVolumes[0].Phase, report.Status.StagedVolumes[0].Epoch = test.phase, test.epoch
+		if got := disk.ConfirmedUID(v, report); got != test.want {
+			t.Errorf("%s: got confirmed UID %q, want %q", name, got, test.want)
+		}
 	}
 }
 

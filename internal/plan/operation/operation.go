@@ -78,6 +78,8 @@ type Truth struct {
 	VMGone, VMDown bool
 	// Disk is set by the jobs of volumes.
 	Disk *provisioner.Disk
+	// Made reports whether the disk was created for this very AzVolume, and not for an earlier one of the same PersistentVolume.
+	Made bool
 	// Filling says that the disk exists and that the content of its source is still being copied.
 	Filling bool
 	// Update is set by the jobs that create, adopt or change a disk.

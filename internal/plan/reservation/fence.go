@@ -22,6 +22,8 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 	switch {
 	case request.NodeName == node:
 		return fmt.Sprintf("node %s cannot fence itself", node)
+	case request.VolumeUID != volume.UID:
+		return fmt.Sprintf("the request is for an AzVolume %s that was deleted", volume.Name)
 	case volume.Spec.Access == apiv1.AccessMultiNode:
 		return fmt.Sprintf("volume %s is used by several nodes, which do not reserve its disk", volume.Name)
 	case primary == nil || primary.NodeName != request.NodeName || primary.Epoch != request.Epoch:
@@ -113,9 +115,10 @@ func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64)
 	return false
 }
 
-// Answers says whether a result is that of a request.
+// Answers reports whether a result answers a request. The time of the request only identifies it: no two clocks are compared.
 func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
-	return result.VolumeName == request.VolumeName && result.NodeName == request.NodeName && result.Epoch == request.Epoch
+	return result.VolumeName == request.VolumeName && result.VolumeUID == request.VolumeUID && result.NodeName == request.NodeName &&
+		result.Epoch == request.Epoch && result.RequestTime.Equal(&request.Time)
 }
 
 // Unanswered says whether a node was asked to fence another one from a volume and has not answered yet.

@@ -18,8 +18,11 @@ func TestMayFence(t *testing.T) {
 		edit func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment)
 		want bool
 	}{
-		"the lost node is being fenced":    {func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, true},
-		"the request names this node":      {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.NodeName = "node-2" }, false},
+		"the lost node is being fenced": {func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, true},
+		"the request names this node":   {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.NodeName = "node-2" }, false},
+		"the request is for an AzVolume that was deleted": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			r.VolumeUID = "deleted"
+		}, false},
 		"the request has an earlier epoch": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.Epoch-- }, false},
 		"the volume is used by several nodes": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode
@@ -155,8 +158,8 @@ func TestUnresponsive(t *testing.T) {
 	asked := func(volume string, ago time.Duration) apiv1.FenceRequest {
 		return apiv1.FenceRequest{VolumeName: volume, NodeName: "node-1", Epoch: 6, Time: metav1.NewMicroTime(now.Add(-ago))}
 	}
-	answered := func(volume string, epoch int64) apiv1.FenceResult {
-		return apiv1.FenceResult{VolumeName: volume, NodeName: "node-1", Epoch: epoch}
+	answered := func(volume string, epoch int64, ago time.Duration) apiv1.FenceResult {
+		return apiv1.FenceResult{VolumeName: volume, NodeName: "node-1", Epoch: epoch, RequestTime: metav1.NewMicroTime(now.Add(-ago))}
 	}
 	for name, test := range map[string]struct {
 		requests []apiv1.FenceRequest
@@ -166,9 +169,10 @@ func TestUnresponsive(t *testing.T) {
 	}{
 		"nothing is asked":                             {nil, nil, false, 0},
 		"it may still answer":                          {[]apiv1.FenceRequest{asked("v", time.Second), asked("w", 1500*time.Millisecond)}, nil, false, 500 * time.Millisecond},
-		"it has answered":                              {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 6)}, false, 0},
-		"it has answered about an earlier epoch":       {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 5)}, true, 0},
-		"it has answered in time about one of several": {[]apiv1.FenceRequest{asked("v", 2*time.Second), asked("w", time.Second)}, []apiv1.FenceResult{answered("w", 6)}, true, 0},
+		"it has answered":                              {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 6, time.Minute)}, false, 0},
+		"it has answered about an earlier epoch":       {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 5, time.Minute)}, true, 0},
+		"it has answered an earlier request":           {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 6, time.Hour)}, true, 0},
+		"it has answered in time about one of several": {[]apiv1.FenceRequest{asked("v", 2*time.Second), asked("w", time.Second)}, []apiv1.FenceResult{answered("w", 6, time.Second)}, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -50,7 +50,8 @@ func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handl
 	}
 	epoch := int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
-		o, err := s.acquire(ctx, v, node)
+		// The node uses the volume already, and this call ends that: it does not matter which other VMs have the disk.
+		o, err := s.acquireFrom(ctx, v, node, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +104,7 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 		if err != nil {
 			return nil, err
 		}
-		if a != nil {
+		if a != nil && !ownership.Copied(a) {
 			this.VMID = a.Status.VMID
 		}
 	}

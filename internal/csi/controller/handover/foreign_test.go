@@ -123,7 +123,7 @@ func TestUnpublishOfALostAzVolumeTakesTheVMOfTheNodeFromTheAttachment(t *testing
 	}
 	must(t, p.Client.Create(t.Context(), a))
 	before := a.DeepCopy()
-	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID("fv-a")}
+	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID("fv-a"), UID: a.UID}
 	must(t, p.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)))
 	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "fv-a"}}))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,7 +20,12 @@ import (
 )
 
 // acquire writes that the node holds the ownership of the volume (law 1). v has just been read from the API server.
-func (s *Publisher) acquire(ctx context.Context, v *apiv1.AzVolume, node string) (o apiv1.Ownership, err error) {
+func (s *Publisher) acquire(ctx context.Context, v *apiv1.AzVolume, node string) (apiv1.Ownership, error) {
+	return s.acquireFrom(ctx, v, node, s.custody)
+}
+
+// acquireFrom is acquire with the check that decides whether another cluster uses the disk.
+func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node string, custody custodyCheck) (o apiv1.Ownership, err error) {
 	err = s.onCurrent(ctx, v, func() error {
 		if v.DeletionTimestamp != nil {
 			return grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
@@ -33,12 +38,17 @@ func (s *Publisher) acquire(ctx context.Context, v *apiv1.AzVolume, node string)
 		if !changed {
 			return nil
 		}
-		last, err := s.history(ctx, v, node)
+		last, known, err := s.history(ctx, v, node, custody)
 		if err != nil {
 			return err
 		}
 		o, _, _ = ownership.Acquire(v.Status.Primary, node, last, o.Since.Time)
-		return s.writeOwnership(ctx, v, o, nil)
+		o.Exclusive = known == ownership.CustodyUnknown // Azure was asked
+		confirmed := v.Status.ConfirmedUID
+		if known != ownership.CustodyOurs {
+			confirmed = "" // until the node has staged the volume
+		}
+		return s.write(ctx, v, func() { v.Status.Primary, v.Status.ConfirmedUID = &o, confirmed })
 	})
 	return o, err
 }
@@ -91,13 +101,20 @@ func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal erro
 
 // writeOwnership writes an ownership if the AzVolume has not changed since v was read, and updates v.
 func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o apiv1.Ownership, release *apiv1.ReleaseRecord) error {
+	return s.write(ctx, v, func() {
+		v.Status.Primary = &o
+		if release != nil {
+			v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
+		}
+	})
+}
+
+// write writes what edit changes in the status if the AzVolume has not changed since v was read.
+func (s *Publisher) write(ctx context.Context, v *apiv1.AzVolume, edit func()) error {
 	before := v.DeepCopy()
-	v.Status.Primary = &o
-	if release != nil {
-		v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
-	}
+	edit()
 	if err := s.Client.Status().Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("write the ownership of volume %s by node %s: %w", v.Name, o.NodeName, err)
+		return fmt.Errorf("write the ownership of volume %s by node %s: %w", v.Name, v.Status.Primary.NodeName, err)
 	}
 	return nil
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -79,6 +78,8 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 // restoreAttachment restores an attachment that was lost or edited since the publish: it makes it the primary of the ownership that is being released,
 // unless the node's report proves the release already. The attachment reconciler gets a proof from Azure only for the attachment of a primary. This call
 // cannot get one itself, because Azure does not list a VM to which it is still attaching the disk.
+//
+// An attachment that is Preempted is deleted and never changed: it is the record that only a reservation keeps the node from writing.
 func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	o := v.Status.Primary
 	if ownership.Releasable(o, a) {
@@ -99,6 +100,10 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a 
 		switch {
 		case a == nil:
 			a, err = s.createAttachment(ctx, wanted)
+		case a.DeletionTimestamp == nil && ownership.Preempted(a):
+			if err = s.remove(ctx, a); err == nil {
+				a, err = s.Attachment(ctx, s.Reader, v.Name, o.NodeName)
+			}
 		case !ownership.Releasable(o, a):
 			wanted.ReadOnly = a.Spec.ReadOnly
 			_, err = s.makePrimary(ctx, a, wanted)
@@ -109,7 +114,8 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume, a 
 }
 
 // recordProof writes the proof to the attachment, if there is one, and returns the attachment after that. An attachment that was re-created during the
-// call gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one.
+// call gets none: all attachments of a multi-node volume have one epoch, and the node may use the volume under the new one. One that is Preempted
+// keeps its proof until the disk is detached.
 func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *apiv1.AzVolumeAttachment, proof *apiv1.ReleaseProof) (*apiv1.AzVolumeAttachment, error) {
 	if a == nil {
 		return nil, nil
@@ -119,7 +125,7 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 		if a != nil && a.UID != uid {
 			return grpcstatus.Errorf(codes.Aborted, "record the proof that node %s released volume %s: another call created the attachment again", node, volume)
 		}
-		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) {
+		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) || ownership.Preempted(a) {
 			return nil
 		}
 		before := a.DeepCopy()
@@ -144,35 +150,42 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 // An AzVolume that was lost, or restored from a backup, does not say which node uses the volume. Before a node acquires ownership, the driver reads the
 // attachments, the node reports and Azure.
 
-// history returns the epoch that a new ownership has to exceed, and a FailedPrecondition if another node may be using the volume under an ownership that
-// the AzVolume does not have. v has just been read from the API server. Until the new ownership is written, no node may begin to use the volume, so that
+// history returns the epoch that a new ownership has to exceed, and who is known to use the disk. The error is a FailedPrecondition if another cluster, or
+// another node under an ownership that the AzVolume does not have, may be using the volume. custody may be nil. v has just been read from the API server. Until the new ownership is written, no node may begin to use the volume, so that
 // the reports that are read here stay valid.
-func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string) (last int64, err error) {
+func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string, custody custodyCheck) (last int64, known ownership.Custody, err error) {
 	attachments, err := s.Attachments(ctx, s.Client, v.Name)
 	if o := v.Status.Primary; err == nil && (o == nil || ownership.LastEpoch(attachments) > o.Epoch) {
 		attachments, err = s.Attachments(ctx, s.Reader, v.Name)
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
+	}
+	disk := s.disk(ctx, v)
+	if known = ownership.CustodyOurs; custody != nil {
+		// Before anything is done about the attachments: they may have been restored, and their VMs be the former cluster's.
+		if known, err = custody(ctx, v, node, attachments, disk); err != nil {
+			return 0, "", err
+		}
 	}
 	unproven := ownership.UnprovenElsewhere(v, node, attachments)
 	if len(unproven) > 0 {
 		// A publish writes the ownership before the attachment, and may have written it after v was read.
 		if err := s.ownershipUnchanged(ctx, v); err != nil {
-			return 0, err
+			return 0, "", err
 		}
 	}
 	for _, a := range unproven {
 		proven, why, err := s.proveUnrecorded(ctx, v, a)
 		if err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		if !proven {
-			return 0, provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: node %s was its primary under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
+			return 0, "", provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: node %s was its primary under epoch %d, which the AzVolume does not have, and there is no proof that it released the volume: %s",
 				v.Name, node, a.Spec.NodeName, a.Spec.Epoch, why)
 		}
 	}
-	return ownership.LastEpoch(attachments), s.unreported(ctx, v, node, attachments)
+	return ownership.LastEpoch(attachments), known, s.unreported(ctx, v, node, attachments, disk)
 }
 
 // proveUnrecorded looks for the proof that the node of an attachment released the volume, and records it. It deletes the attachment of a node that
@@ -204,11 +217,11 @@ func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *a
 // asked only if such a node may exist: one that reports the volume under a later epoch or, if the AzVolume has no ownership, one that has not reported since
 // it scanned its mounts. A publish of a volume that lost nothing costs no call. The reports may come from the cache: such a report was written under an
 // ownership that the AzVolume has lost since.
-func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) error {
+func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead) error {
 	if found, err := s.reportedByAny(ctx, v); err != nil || !found {
 		return err
 	}
-	disk, err := s.Disk(ctx, volumehandle.Of(v.Spec.Disk))
+	disk, err := read()
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 					return c.List(ctx, list, options...)
 				}}).Build()
 			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: cache, Watch: records.NewWatch(), Namespace: "ns"}, Disks: attached{vms: test.vms}}}
-			err := s.unreported(t.Context(), v, "a", nil)
+			err := s.unreported(t.Context(), v, "a", nil, s.disk(t.Context(), v))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want %q", err, test.want)
 			}
@@ -155,7 +155,7 @@ func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 			}
 			disks := &countedReads{}
 			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: api, Watch: watch, Namespace: "ns"}, Disks: disks}}
-			if err := s.unreported(t.Context(), v, "a", nil); err != nil || disks.reads != test.want {
+			if err := s.unreported(t.Context(), v, "a", nil, s.disk(t.Context(), v)); err != nil || disks.reads != test.want {
 				t.Errorf("got %d reads of the disk, error %v; want %d", disks.reads, err, test.want)
 			}
 		})

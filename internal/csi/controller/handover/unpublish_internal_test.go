@@ -21,6 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -258,6 +259,38 @@ func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
 			err := publisherOf(t, storeOf(t, v, a), nil).awaitAccepted(ended, a)
 			if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want Aborted with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// The publish to the fenced node acquired the ownership and was killed before it deleted the attachment that is pre-empted. Its epoch is not raised:
+// with another epoch it would not say any more that only a reservation keeps the node from writing, and the reservation would end.
+func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *testing.T) {
+	t.Parallel()
+	for name, reported := range map[string]bool{"the node reports the volume of the former epoch": true, "the node has unmounted the volume": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 7, State: apiv1.OwnershipHeld})
+			a := attachmentOf(v, "a", 5)
+			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching, Proof: &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}}
+			scanned := metav1.NewMicroTime(time.Unix(1, 0))
+			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}
+			if reported {
+				d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: v.Name, Epoch: 5, Phase: apiv1.PhaseStaged}}
+			}
+			api := storeOf(t, v, a, d)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			err := publisherOf(t, api, nil).unpublish(ctx, handle, "a")
+			if (err != nil) != reported {
+				t.Errorf("got %v, want an error as long as there is no proof: %t", err, reported)
+			}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+				t.Fatal(err)
+			}
+			if a.DeletionTimestamp == nil || !ownership.Preempted(a) || a.Spec.Epoch != 5 {
+				t.Errorf("got epoch %d, proof %+v, deleted %v; want it deleted, and otherwise unchanged", a.Spec.Epoch, a.Status.Proof, a.DeletionTimestamp)
 			}
 		})
 	}

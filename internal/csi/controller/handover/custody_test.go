@@ -1,0 +1,143 @@
+package handover
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+const vms = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
+
+// clusterWithout has node a, which runs, and the given objects, in a cluster to which the VM production does not belong.
+func clusterWithout(objects ...client.Object) client.WithWatch {
+	scanned := metav1.NewMicroTime(time.Unix(1, 0))
+	objects = append(objects,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vms + "a"}},
+		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vms + "a"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}})
+	return fakeapi.With(objects...).
+		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
+		WithIndex(&apiv1.AzDriverNode{}, nodeVolume, func(client.Object) []string { return nil }).
+		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
+}
+
+// The disk of a backup is shared, so that Azure would attach it to a second VM while another cluster's pod writes to it.
+func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
+	t.Parallel()
+	const production = vms + "production"
+	former := &apiv1.Ownership{Epoch: 3, State: apiv1.OwnershipReleased}
+	released := metav1.NewTime(time.Unix(-3600, 0)) // an hour before the publish
+	for name, test := range map[string]struct {
+		owner      *apiv1.Ownership
+		edit       func(v *apiv1.AzVolume)
+		attachment func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment
+		adopted    bool
+		at         string // the VM that has the disk
+		refused    bool
+		asked      int
+		exclusive  bool
+		confirmed  bool
+	}{
+		"the disk is adopted":                               {adopted: true, at: production, refused: true},
+		"the disk is adopted, and no VM has it":             {adopted: true, exclusive: true},
+		"the disk is adopted, and a node of V1 has it":      {adopted: true, at: vms + "a", exclusive: true},
+		"the AzVolume was restored without its status":      {at: production, refused: true, asked: 1},
+		"the AzVolume was restored, and no VM has the disk": {asked: 1, exclusive: true},
+		"the AzVolume was restored with its status": {owner: former, edit: func(v *apiv1.AzVolume) {
+			v.Status.ConfirmedUID = "of-the-former-object"
+		}, at: production, refused: true, asked: 1},
+		"its attachments were restored": {attachment: func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
+			return attachmentOf(v, "production", 7)
+		}, at: production, refused: true, asked: 1},
+		"its attachments were restored with their status": {attachment: func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
+			a := attachmentOf(v, "production", 7)
+			a.UID, a.Status.VMID, a.Status.UID = "copy", production, "original"
+			return a
+		}, at: production, refused: true, asked: 1},
+		"the VM is a node's that was deleted": {attachment: func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
+			a := attachmentOf(v, "deleted", 1)
+			a.UID, a.Status.VMID, a.Status.UID = "uid", production, "uid"
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1}
+			return a
+		}, at: production, asked: 1, exclusive: true},
+		"this cluster uses the disk": {owner: former, edit: func(v *apiv1.AzVolume) {
+			v.Status.ConfirmedUID = v.UID
+		}, at: production, confirmed: true},
+		"this cluster used the disk, which was attached nowhere for an hour": {owner: former, edit: func(v *apiv1.AzVolume) {
+			v.Status.ConfirmedUID, v.Status.LastReleasedTime = v.UID, &released
+		}, at: production, refused: true, asked: 1},
+		"the same, and the disk is reserved when it is used": {owner: former, edit: func(v *apiv1.AzVolume) {
+			v.Status.ConfirmedUID, v.Status.LastReleasedTime, v.Status.Fencing = v.UID, &released, apiv1.FencingPreemption
+		}, at: production},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, handle := volumeOf(t, test.owner)
+			v.UID, v.Spec.MaxMountReplicaCount = "present", 1
+			if test.edit != nil {
+				test.edit(v)
+			}
+			objects := []client.Object{v}
+			if test.attachment != nil {
+				objects = append(objects, test.attachment(v))
+			}
+			if test.adopted {
+				objects = nil
+			}
+			api := clusterWithout(objects...)
+			cloud := cloudfake.New(cloudfake.Options{})
+			cloud.AddDisk(provisioner.Disk{ID: handle.String(), Location: "eastus", SizeBytes: 10 << 30, MaxShares: 2, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+			if test.at != "" {
+				cloud.AddVM(provisioner.Instance{ID: test.at, DataDisks: []provisioner.Attachment{{DiskID: handle.String()}}})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			err := publisherOf(t, api, cloud.Disks()).publish(ctx, handle, &csi.ControllerPublishVolumeRequest{
+				VolumeId: handle.String(), NodeId: "a", VolumeContext: map[string]string{},
+				VolumeCapability: &csi.VolumeCapability{
+					AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+					AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+				},
+			})
+			now := &apiv1.AzVolume{}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), now); err != nil {
+				t.Fatal(err)
+			}
+			if test.refused {
+				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), production) || !strings.Contains(err.Error(), "az vm disk detach") {
+					t.Errorf("got %v, want FailedPrecondition with the VM and what to do", err)
+				}
+				if o := now.Status.Primary; o != nil && o.State != apiv1.OwnershipReleased {
+					t.Errorf("got ownership %+v, want no owner", *o)
+				}
+			} else if o := now.Status.Primary; o == nil || o.NodeName != "a" || o.Exclusive != test.exclusive {
+				t.Errorf("got %v and ownership %+v, want node a's with exclusive: %t", err, o, test.exclusive)
+			}
+			if test.attachment != nil {
+				a := test.attachment(v)
+				if err := api.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil || a.DeletionTimestamp != nil {
+					t.Errorf("got error %v, deleted %v; want the restored attachment left alone", err, a.DeletionTimestamp)
+				}
+			}
+			if asked := cloud.CallCount(cloudfake.DisksGet); !test.adopted && asked != test.asked {
+				t.Errorf("Azure was asked %d times, want %d", asked, test.asked)
+			}
+			if !test.refused && (now.Status.ConfirmedUID != "") != test.confirmed {
+				t.Errorf("got confirmed UID %q, want one: %t", now.Status.ConfirmedUID, test.confirmed)
+			}
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package ownership_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+)
+
+func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
+	t.Parallel()
+	confirmed := func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID }
+	releasedFor := func(d time.Duration) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) { at := metav1.NewTime(objects.Now.Add(-d)); v.Status.LastReleasedTime = &at }
+	}
+	reserved := func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption }
+	here := objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 1, apiv1.AttachmentAttached))
+	for name, test := range map[string]struct {
+		edits       []func(*apiv1.AzVolume)
+		attachments []*apiv1.AzVolumeAttachment
+		want        ownership.Custody
+	}{
+		"nothing confirms that this cluster uses it":           {nil, here, ownership.CustodyUnknown},
+		"the confirmation is another object's":                 {[]func(*apiv1.AzVolume){func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = "former" }}, here, ownership.CustodyUnknown},
+		"created for this object, and never used":              {[]func(*apiv1.AzVolume){confirmed}, nil, ownership.CustodyOurs},
+		"a planned move to a replica":                          {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Second)}, here, ownership.CustodyOurs},
+		"a planned move without replicas":                      {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Minute)}, nil, ownership.CustodyOurs},
+		"not used for an hour, and a replica has it":           {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, here, ownership.CustodyOurs},
+		"attached nowhere for an hour":                         {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, nil, ownership.CustodyUnknown},
+		"attached nowhere for an hour, and reserved when used": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour), reserved}, nil, ownership.CustodyLapsed},
+		"attached nowhere for an hour, for one VM only": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour), func(v *apiv1.AzVolume) {
+			v.Spec.Disk.MaxShares = 1
+		}}, nil, ownership.CustodyOurs},
+	} {
+		v := objects.NewVolume(func(v *apiv1.AzVolume) { v.UID, v.Spec.Disk.MaxShares = "present", 2 })
+		for _, edit := range test.edits {
+			edit(v)
+		}
+		if got := ownership.CustodyOf(v, test.attachments, objects.Now); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestForeignVM(t *testing.T) {
+	t.Parallel()
+	recorded := objects.NewAttachment("deleted", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)
+	recorded.UID, recorded.Status.VMID, recorded.Status.UID = "present", "/vm/former", "present"
+	copied := recorded.DeepCopy()
+	copied.Status.UID = "former"
+	failed := errors.New("the cache is not there")
+	isNode := func(vm string) (bool, error) {
+		if vm == "/vm/fails" {
+			return false, failed
+		}
+		return strings.HasPrefix(vm, "/vm/node"), nil
+	}
+	for name, test := range map[string]struct {
+		attachedTo  []string
+		attachments []*apiv1.AzVolumeAttachment
+		want        string
+		err         error
+	}{
+		"no VM":                                   {nil, nil, "", nil},
+		"nodes":                                   {[]string{"/vm/node-a", "/vm/node-b"}, nil, "", nil},
+		"a node and another VM":                   {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
+		"the VM of a node that was deleted":       {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
+		"a VM that only a restored status names":  {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
+		"a VM for which the cache gives an error": {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
+	} {
+		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%s: got %q, %v; want %q, %v", name, got, err, test.want, test.err)
+		}
+	}
+}
