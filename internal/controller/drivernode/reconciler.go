@@ -248,6 +248,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
+		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(r.unrecorded), builder.WithPredicates(readAgain)).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
