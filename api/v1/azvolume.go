@@ -231,7 +231,7 @@ type AzVolumeStatus struct {
 	// +optional
 	Conversion *Conversion `json:"conversion,omitempty"`
 	// Disk is the disk as Azure described it when the driver read it last: after Azure had refused to attach it, or after a
-	// change that found it different from spec.disk. Where it differs from spec.disk, it is what the driver goes by.
+	// change that found it different from spec.disk. Where it differs from spec.disk, the driver uses it.
 	// +optional
 	Disk *DiskReading `json:"disk,omitempty"`
 	// Filesystem records the filesystem that was made on the disk. While it is set,

@@ -108,7 +108,7 @@ func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 	must(t, p.Publish(t.Context(), handle, "re-b"))
 }
 
-// A disk that a VM of the cluster has, and of which Kubernetes knows nothing, kept its pod waiting for the next look at that VM, for up to five minutes.
+// A disk that a VM of the cluster has without the knowledge of Kubernetes kept its pod waiting for the next look at that VM, for up to five minutes.
 func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*controlplane.ControlPlane)

@@ -14,9 +14,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// A client of Azure can change a disk of which the AzVolume is the record. Azure refuses a request that was made from
-// the record then. The refusal leads to one read of the disk, and what was read is used instead of the record where
-// the two differ. docs/reference/disk-and-record.md has each field.
+// A client of Azure can change the disk that an AzVolume records. Azure refuses a request that was made from the record
+// then. The refusal leads to one read of the disk, and what was read is used instead of the record where the two differ.
+// docs/reference/disk-and-record.md has each field.
 
 // SKU is the disk's SKU: as Azure said last, or else as the driver made it.
 func SKU(v *apiv1.AzVolume) string {
@@ -49,7 +49,7 @@ func mustBeRead(in Input) bool {
 }
 
 // read records that Azure was asked for the disk, and what it answered; found is nil if it did not. An answer counts as
-// a change if it differs from what the driver has gone by until now.
+// a change if it differs from what the driver has used until now.
 func (s *Step) read(in Input, found *provisioner.Disk) {
 	at := metav1.NewTime(in.Job.Ended)
 	if found == nil {
@@ -94,7 +94,7 @@ type values struct {
 	sizeBytes                    int64
 }
 
-// used returns what the driver goes by.
+// used returns the values that the driver uses now.
 func used(v *apiv1.AzVolume) values {
 	u := values{skuName: SKU(v), shares: v.Shares(), zone: v.Spec.Disk.Zone, encryptionSet: strings.ToLower(EncryptionSet(v)), sizeBytes: v.Status.SizeBytes}
 	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
@@ -151,5 +151,5 @@ func differences(v *apiv1.AzVolume, found *provisioner.Disk) string {
 	if len(all) == 0 {
 		return ""
 	}
-	return "the disk was changed outside the driver, which goes by the disk: " + strings.Join(all, "; ")
+	return "the disk was changed outside the driver, which uses the disk as it is: " + strings.Join(all, "; ")
 }

@@ -47,7 +47,7 @@ func TestARefusedAttachLeadsToOneReadOfTheDisk(t *testing.T) {
 		"a refusal before the last read": {objects.NewVolume(readAgo(time.Minute)), refusedAttach(provisioner.InvalidArgument, time.Hour, attachment.ReasonAttachFailed), operation.WorkNone},
 		"a platform that is not there":   {objects.NewVolume(), refusedAttach(provisioner.Unavailable, 0, attachment.ReasonAttachFailed), operation.WorkNone},
 		"a quota":                        {objects.NewVolume(), refusedAttach(provisioner.RateLimited, 0, attachment.ReasonAttachFailed), operation.WorkNone},
-		"a node that is known to be full, of which Azure was not asked": {
+		"a node that is known to be full, so that Azure was not asked": {
 			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, attachment.ReasonNoSlot), operation.WorkNone},
 	} {
 		t.Run(name, func(t *testing.T) {
