@@ -231,6 +231,10 @@ type AzVolumeStatus struct {
 	// Conversion of the disk to another SKU that continues at Azure; unset if there is none.
 	// +optional
 	Conversion *Conversion `json:"conversion,omitempty"`
+	// Disk is the disk as Azure described it when the driver read it last: after Azure had refused to attach it, or after a
+	// change that found it different from spec.disk. Where it differs from spec.disk, the driver uses it.
+	// +optional
+	Disk *DiskReading `json:"disk,omitempty"`
 	// Filesystem records the filesystem that was made on the disk. While it is set,
 	// a device that carries another one is refused (law 4).
 	// +optional
@@ -268,7 +272,7 @@ type AzVolumeStatus struct {
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached, Updated. The message of ReplicasAttached names the nodes that take no replica, and why.
+	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged. The message of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -276,6 +280,47 @@ type AzVolumeStatus struct {
 	// ObservedGeneration is the generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// DiskReading is what Azure says of a disk that decides how, and where, it can be attached. A client of Azure can change all of it.
+type DiskReading struct {
+	// ReadTime is when Azure was asked last. If Azure has never answered, only the times are set.
+	ReadTime metav1.Time `json:"readTime"`
+	// ChangedTime is when the driver first read the values below: what it asked Azure for until then was decided from other values.
+	// +optional
+	ChangedTime *metav1.Time `json:"changedTime,omitempty"`
+	// SKUName is the disk's SKU.
+	// +optional
+	SKUName string `json:"skuName,omitempty"`
+	// MaxShares is the number of VMs that may attach the disk at once.
+	// +optional
+	MaxShares int32 `json:"maxShares,omitempty"`
+	// Zone is the disk's availability zone.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+	// DiskEncryptionSetID is the disk encryption set with which the disk is encrypted.
+	// +optional
+	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
+	// UnrecordedVMs are the resource IDs of the VMs that had the disk at ReadTime without an AzVolumeAttachment.
+	// +optional
+	// +listType=atomic
+	UnrecordedVMs []string `json:"unrecordedVMs,omitempty"`
+}
+
+// Shares is the number of VMs that may attach the disk at once: as Azure said last, or else as spec.disk says.
+func (v *AzVolume) Shares() int32 {
+	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
+		return d.MaxShares
+	}
+	return v.Spec.Disk.MaxShares
+}
+
+// WantedReplicas is the number of replicas besides a primary: spec.maxMountReplicaCount, or fewer if the disk has fewer shares by now.
+func (v *AzVolume) WantedReplicas() int32 {
+	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
+		return min(v.Spec.MaxMountReplicaCount, d.MaxShares-1)
+	}
+	return v.Spec.MaxMountReplicaCount
 }
 
 // ReplicaCount counts the attachment replicas of a volume.

@@ -40,8 +40,6 @@ type diskBody struct {
 	IOPSReadOnly *int64          `json:"diskIOPSReadOnly"`
 	MBpsReadOnly *int64          `json:"diskMBpsReadOnly"`
 	Frequent     *bool           `json:"optimizedForFrequentAttach"`
-	// DiskAccess is kept among the rest. Here null is not the same as nothing: it removes the disk access.
-	DiskAccess json.RawMessage `json:"diskAccessId"`
 }
 
 func decodeDisk(raw []byte) (compute.DiskInput, error) {
@@ -53,9 +51,6 @@ func decodeDisk(raw []byte) (compute.DiskInput, error) {
 	rest, err := decode(r.Properties, &d)
 	if err != nil {
 		return compute.DiskInput{}, err
-	}
-	if d.DiskAccess != nil {
-		rest["diskAccessId"] = d.DiskAccess
 	}
 	source, err := decodeCreation(d.Creation)
 	in := compute.DiskInput{

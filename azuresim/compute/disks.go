@@ -162,6 +162,9 @@ func merged(s DiskSpec, in DiskInput) DiskSpec {
 		s.Tags = in.Tags
 	}
 	s.Other = overlaid(s.Other, in.Other)
+	if policy, set := in.Other["networkAccessPolicy"]; set && string(policy) != `"AllowPrivate"` && in.Other["diskAccessId"] == nil {
+		delete(s.Other, "diskAccessId") // it ends with the policy that needs it
+	}
 	return s
 }
 

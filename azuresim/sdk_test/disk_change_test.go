@@ -3,7 +3,6 @@ package sdk_test
 import (
 	"testing"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 )
@@ -50,7 +49,7 @@ func TestNetworkAccessOfADisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := s.patch("a", of(func(p *armcompute.DiskUpdateProperties) {
-		p.NetworkAccessPolicy, p.DiskAccessID = to.Ptr(armcompute.NetworkAccessPolicyDenyAll), azcore.NullValue[*string]()
+		p.NetworkAccessPolicy = to.Ptr(armcompute.NetworkAccessPolicyDenyAll)
 	}))
 	if err != nil || d.Properties.DiskAccessID != nil {
 		t.Fatalf("%+v, %v", d.Properties, err)

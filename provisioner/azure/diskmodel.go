@@ -4,7 +4,6 @@ import (
 	"maps"
 	"reflect"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -185,8 +184,9 @@ func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armco
 		DiskAccessID:        differing(&is.DiskAccessID, &to.DiskAccessID),
 	}
 	body.Properties = p
-	if p.DiskAccessID != nil && *p.DiskAccessID == "" {
-		p.DiskAccessID = azcore.NullValue[*string]() // Azure keeps a field that is left out
+	if to.DiskAccessID == "" {
+		// The specification knows no null. The disk access ends with the network access policy that needs it.
+		p.DiskAccessID = nil
 	}
 	if grows {
 		p.DiskSizeGB = optional(int32((change.SizeBytes + gib - 1) / gib))

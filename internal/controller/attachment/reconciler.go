@@ -192,7 +192,7 @@ func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks
 		return attachment.SlotDecision{}, err
 	}
 	return attachment.Slots(attachment.SlotInput{
-		Attachment: a, MaxShares: in.Volume.Spec.Disk.MaxShares, MaxDataDisks: maxDataDisks, ReservedSlots: r.ReservedSlots,
+		Attachment: a, MaxShares: in.Volume.Shares(), MaxDataDisks: maxDataDisks, ReservedSlots: r.ReservedSlots,
 		OfVolume: ofVolume, OnNode: onNode,
 		AzureFull: in.Job.Phase == operation.PhaseEnded && in.Job.Work == operation.WorkAttach && provisioner.KindOf(in.Job.Err) == provisioner.InsufficientCapacity,
 		HasPrimary: func(name string) bool {

@@ -28,10 +28,9 @@ func newDiskWork(cloud provisioner.Cloud) diskWork {
 }
 
 func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
-	diskOf := volume.Spec.Disk
 	request := provisioner.AttachRequest{
-		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.Caching(volume), Shared: diskOf.MaxShares > 1,
-		DiskEncryptionSetID: diskOf.DiskEncryptionSetID, WriteAccelerator: diskOf.WriteAcceleratorEnabled,
+		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.Caching(volume), Shared: volume.Shares() > 1,
+		DiskEncryptionSetID: disk.EncryptionSet(volume), WriteAccelerator: volume.Spec.Disk.WriteAcceleratorEnabled,
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Attach(ctx, request) })

@@ -35,6 +35,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -224,6 +225,12 @@ func lacks(limits provisioner.VMLimits, zone string) (premium, ultra bool) {
 	return !limits.PremiumIO, !slices.Contains(limits.UltraZones, zone)
 }
 
+// retries paces the repetitions of a reconciliation that failed. This reconciler asks Azure itself, and what Azure has
+// refused, or cannot answer, rarely changes within milliseconds.
+func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](operation.FirstRetry, operation.LastRetry)
+}
+
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	toNode := func(name string) []reconcile.Request {
@@ -248,13 +255,14 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
+		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(r.unrecorded), builder.WithPredicates(readAgain)).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.survey.queue = queue
 			return nil
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, RateLimiter: retries()}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the reconciler of nodes: %w", err)

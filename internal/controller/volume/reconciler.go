@@ -250,8 +250,12 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step
 	return true, nil
 }
 
-// turned says whether the disk came to match the spec, or ceased to, or does so for another reason.
+// turned says whether the disk came to match the spec or its record, or ceased to, or does so for another reason.
 func turned(before, after *apiv1.AzVolumeStatus) bool {
+	now, then := meta.FindStatusCondition(after.Conditions, disk.ConditionDiskChanged), meta.FindStatusCondition(before.Conditions, disk.ConditionDiskChanged)
+	if now != nil && (then == nil || now.Reason != then.Reason || now.Message != then.Message) {
+		return true
+	}
 	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions, disk.ConditionUpdated)
 	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused && is.Message != was.Message)
 }

@@ -97,7 +97,7 @@ func (s *Server) leaveAttached(ctx context.Context, name string, keyOf func(volu
 	if err != nil {
 		return err
 	}
-	if volume == nil || volume.Spec.Disk.MaxShares <= 1 || own == nil || own.Status.State != apiv1.AttachmentAttached || own.Status.LUN == nil || ownership.AttachedToAnotherVM(own, s.options.Instance.VMID) {
+	if volume == nil || volume.Shares() <= 1 || own == nil || own.Status.State != apiv1.AttachmentAttached || own.Status.LUN == nil || ownership.AttachedToAnotherVM(own, s.options.Instance.VMID) {
 		return nil
 	}
 	disk := volumehandle.Of(volume.Spec.Disk)

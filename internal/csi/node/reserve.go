@@ -35,7 +35,7 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 		return held{}, err
 	}
 	own := held{key: key}
-	if volume.Spec.Disk.MaxShares <= 1 {
+	if volume.Shares() <= 1 {
 		// Another node may have taken the disk for that of a shared volume whose LUN it got.
 		if err := s.reserver.Remove(ctx, device, key); err != nil && !errors.Is(err, provisioner.Unsupported) {
 			logr.FromContextOrDiscard(ctx).Info("a reservation of the disk may remain", "volumeName", use.Volume, "device", device, "reason", err.Error())

@@ -211,7 +211,7 @@ func heldBy(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) []s
 		nodes = append(nodes, c.NodeName)
 	}
 	for _, a := range attachments {
-		over := a.DeletionTimestamp != nil && ownership.ProvedReleased(volume, a) && volume.Spec.Disk.MaxShares > 1
+		over := a.DeletionTimestamp != nil && ownership.ProvedReleased(volume, a) && volume.Shares() > 1
 		if a.Spec.Role == apiv1.RolePrimary && !over && !slices.Contains(nodes, a.Spec.NodeName) {
 			nodes = append(nodes, a.Spec.NodeName)
 		}

@@ -22,7 +22,7 @@ type Slots struct {
 // has no free share, another node does not help.
 func (in Input) Rejected(node string, slots Slots) []*corev1.Pod {
 	if slots.Allocatable == nil || int(*slots.Allocatable) > slots.Occupied || in.Volume == nil ||
-		attachment.Occupied(in.Attachments, apiv1.AttachmentName(in.Volume.Name, node)) >= int(max(1, in.Volume.Spec.Disk.MaxShares)) {
+		attachment.Occupied(in.Attachments, apiv1.AttachmentName(in.Volume.Name, node)) >= int(max(1, in.Volume.Shares())) {
 		return nil
 	}
 	var rejected []*corev1.Pod

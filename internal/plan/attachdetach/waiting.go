@@ -119,7 +119,7 @@ func WaitOf(in Input, node string) Wait {
 // the last one first.
 func (in Input) leftOver(node string) Wait {
 	for _, a := range in.Attachments {
-		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Spec.Disk.MaxShares <= 1 {
+		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Shares() <= 1 {
 			w := Wait{
 				Key:     a.Spec.NodeName + " released",
 				Message: fmt.Sprintf("volume %s was released by node %s", in.Volume.Name, a.Spec.NodeName),

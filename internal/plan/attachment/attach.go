@@ -171,7 +171,11 @@ func (s *Step) attach(in Input) {
 		return
 	}
 	if a.Status.State == apiv1.AttachmentFailed && a.Status.ObservedGeneration == a.Generation && a.Status.Error != nil {
-		if wait := operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now); wait > 0 {
+		wait := operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now)
+		if DiskDiffers(in.Volume, a) {
+			wait = operation.Remaining(operation.FirstRetry, a.Status.Error.Time.Time, in.Now)
+		}
+		if wait > 0 {
 			s.RequeueAfter = wait
 			return
 		}

@@ -37,7 +37,7 @@ func (c Change) All() provisioner.DiskChange {
 // settings that the disk has count, and not the record of them.
 func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change {
 	var c Change
-	attached := v.Spec.Disk.MaxShares > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
+	attached := v.Shares() > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
 	if v.Spec.CapacityBytes > disk.SizeBytes && !attached {
 		c.SizeBytes = v.Spec.CapacityBytes
 	}

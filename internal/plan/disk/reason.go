@@ -18,10 +18,14 @@ const (
 	ReasonDiskKept       = "DiskKept"
 	ReasonForeignDisk    = "ForeignDisk"
 	ReasonVolumeUpdates  = "VolumeUpdates"
+	ReasonDiskChanged    = "DiskChanged"
+	ReasonDiskAsRecorded = "DiskAsRecorded"
 )
 
 // Condition types of AzVolume that speak of the disk.
 const (
 	ConditionReady   = "Ready"
 	ConditionUpdated = "Updated"
+	// ConditionDiskChanged is there once the disk was found different from its record.
+	ConditionDiskChanged = "DiskChanged"
 )

@@ -40,10 +40,10 @@ func wanted(v *apiv1.AzVolume) wants {
 	w := wants{capacity: v.Spec.CapacityBytes > v.Status.SizeBytes}
 	applied := v.Status.Applied
 	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.DiskSettings, applied.DiskSettings)
-	if v.Spec.Disk.MaxShares > 1 && applied != nil {
+	if v.Shares() > 1 && applied != nil {
 		w.settingsAlone = alone(v.Spec.Disk.DiskSettings, applied.DiskSettings)
 	}
-	w.alone = w.settingsAlone || w.capacity && v.Spec.Disk.MaxShares > 1
+	w.alone = w.settingsAlone || w.capacity && v.Shares() > 1
 	return w
 }
 
@@ -58,11 +58,8 @@ func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
 // shared disks, those of provisioned performance and those from 4096 GiB on. A disk may have become one of those
 // since the caching was chosen.
 func Caching(v *apiv1.AzVolume) string {
-	sku := v.Spec.Disk.SKUName
-	if v.Status.Applied != nil {
-		sku = v.Status.Applied.SKUName
-	}
-	if v.Spec.Disk.MaxShares > 1 || v.Status.SizeBytes >= 4096<<30 || sku == "UltraSSD_LRS" || sku == "PremiumV2_LRS" {
+	sku := SKU(v)
+	if v.Shares() > 1 || v.Status.SizeBytes >= 4096<<30 || sku == "UltraSSD_LRS" || sku == "PremiumV2_LRS" {
 		return "None"
 	}
 	return v.Spec.Disk.CachingMode
@@ -165,10 +162,12 @@ func arrivedLate(in Input) bool {
 		(disk.SizeBytes != in.Volume.Status.SizeBytes || in.Volume.Status.Applied == nil || !equality.Semantic.DeepEqual(u.Applied.DiskSettings, in.Volume.Status.Applied.DiskSettings))
 }
 
-// looked records the progress of a conversion. A read that failed counts as one, so that the next is made at its
-// time.
+// looked records what a read of the disk found, and the progress of a conversion. A read that failed counts as one, so
+// that the next is made at its time.
 func (s *Step) looked(in Input) {
-	if disk := in.Job.Truth.Disk; disk != nil {
+	disk := in.Job.Truth.Disk
+	s.read(in, disk)
+	if disk != nil {
 		s.converts(in, disk)
 	} else if s.Status.Conversion != nil {
 		s.Status.Conversion = s.Status.Conversion.DeepCopy()
@@ -193,6 +192,10 @@ func (s *Step) rest(in Input) {
 	s.end(in)
 	if c := meta.FindStatusCondition(s.Status.Conditions, ConditionUpdated); c != nil && (c.Reason == ReasonUpdating || c.Reason == ReasonUpdateFailed) {
 		s.upToDate(in, metav1.ConditionTrue, ReasonUpdated, "") // nothing is wanted any more
+	}
+	if mustBeRead(in) {
+		s.Start = operation.WorkReadDisk
+		return
 	}
 	c := s.Status.Conversion
 	if c == nil {
@@ -256,6 +259,7 @@ func (s *Step) updated(in Input) {
 			s.Status.RefusedCapacity = nil
 		}
 		s.Status.SizeBytes = disk.SizeBytes
+		s.readWithChange(in, disk)
 	}
 	switch {
 	case s.refused(in, s.refuseAttached(in, *u)):

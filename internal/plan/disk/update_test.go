@@ -258,6 +258,13 @@ func TestOutcomeOfAChange(t *testing.T) {
 	}
 }
 
+// sharedDisk is the disk of objects.NewVolume at VMs.
+func sharedDisk(sizeBytes int64, attachedTo ...string) *provisioner.Disk {
+	return &provisioner.Disk{
+		SizeBytes: sizeBytes, CompletionPercent: 100, MaxShares: 3, Zone: "1", AttachedTo: attachedTo, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	}
+}
+
 // The disk was read, and the status written twice, once in a second for as long as the disk was attached.
 func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 	t.Parallel()
@@ -276,7 +283,7 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 			v := objects.NewVolume(asked(larger), begun)
 			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Attachments: test.attachments, Job: operation.Job{
 				Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: v.Status.Operation,
-				Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100, AttachedTo: test.attachedTo}, Update: &operation.Updated{Generation: 2}},
+				Truth: operation.Truth{Disk: sharedDisk(1<<30, test.attachedTo...), Update: &operation.Updated{Generation: 2}},
 			}})
 			if failed := test.want == apiv1.VolumeUpdateFailed; step.Status.State != test.want || (step.RequeueAfter > 0) != failed || (step.Status.Error != nil) != failed {
 				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only", step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
@@ -306,7 +313,7 @@ func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			job := operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: test.volume.Status.Operation, Truth: operation.Truth{
-				Disk: &provisioner.Disk{SizeBytes: test.sizeBytes, CompletionPercent: 100}, Update: &test.updated,
+				Disk: sharedDisk(test.sizeBytes), Update: &test.updated,
 			}}
 			is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Job: job}).Status
 			if got := kindOf(is.RefusedCapacity); got != test.wantCapacity || is.SizeBytes != test.sizeBytes || is.State != apiv1.VolumeCreated {

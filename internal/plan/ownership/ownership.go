@@ -219,7 +219,7 @@ const (
 // because the node gave the proof itself and was not being fenced at that time, and if the number of replicas, with
 // the next primary, is at most the wanted number plus one.
 func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
-	wanted := volume.Spec.MaxMountReplicaCount
+	wanted := volume.WantedReplicas()
 	proof := released.Status.Proof
 	if wanted == 0 || volume.DeletionTimestamp != nil || released.DeletionTimestamp != nil || volume.Spec.Access == apiv1.AccessMultiNode {
 		return Remove

@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -162,7 +163,7 @@ func why(in Input, around *surroundings, n *NodeView) string {
 		return fmt.Sprintf("the node is %s", n.Health)
 	case !reachable(in, n):
 		return "the disk cannot be attached in the node's zone"
-	case !n.Capacity.Takes(in.Volume.Spec.Disk.SKUName):
+	case !n.Capacity.Takes(disk.SKU(in.Volume)):
 		return "the VM cannot have disks of the SKU"
 	case n.FreeSlots >= 0 && n.FreeSlots <= in.ReservedSlots:
 		return "no free slot beyond the reserve"

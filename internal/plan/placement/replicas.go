@@ -287,7 +287,7 @@ func detour(in Input, s standing) time.Duration {
 // place chooses nodes for the missing replicas and creates them there as far as there are shares. If there is none, a
 // leaving replica gives up its share, and the new replica is created when that one is deleted.
 func (s *standing) place(in Input, missing int) (decisions []Decision, made int, excluded exclusions) {
-	taken, shares, going := map[string]bool{}, int(in.Volume.Spec.Disk.MaxShares), 0
+	taken, shares, going := map[string]bool{}, int(in.Volume.Shares()), 0
 	for _, a := range in.Attachments {
 		taken[a.Spec.NodeName] = true
 		if a.Status.State != apiv1.AttachmentFailed {
@@ -309,7 +309,7 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 	}
 	found, excluded := candidates(in, taken)
 	maps.Copy(excluded, s.failures())
-	chosen := pick(found, missing, zones, zoneRedundant(in.Volume.Spec.Disk.SKUName))
+	chosen := pick(found, missing, zones, zoneRedundant(disk.SKU(in.Volume)))
 	made = min(len(chosen), max(shares, 0))
 	for _, c := range chosen[made:] {
 		excluded.add("the disk has no free share", c.Node.Name)

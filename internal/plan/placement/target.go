@@ -64,7 +64,7 @@ type Target struct {
 // After its release: one more may remain, because one of them will be the next primary, until the clean-up is due or
 // the PersistentVolume is released; then none.
 func ReplicaTarget(in Input) Target {
-	wanted := int(in.Volume.Spec.MaxMountReplicaCount)
+	wanted := int(in.Volume.WantedReplicas())
 	primary := in.Volume.Status.Primary
 	switch {
 	case in.Volume.DeletionTimestamp != nil:

@@ -148,7 +148,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, re
 		if err != nil || size <= v.Status.SizeBytes {
 			return err
 		}
-		if v.Spec.Disk.MaxShares > 1 {
+		if v.Shares() > 1 {
 			if err := s.unused(ctx, v); err != nil {
 				return grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s", grpcstatus.Convert(err).Message())
 			}

@@ -213,7 +213,7 @@ func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) err
 
 // awaitDetached waits until an attachment that is being deleted is gone, if the disk cannot be attached to another VM before.
 func (s *Publisher) awaitDetached(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
-	if v.Spec.Disk.MaxShares > 1 {
+	if v.Shares() > 1 {
 		return nil
 	}
 	return s.awaitAttachmentGone(ctx, a)

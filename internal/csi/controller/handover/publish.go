@@ -20,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -91,14 +92,15 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return nil
 	}
 	err = s.awaitAccepted(ctx, a)
-	if epoch > before && provisioner.KindOf(err) != "" {
+	if epoch > before && provisioner.KindOf(err) == provisioner.InsufficientCapacity {
 		return s.withdraw(ctx, handle, node.Name, err)
 	}
 	return err
 }
 
-// withdraw releases the ownership that this call acquired, after Azure has refused the attachment: a publish that failed leaves nothing behind, so
-// that the volume can be published to another node or deleted. It returns refused.
+// withdraw releases the ownership that this call acquired, if the node or the disk is full: the volume can then be published to another node at once. It
+// returns refused. After another refusal, which does not depend on the node, the ownership and the attachment remain until an unpublish. The reconciler
+// repeats the attach at its own pace, and a repeated publish acquires nothing, asks Azure for nothing, and returns what Azure answered last.
 func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
 	if err := s.unpublish(ctx, handle, node); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot release the ownership after a refused publish", "volume", handle.VolumeName(), "node", node)
@@ -174,7 +176,7 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, requ
 	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext(), request.GetVolumeCapability().GetBlock() != nil); err != nil {
 		return nil, err
 	}
-	a, fault, err := call.AccessOf(capabilities, v.Spec.Disk.MaxShares)
+	a, fault, err := call.AccessOf(capabilities, v.Shares())
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +189,8 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, requ
 	return v, nil
 }
 
-// awaitAccepted waits until Azure has accepted to attach the disk, or refused.
+// awaitAccepted waits until Azure has accepted to attach the disk, or refused it as the disk is: a refusal leads to a read of the disk, and to another
+// request if the disk is not what the AzVolume says.
 func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAttachment) error {
 	reason := "the controller has not yet reconciled the attachment"
 	err := s.Watch.Until(ctx, func() (bool, error) {
@@ -207,14 +210,21 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 				return true, nil
 			}
 		case apiv1.AttachmentFailed:
-			if a.Status.ObservedGeneration >= written.Generation && a.Status.Error != nil {
+			if a.Status.ObservedGeneration < written.Generation || a.Status.Error == nil {
+				break
+			}
+			v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
+			if err != nil {
+				return false, err
+			}
+			if !attachment.DiskMustBeRead(v, a) && !attachment.DiskDiffers(v, a) {
 				return true, call.Failure(a.Status.Error)
 			}
 		case apiv1.AttachmentPending, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
 		}
 		reason = lastReason(a, reason)
 		return false, nil
-	}, records.AttachmentNamed(written.Name))
+	}, records.AttachmentNamed(written.Name), records.VolumeNamed(written.Spec.VolumeName))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return grpcstatus.Errorf(codes.Aborted, "attach volume %s to node %s: Azure has not accepted yet (%s)", written.Spec.VolumeName, written.Spec.NodeName, reason)
 	}

@@ -127,7 +127,7 @@ func (s *Lister) existing(ctx context.Context, handle volumehandle.Handle) (int3
 		return 0, "", err
 	}
 	if v != nil {
-		return v.Spec.Disk.MaxShares, v.Spec.Access, nil
+		return v.Shares(), v.Spec.Access, nil
 	}
 	disk, err := s.Disks.Get(ctx, handle.String())
 	if errors.Is(err, provisioner.NotFound) {
