@@ -14,6 +14,7 @@ const (
 	ReasonNoSlot           = "NoSlot"
 	ReasonPrimaryHeld      = "PrimaryHeld"
 	ReasonWaitingForProof  = "WaitingForProof"
+	ReasonHoldsReservation = "HoldsReservation"
 	ReasonFencing          = "Fencing"
 	ReasonFenced           = "Fenced"
 	ReasonReplicaGaveWay   = "ReplicaGaveWay"
