@@ -363,7 +363,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 }
 
 // mayDetach returns a conflict if the API server knows something that forbids the detach, and the cache does not: another
-// attachment that names the VM, or a node because of which the disk must stay attached. An attachment names its VM before Azure is
+// attachment that names the VM, or a node for which the disk must stay attached. An attachment names its VM before Azure is
 // asked to attach the disk, so no disk is detached that another attachment has.
 func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step attachment.Step) error {
 	a := in.Attachment
@@ -386,7 +386,7 @@ func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step at
 	return err
 }
 
-// keptFor returns the node because of which the disk must stay attached to the attachment's node; all are the attachments of the
+// keptFor returns the node for which the disk must stay attached to the attachment's node; all are the attachments of the
 // volume. Only the disks of shares above 1 are reserved.
 func (r *Reconciler) keptFor(ctx context.Context, reader client.Reader, in attachment.Input, all []*apiv1.AzVolumeAttachment) (string, error) {
 	a := in.Attachment

@@ -33,7 +33,7 @@ type Input struct {
 	// SharedWith is the attachment of another node that names the same VM and for which the disk remains attached
 	// there; see SharedVM. "" if there is none.
 	SharedWith string
-	// KeptFor is the node because of which the disk must stay attached here; see the function KeptFor. It matters only if the
+	// KeptFor is the node for which the disk must stay attached here; see the function KeptFor. It matters only if the
 	// attachment may be detached.
 	KeptFor string
 	// NodeLost says that the node's report will not come: two independent signals say so, or the node does not exist.

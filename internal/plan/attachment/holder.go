@@ -13,7 +13,7 @@ import (
 // keptRetry is how often a kept attachment is decided again: the detach of the fenced node causes no event of it.
 const keptRetry = 5 * time.Second
 
-// KeptFor returns the node because of which the disk must stay attached to the node of attachment a; "" if there is none.
+// KeptFor returns the node for which the disk must stay attached to the node of attachment a; "" if there is none.
 // That is a node that only the reservation of a's node keeps from writing (ownership.HoldsOff), or one whose reservation
 // a's node was asked to take: it may have done so before its answer is read. The request is written before a's node acts, and
 // that node refuses it if the attachment is being deleted. So a caller that reads both from the API server, after the
