@@ -26,8 +26,9 @@ func HoldsOff(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.
 }
 
 // mayHoldOff reports whether the node of an attachment may hold the reservation that keeps a fenced node from writing:
-// it took the reservation from that node, or it owned the volume later, or it took the reservation from the next owner.
-// If the volume has had several owners since, nothing records which node holds the reservation.
+// it took the reservation from that node, or it owned the volume later. If a later owner was lost, any node may have been
+// asked to take the reservation from it, and may have done so although another proof was recorded. If the volume has had
+// several owners since, nothing records which node holds the reservation.
 func mayHoldOff(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) bool {
 	by := fenced.Status.Proof.Preemption
 	switch {
@@ -35,9 +36,9 @@ func mayHoldOff(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) boo
 		return true
 	case by.NodeName == a.Spec.NodeName, a.Spec.Epoch > fenced.Spec.Epoch:
 		return true
-	case volume.Status.Primary.Epoch > fenced.Spec.Epoch+1:
-		return true
 	}
-	last := volume.Status.LastRelease
-	return last != nil && last.Proof.Preemption != nil && last.Proof.Preemption.NodeName == a.Spec.NodeName
+	primary, last := volume.Status.Primary, volume.Status.LastRelease
+	return primary.Epoch > fenced.Spec.Epoch+1 ||
+		primary.Epoch > fenced.Spec.Epoch && BeingFenced(volume, primary.NodeName) ||
+		last != nil && last.Cause == apiv1.CauseNodeLost && last.Proof.Epoch > fenced.Spec.Epoch
 }

@@ -27,32 +27,40 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 	}
 	a := takenBy("x", primary("a", 2))
 	detached := objects.Proved(primary("a", 2), apiv1.ProofDetached)
-	// The next owner, z, was fenced as well, and is gone.
-	takenFromZ := released(3)
-	takenFromZ.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "z", Proof: *takenBy("y", primary("z", 3)).Status.Proof}
+	// The next owner, z, was lost as well. Its VM was down, and nothing records that node y took the reservation from it before that.
+	zLost := released(3)
+	zLost.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "z", Cause: apiv1.CauseNodeLost, Proof: *objects.Proved(primary("z", 3), apiv1.ProofVMDown).Status.Proof}
+	zUnstaged := released(3)
+	zUnstaged.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "z", Cause: apiv1.CauseUnpublished, Proof: *objects.Proved(primary("z", 3), apiv1.ProofUnstaged).Status.Proof}
+	zBeingFenced := objects.NewVolume(objects.Owned("z", 3, apiv1.OwnershipReleasing))
+	zBeingFenced.Status.Primary.Cause = apiv1.CauseNodeLost
+	aLost := released(2)
+	aLost.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost, Proof: *a.Status.Proof}
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		all    []*apiv1.AzVolumeAttachment
 		of     *apiv1.AzVolumeAttachment
 		want   string
 	}{
-		"the node that took the reservation":                                 {released(2), objects.Attachments(a), replica("x"), "a"},
-		"it is being deleted":                                                {released(2), objects.Attachments(a), objects.Deleted(replica("x")), "a"},
-		"another replica":                                                    {released(2), objects.Attachments(a, replica("x")), replica("y"), ""},
-		"the fenced node itself":                                             {released(2), objects.Attachments(a, replica("x")), a, ""},
-		"the disk is detached from the fenced node":                          {released(2), objects.Attachments(detached), replica("x"), ""},
-		"the fenced node's attachment is gone":                               {released(2), nil, replica("x"), ""},
-		"the next owner":                                                     {objects.NewVolume(objects.Owned("z", 3, apiv1.OwnershipHeld)), objects.Attachments(a), primary("z", 3), "a"},
-		"the next owner has released the volume":                             {released(3), objects.Attachments(a), objects.Proved(primary("z", 3), apiv1.ProofUnstaged), "a"},
-		"the next owner was fenced":                                          {released(3), objects.Attachments(a), takenBy("y", primary("z", 3)), ""},
-		"a replica took it from the next owner":                              {takenFromZ, objects.Attachments(a, takenBy("y", primary("z", 3))), replica("y"), "a"},
-		"a replica took it from the next owner, whose attachment is gone":    {takenFromZ, objects.Attachments(a), replica("y"), "a"},
-		"another replica, after one next owner":                              {takenFromZ, objects.Attachments(a), replica("w"), ""},
-		"any replica after several owners, because no record says which":     {released(4), objects.Attachments(a), replica("w"), "a"},
-		"any replica if the proof names no node":                             {released(2), objects.Attachments(objects.Proved(primary("a", 2), apiv1.ProofPreempted)), replica("w"), "a"},
-		"any replica if the AzVolume is lost":                                {nil, objects.Attachments(a), replica("w"), "a"},
-		"the first node by name, in whatever order the attachments come":     {nil, objects.Attachments(takenBy("x", primary("c", 1)), takenBy("x", primary("b", 1))), replica("x"), "b"},
-		"the fenced node owns the volume again, so the proof does not count": {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), objects.Attachments(func() *apiv1.AzVolumeAttachment { again := a.DeepCopy(); again.Spec.Epoch = 3; return again }()), replica("x"), ""},
+		"the node that took the reservation":        {released(2), objects.Attachments(a), replica("x"), "a"},
+		"it is being deleted":                       {released(2), objects.Attachments(a), objects.Deleted(replica("x")), "a"},
+		"another replica":                           {released(2), objects.Attachments(a, replica("x")), replica("y"), ""},
+		"the fenced node itself":                    {released(2), objects.Attachments(a, replica("x")), a, ""},
+		"the disk is detached from the fenced node": {released(2), objects.Attachments(detached), replica("x"), ""},
+		"the fenced node's attachment is gone":      {released(2), nil, replica("x"), ""},
+		"the next owner":                            {objects.NewVolume(objects.Owned("z", 3, apiv1.OwnershipHeld)), objects.Attachments(a), primary("z", 3), "a"},
+		"the next owner has released the volume":    {released(3), objects.Attachments(a), objects.Proved(primary("z", 3), apiv1.ProofUnstaged), "a"},
+		"the next owner was fenced":                 {released(3), objects.Attachments(a), takenBy("y", primary("z", 3)), ""},
+		"a replica took it from the next owner":     {zLost, objects.Attachments(a, takenBy("y", primary("z", 3))), replica("y"), "a"},
+		"a replica that may have taken it from the next owner, whose attachment is gone": {zLost, objects.Attachments(a), replica("y"), "a"},
+		"a replica that may be taking it from the next owner":                            {zBeingFenced, objects.Attachments(a, primary("z", 3)), replica("y"), "a"},
+		"another replica, after one next owner that was not lost":                        {zUnstaged, objects.Attachments(a), replica("w"), ""},
+		"another replica, after the release of the fenced node":                          {aLost, objects.Attachments(a, replica("x")), replica("y"), ""},
+		"any replica after several owners, because no record says which":                 {released(4), objects.Attachments(a), replica("w"), "a"},
+		"any replica if the proof names no node":                                         {released(2), objects.Attachments(objects.Proved(primary("a", 2), apiv1.ProofPreempted)), replica("w"), "a"},
+		"any replica if the AzVolume is lost":                                            {nil, objects.Attachments(a), replica("w"), "a"},
+		"the first node by name, in whatever order the attachments come":                 {nil, objects.Attachments(takenBy("x", primary("c", 1)), takenBy("x", primary("b", 1))), replica("x"), "b"},
+		"the fenced node owns the volume again, so the proof does not count":             {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), objects.Attachments(func() *apiv1.AzVolumeAttachment { again := a.DeepCopy(); again.Spec.Epoch = 3; return again }()), replica("x"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
