@@ -61,6 +61,17 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 		return nil
 	}
 	for _, pod := range pods {
+		if len(index.PodClaimKeys(pod)) == 0 {
+			// The cache does not keep where a pod without claims may run.
+			current, err := kubeapi.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
+			if err != nil {
+				return err
+			}
+			if current == nil {
+				continue
+			}
+			pod = current
+		}
 		p, err := r.pod(ctx, pod, v.Name)
 		if err != nil {
 			return err

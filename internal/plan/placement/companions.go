@@ -19,7 +19,8 @@ import (
 // volumes of all companions come to the same nodes, in whatever order they are decided, and no replica has to be moved for that.
 
 // Companions returns the pods of in.Cluster that leave together with the pods of the volume: they are on the same nodes, and the required affinity of
-// one of them names another, directly or by a chain of such pods. The order is the one of in.Cluster.
+// one of them names another, directly or by a chain of such pods. A pod without claims that only needs others is none: it has no volume that could be ready
+// for it. The order is the one of in.Cluster.
 func Companions(in Input) []*corev1.Pod {
 	leaving := leavingNodes(in)
 	var candidates []*member
@@ -35,7 +36,7 @@ func Companions(in Input) []*corev1.Pod {
 	companion := map[*corev1.Pod]bool{}
 	for i := 0; i < len(linked); i++ {
 		for _, c := range candidates {
-			if !companion[c.pod] && (linked[i].needs(c, in) || c.needs(linked[i], in)) {
+			if !companion[c.pod] && (linked[i].needs(c, in) || hasClaims(c.pod) && c.needs(linked[i], in)) {
 				companion[c.pod] = true
 				linked = append(linked, c)
 			}
@@ -48,6 +49,10 @@ func Companions(in Input) []*corev1.Pod {
 		}
 	}
 	return found
+}
+
+func hasClaims(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
 // leavingNodes are the nodes of the volume's pods, and the node of the primary.

@@ -55,6 +55,11 @@ func (c *together) input(volume string) placement.Input {
 		in.Cluster.Nodes = append(in.Cluster.Nodes, n.Node)
 	}
 	in.Cluster.Pods = append(slices.Clone(c.others), c.pods...)
+	for _, p := range c.pods {
+		if !slices.Contains(c.without, p.Name) {
+			claims(p)
+		}
+	}
 	in.Pods = []placement.PodView{{Pod: in.Cluster.Pods[slices.IndexFunc(in.Cluster.Pods, func(p *corev1.Pod) bool { return p.Name == volume })]}}
 	for _, p := range placement.Companions(in) {
 		view := placement.PodView{Pod: p}
@@ -64,6 +69,11 @@ func (c *together) input(volume string) placement.Input {
 		in.Companions = append(in.Companions, view)
 	}
 	return in
+}
+
+// claims gives a pod a claim.
+func claims(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
 }
 
 // place decides once about a volume, carries that out, and says whether anything was decided.
@@ -246,8 +256,9 @@ func TestWhichPodsLeaveTogether(t *testing.T) {
 		want   string
 	}{
 		"a pod that it needs":                   {[]*corev1.Pod{newPod("db", "a")}, "db"},
-		"a pod that needs it":                   {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)))}, "web"},
-		"a chain":                               {[]*corev1.Pod{newPod("log", "a", nearTo(term("web", host))), newPod("web", "a", nearTo(term("app", host)))}, "log web"},
+		"a pod that needs it":                   {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)), claims)}, "web"},
+		"a pod that needs it and has no volume": {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)))}, ""},
+		"a chain":                               {[]*corev1.Pod{newPod("log", "a", nearTo(term("web", host)), claims), newPod("web", "a", nearTo(term("app", host)), claims)}, "log web"},
 		"a pod that only is on the node":        {[]*corev1.Pod{newPod("other", "a")}, ""},
 		"a pod on another node":                 {[]*corev1.Pod{newPod("db", "b")}, ""},
 		"a pod that is being deleted":           {[]*corev1.Pod{newPod("db", "a", terminating)}, ""},

@@ -516,7 +516,7 @@ func (o oracle) likesRoom(p *corev1.Pod, n *corev1.Node) int {
 // cost of a choice among the nodes that are allowed, each part more important than the next.
 func (o oracle) cost(from []*placement.NodeView, likings []int, member func(*placement.NodeView) bool) []int {
 	others := map[string]bool{}
-	for _, u := range slices.Concat(o.Pods, o.Companions) {
+	for _, u := range o.Pods {
 		for _, v := range u.Volumes {
 			others[v] = true
 		}
@@ -527,7 +527,7 @@ func (o oracle) cost(from []*placement.NodeView, likings []int, member func(*pla
 			zones[n.Zone]++
 		}
 	}
-	cost := make([]int, 6)
+	cost := make([]int, 7)
 	for i, n := range from {
 		if !member(n) {
 			continue
@@ -540,24 +540,31 @@ func (o oracle) cost(from []*placement.NodeView, likings []int, member func(*pla
 			}
 		}
 		cost[0] -= here
+		theirs := map[string]bool{}
 		for _, c := range o.Companions {
+			for _, v := range c.Volumes {
+				if n.Volumes[v] && !others[v] {
+					theirs[v] = true
+				}
+			}
 			if nodeSuits(c, n.Node) && toleratesAll(c.Pod, n.Node) {
-				cost[2]--
+				cost[3]--
 			}
 		}
+		cost[2] -= len(theirs)
 		if n.FreeSlots < 0 || int(n.FreeSlots-o.ReservedSlots) >= 1+len(others)-here {
 			cost[1]--
 		}
-		cost[4] -= likings[i]
+		cost[5] -= likings[i]
 		if n.FreeSlots < 0 {
-			cost[5] -= 1000
+			cost[6] -= 1000
 		} else {
-			cost[5] -= int(n.FreeSlots)
+			cost[6] -= int(n.FreeSlots)
 		}
 	}
 	if o.Volume.Spec.Disk.Zone == "" {
 		for _, count := range zones {
-			cost[3] += count * count
+			cost[4] += count * count
 		}
 	}
 	return cost

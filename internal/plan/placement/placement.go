@@ -110,8 +110,8 @@ func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
 // candidate is a node that may have a replica, with what favours it.
 type candidate struct {
 	*NodeView
-	// together counts the other volumes of the pods and of their companions that are attached there.
-	together int
+	// together counts the pods' other volumes that are attached there, and beside the volumes of their companions.
+	together, beside int
 	// company counts the companions that could run there.
 	company int
 	// roomy says that there are slots for all of the pods' volumes that are not attached there.
@@ -125,9 +125,15 @@ type candidate struct {
 func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 	around := look(in)
 	others := map[string]bool{}
-	for _, p := range slices.Concat(in.Pods, in.Companions) {
+	for _, p := range in.Pods {
 		for _, v := range p.Volumes {
 			others[v] = true
+		}
+	}
+	companions := map[string]bool{}
+	for _, p := range in.Companions {
+		for _, v := range p.Volumes {
+			companions[v] = !others[v]
 		}
 	}
 	var found []candidate
@@ -145,6 +151,11 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 		for v := range others {
 			if n.Volumes[v] {
 				c.together++
+			}
+		}
+		for v, counts := range companions {
+			if counts && n.Volumes[v] {
+				c.beside++
 			}
 		}
 		c.roomy = n.FreeSlots < 0 || int(n.FreeSlots-in.ReservedSlots) > len(others)-c.together
@@ -201,9 +212,10 @@ func reachable(in Input, n *NodeView) bool {
 func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
 // pick chooses n of the candidates: first those that have most of the pods' other volumes, so that all volumes of a
-// pod and its companions are ready on the same nodes; and those that have slots for the rest; then those where most of the companions could run; then, for a zone-redundant disk, those in
-// the zones that have the fewest attachments of the volume; then those that the pods prefer; then those with more
-// free slots. Choosing the best one by one gives the best set: each choice changes only the counts of the zones.
+// pod are ready on the same nodes, and those that have slots for the rest; then those that have most of the volumes of
+// the companions, and those where most of the companions could run; then, for a zone-redundant disk, those in the zones
+// that have the fewest attachments of the volume; then those that the pods prefer; then those with more free slots.
+// Choosing the best one by one gives the best set: each choice changes only the counts of the zones.
 func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
 	var chosen []candidate
 	from = slices.Clone(from)
@@ -227,6 +239,9 @@ func better(a, b candidate, zones map[string]int, spread bool) bool {
 	}
 	if a.roomy != b.roomy {
 		return a.roomy
+	}
+	if a.beside != b.beside {
+		return a.beside > b.beside
 	}
 	if a.company != b.company {
 		return a.company > b.company

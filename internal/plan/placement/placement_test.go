@@ -213,6 +213,9 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, toleration)
 		}
 	}
+	if rapid.Bool().Draw(t, "has claims") {
+		claims(p)
+	}
 	affinity := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
 	if rapid.IntRange(0, 6).Draw(t, "node affinity") == 0 {
 		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = randomNodeSelector(t)
