@@ -103,8 +103,13 @@ func (c *Cloud) applySnapshot(ctx context.Context, op *operations.Operation, id 
 // applyVM makes the data plane follow the VM's record as far as this operation answers for it.
 func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) error {
 	switch op.Kind {
-	case opVMPowerOff, opVMDeallocate:
+	case opVMPowerOff:
 		return c.Plane.PowerOff(ctx, vm.PlaneKey)
+	case opVMDeallocate:
+		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
+			return err
+		}
+		return c.loseReservations(ctx, vm, func(DataDisk) bool { return true })
 	case opVMRestart:
 		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
 			return err
@@ -125,7 +130,10 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 			faults = append(faults, c.Plane.Detach(ctx, vm.PlaneKey, d.LUN, d.UID))
 		}
 	}
-	if err := errors.Join(faults...); err != nil || vm.Off() {
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	if err := c.loseReservations(ctx, vm, func(d DataDisk) bool { return d.Operation == op.ID && d.State == DiskDetaching }); err != nil || vm.Off() {
 		return err // a VM without power gets its devices when it starts
 	}
 	for _, d := range vm.Disks {
@@ -134,6 +142,19 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// loseReservations removes what the VM has registered and reserved at those of its disks that forget it.
+func (c *Cloud) loseReservations(ctx context.Context, vm *VM, at func(DataDisk) bool) error {
+	for _, d := range vm.Disks {
+		if c.LosesReservations == nil || !at(d) || !c.LosesReservations(d.UID) {
+			continue
+		}
+		if err := c.Plane.LoseReservations(ctx, vm.PlaneKey, d.UID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // powerOn gives the VM power and the devices that it should have, also those that were attached while it was off. A disk that is being attached

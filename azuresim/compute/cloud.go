@@ -26,6 +26,9 @@ type Options struct {
 	Clock         clock.WithTicker
 	Log           *slog.Logger
 	Plane         dataplane.DataPlane
+	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is detached from it and when it is
+	// deallocated; nil for never.
+	LosesReservations func(diskUID string) bool
 	Latency       *latency.Sampler
 	Subscriptions []string
 	// Intercept may delay operations or make them fail; see operations.Options.

@@ -39,7 +39,7 @@ type DataPlane interface {
 	// DeleteDisk removes the backing store. A UID that is not there is success.
 	DeleteDisk(ctx context.Context, diskUID string) error
 	// SetShared says whether the devices of the disk answer the commands of persistent reservations. A new disk's do not. The reservations
-	// themselves are the VMs' to make; they stay over detaches, and end with the disk.
+	// themselves are the VMs' to make; they stay over detaches until LoseReservations, and end with the disk.
 	SetShared(ctx context.Context, diskUID string, shared bool) error
 	// Attach shows the disk to the VM. The device is under the VM's by-lun directory before Attach returns.
 	Attach(ctx context.Context, vm string, lun int, diskUID string) error
@@ -57,6 +57,8 @@ type DataPlane interface {
 	List(ctx context.Context) ([]Attachment, error)
 	// ListDisks returns the UIDs of every backing store, of disks and of snapshots.
 	ListDisks(ctx context.Context) ([]string, error)
+	// LoseReservations removes what the VM has registered and reserved at the disk. A VM that has not is success.
+	LoseReservations(ctx context.Context, vm, diskUID string) error
 	// ListReservations returns the reservations of the disks that have any, by UID. Initiators are keys of VMs.
 	ListReservations(ctx context.Context) (map[string]reservations.State, error)
 }

@@ -106,6 +106,9 @@ func (n *None) RemoveVM(_ context.Context, vm string) error {
 	return nil
 }
 
+// LoseReservations does nothing: there are none.
+func (n *None) LoseReservations(context.Context, string, string) error { return nil }
+
 // List returns the attachments, by VM and LUN. Device is empty.
 func (n *None) List(context.Context) ([]Attachment, error) {
 	n.mu.Lock()

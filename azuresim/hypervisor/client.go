@@ -117,6 +117,12 @@ func (c *Client) EnsureVM(ctx context.Context, vm string) error {
 	return err
 }
 
+// LoseReservations calls Hypervisor.LoseReservations.
+func (c *Client) LoseReservations(ctx context.Context, vm, diskUID string) error {
+	_, err := c.call(ctx, "loseReservations", request{VM: vm, DiskUID: diskUID})
+	return err
+}
+
 // RemoveVM calls Hypervisor.RemoveVM.
 func (c *Client) RemoveVM(ctx context.Context, vm string) error {
 	_, err := c.call(ctx, "removeVM", request{VM: vm})

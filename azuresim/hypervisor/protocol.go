@@ -66,6 +66,7 @@ func (h *Hypervisor) methods() map[string]func(context.Context, request) (respon
 			answer, err := h.Execute(ctx, r.Device, r.CDB, r.Out)
 			return response{Answer: answer}, err
 		},
+		"loseReservations": plain(func(ctx context.Context, r request) error { return h.LoseReservations(ctx, r.VM, r.DiskUID) }),
 		"listReservations": func(ctx context.Context, _ request) (response, error) {
 			states, err := h.ListReservations(ctx)
 			return response{Reservations: states}, err

@@ -2,6 +2,7 @@ package hypervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -176,6 +177,29 @@ func (h *Hypervisor) attachmentOf(device string) (slot, *attachment) {
 		}
 	}
 	return slot{}, nil
+}
+
+// LoseReservations removes what a VM has registered and reserved at a disk. It is durable when it returns.
+func (h *Hypervisor) LoseReservations(_ context.Context, vm, uid string) error {
+	if err := errors.Join(checkVM(vm), checkDisk(uid)); err != nil {
+		return err
+	}
+	d := h.shared(uid)
+	d.commands.Lock()
+	defer d.commands.Unlock()
+	before := d.reserved.Load()
+	if before == nil {
+		return nil
+	}
+	state := before.Lose(vm)
+	if reflect.DeepEqual(*before, state) {
+		return nil
+	}
+	if err := h.store.update(func(r *record) { r.Reservations[uid] = state }); err != nil {
+		return err
+	}
+	d.reserved.Store(&state)
+	return nil
 }
 
 // ListReservations returns the reservations of the disks that have any.

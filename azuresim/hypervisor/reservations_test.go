@@ -119,6 +119,19 @@ func TestReservationsHoldOverRestartsDetachesAndDeletedVMs(t *testing.T) {
 		t.Errorf("after the pre-emption the reservations are %s, want %s", got, want)
 	}
 
+	must(t, c.LoseReservations(ctx, "vm1", "d1")) // has none
+	if got, want := describe(ctx, t, c), "[{vm2 2}] 1 vm2"; got != want {
+		t.Errorf("after another VM has lost its reservations they are %s, want %s", got, want)
+	}
+	must(t, c.LoseReservations(ctx, "vm2", "d1"))
+	if got, want := describe(ctx, t, c), "[] 0 "; got != want {
+		t.Errorf("after the holder has lost its reservations they are %s, want %s", got, want)
+	}
+	if err := first.write("not excluded"); err != nil {
+		t.Errorf("after the holder has lost its reservations a write of another VM ended with %v", err)
+	}
+	second.reserve(reservations.RegisterAndIgnore, 0, 2, reservations.Good)
+
 	must(t, c.Detach(ctx, "vm1", 0, "d1"))
 	must(t, c.Detach(ctx, "vm2", 0, "d1"))
 	must(t, c.DeleteDisk(ctx, "d1"))

@@ -155,6 +155,14 @@ func removed(before, after State, sender string) []string {
 	return gone
 }
 
+// Lose removes the registration of an initiator, and its reservation: the platform has forgotten the initiator.
+func (s State) Lose(initiator string) State {
+	if _, registered := s.key(initiator); !registered {
+		return s
+	}
+	return s.register(initiator, 0)
+}
+
 // Rename gives an initiator another name, for a VM that is deleted: its registrations stay, and belong to no VM.
 func (s State) Rename(from, to string) State {
 	s.Registrations = slices.Clone(s.Registrations)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log/slog"
 	"math/rand"
@@ -77,7 +78,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		plane = hypervisor.NewClient(s.Hypervisor)
 	}
 	cloud := compute.New(compute.Options{
-		Store: db, Clock: realClock, Log: log, Plane: plane, Latency: sampler, Subscriptions: s.Subscriptions,
+		Store: db, Clock: realClock, Log: log, Plane: plane, LosesReservations: s.losesReservations, Latency: sampler, Subscriptions: s.Subscriptions,
 		Intercept: arm.OperationFaults(rules), Notify: events.Send,
 	})
 	for _, sub := range s.Subscriptions {
@@ -114,6 +115,13 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		}),
 		admin: admin.New(admin.Options{Cloud: cloud, Faults: rules, Audit: calls, Limiter: limiter, Authority: authority, Directory: directory, Events: events, Latency: sampler}),
 	}, nil
+}
+
+// losesReservations says of a disk whether VMs lose their reservations at it. Azure does not document either, so with a seed there are disks of both kinds.
+func (s settings) losesReservations(diskUID string) bool {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%d/%s", s.Seed, diskUID)
+	return s.Reservations == "lose" || s.Reservations == "seed" && h.Sum32()%2 == 0
 }
 
 func ensureGroup(cloud *compute.Cloud, g compute.Group) error {

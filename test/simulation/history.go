@@ -50,11 +50,15 @@ const (
 
 	behaviourReservations = "reservations"
 	behaviourClusters     = "clusters"
+	behaviourForgets      = "forgets"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
 func Behaviours() []string {
-	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes, behaviourReservations, behaviourClusters}
+	return []string{
+		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
+		behaviourReservations, behaviourClusters, behaviourForgets,
+	}
 }
 
 // has says that the history has a behaviour: the remainder of the seed divided by of is below share.
@@ -134,6 +138,7 @@ func newWorld(seed uint64, options Options) *world {
 	w.faults, w.overlaps = w.has(behaviourFaults, 11, 3), w.has(behaviourOverlap, 1, 1)
 	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
 	w.reservations, w.clusters = w.has(behaviourReservations, 3, 2), w.has(behaviourClusters, 23, 5)
+	w.forgets = w.reservations && w.has(behaviourForgets, 2, 1)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

@@ -28,6 +28,7 @@ func (w *world) check() {
 		m.look()
 		m.updateNode()
 	}
+	w.forgetDetached()
 	w.stayFenced()
 	w.undisturbed()
 	w.sizes()

@@ -280,7 +280,11 @@ func (w *world) azurePower(m *machine) {
 	if m.on {
 		m.die()
 		w.note("Azure stops %s", m.name)
-		w.cloud.SetPower(vmOf(m.name), pick(w.random, []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated}))
+		power := pick(w.random, []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated})
+		w.cloud.SetPower(vmOf(m.name), power)
+		if power == provisioner.PowerDeallocated {
+			w.forgetDeallocated(m)
+		}
 		return
 	}
 	w.power(m)

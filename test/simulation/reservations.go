@@ -24,6 +24,8 @@ const (
 	ReleaseBeforeFlush Mutant = "release before flush"
 	// LeavesEarly: a node that unstages ends its reservation although a fenced node still has the disk attached.
 	LeavesEarly Mutant = "leaves early"
+	// NoHolder: the controller does not see that a node holds off another one, and detaches the disk from it.
+	NoHolder Mutant = "no holder"
 )
 
 // clusterIdentity is part of the keys of all nodes.
@@ -216,6 +218,40 @@ func (w *world) stayFenced() {
 	for _, a := range w.preempted {
 		if w.machine(a.Spec.NodeName).writes(a.Spec.VolumeName) {
 			w.broken("law 3: %s was fenced from %s by pre-emption under epoch %d, and can write to it", a.Spec.NodeName, a.Spec.VolumeName, a.Spec.Epoch)
+		}
+	}
+}
+
+// forgetDetached makes the disks forget the machines that they are not attached to.
+func (w *world) forgetDetached() {
+	if !w.forgets {
+		return
+	}
+	for disk, shared := range w.shared {
+		if len(shared.State().Keys) == 0 {
+			continue
+		}
+		for _, m := range w.machines {
+			if _, attached := w.azure.holds(vmOf(m.name), disk); !attached {
+				shared.Lose(m.name)
+			}
+		}
+	}
+}
+
+// forgetDeallocated makes the disks forget a machine that a person deallocates at Azure. No driver can prevent that, so a machine that holds off another one
+// is not forgotten.
+func (w *world) forgetDeallocated(m *machine) {
+	if !w.forgets {
+		return
+	}
+	needed := map[string]bool{}
+	for _, a := range w.preempted {
+		needed[a.Spec.VolumeName] = true
+	}
+	for disk, shared := range w.shared {
+		if !needed[volumeOf(disk)] && !shared.State().Holder.IsFenceOnly() {
+			shared.Lose(m.name)
 		}
 	}
 }

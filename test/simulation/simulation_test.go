@@ -140,6 +140,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a key has no epoch":                             {simulation.KeysWithoutEpoch, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
 		"a reservation ends before the flush":            {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19, "reservations,scenes"},
 		"a reservation ends before the detach":           {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
+		"the node that holds off another loses the disk": {simulation.NoHolder, "by pre-emption", 2 * 3 * 7 * 19, "kubelets,reservations,scenes,forgets"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
 		"another cluster's VMs are not seen":             {simulation.ForeignVMsUnseen, "production", 23, "clusters"},
 		"a restored status is believed":                  {simulation.CopiesBelieved, "is detached from production", 23, "clusters"},

@@ -134,8 +134,10 @@ type world struct {
 	// reservations says that the disks have reservations, and shared is what they are. preempted are the attachments whose nodes were fenced by
 	// them, by name.
 	reservations bool
-	shared       map[string]*sharedisk.Disk
-	preempted    map[string]*apiv1.AzVolumeAttachment
+	// forgets says that a disk forgets what a machine has registered and reserved when it is detached from the machine, and when Azure deallocates the VM.
+	forgets   bool
+	shared    map[string]*sharedisk.Disk
+	preempted map[string]*apiv1.AzVolumeAttachment
 	// spared are the disks of VMs that a mutant has not cut off.
 	spared map[string]bool
 	// largest size that each disk has had, by its unique ID.

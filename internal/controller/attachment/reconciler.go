@@ -154,6 +154,9 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 			return in, err
 		}
 		in.SharedWith = attachment.SharedVM(volume, a, in.VMID, all)
+		if in.KeptFor, err = r.keptFor(ctx, r.Client, in, all); err != nil {
+			return in, err
+		}
 	}
 	if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
 		return in, err
@@ -199,6 +202,7 @@ func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks
 			v, err := r.volume(ctx, a.Namespace, name)
 			return err != nil || (v != nil && ownership.HasPrimary(v, nil))
 		},
+		Kept: func(replica *apiv1.AzVolumeAttachment) bool { return r.kept(ctx, replica) },
 	}), nil
 }
 
@@ -328,7 +332,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 		}
 	}
 	if step.Start != operation.WorkAttach {
-		if err := r.stillShared(ctx, in); err != nil {
+		if err := r.mayDetach(ctx, in, step); err != nil {
 			return err
 		}
 	}
@@ -346,17 +350,21 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:
-		r.Jobs.Start(a, step.Start, step.Status.Operation, r.fence(in, diskID, vmID, step.Resume))
+		work := r.fence(in, diskID, vmID, step.Resume)
+		if step.ReadOnly {
+			work = r.disks.readVM(vmID, a.Spec.Epoch)
+		}
+		r.Jobs.Start(a, step.Start, step.Status.Operation, work)
 	default:
 		return fmt.Errorf("no such work for an attachment: %s", step.Start)
 	}
 	return nil
 }
 
-// stillShared returns a conflict if the API server knows another attachment that names the VM, and the cache does
-// not: an attachment names its VM before Azure is asked to attach the disk, so no disk is detached that another
-// attachment has.
-func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error {
+// mayDetach returns a conflict if the API server knows something that forbids the detach, and the cache does not: another
+// attachment that names the VM, or a node for which the disk must stay attached. An attachment names its VM before Azure is
+// asked to attach the disk, so no disk is detached that another attachment has.
+func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step attachment.Step) error {
 	a := in.Attachment
 	all, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
@@ -366,7 +374,39 @@ func (r *Reconciler) stillShared(ctx context.Context, in attachment.Input) error
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
 			fmt.Errorf("it names the same VM as attachment %q, not %q", other, in.SharedWith))
 	}
-	return nil
+	if step.ReadOnly || step.Resume != "" {
+		return nil
+	}
+	keptFor, err := r.keptFor(ctx, r.Reader, in, all)
+	if err == nil && keptFor != "" {
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
+			fmt.Errorf("its node keeps node %s from writing", keptFor))
+	}
+	return err
+}
+
+// keptFor returns the node for which the disk must stay attached to the attachment's node; all are the attachments of the
+// volume. Only the disks of shares above 1 are reserved.
+func (r *Reconciler) keptFor(ctx context.Context, reader client.Reader, in attachment.Input, all []*apiv1.AzVolumeAttachment) (string, error) {
+	a := in.Attachment
+	if len(all) < 2 || in.Volume != nil && in.Volume.Spec.Disk.MaxShares < 2 {
+		return "", nil
+	}
+	report, err := r.driverNode(ctx, reader, a.Namespace, a.Spec.NodeName)
+	if err != nil {
+		return "", err
+	}
+	return attachment.KeptFor(in.Volume, a, all, report), nil
+}
+
+// kept reports whether a replica must not give way. If that cannot be read, the replica is kept.
+func (r *Reconciler) kept(ctx context.Context, replica *apiv1.AzVolumeAttachment) bool {
+	volume, err := r.volume(ctx, replica.Namespace, replica.Spec.VolumeName)
+	if err != nil {
+		return true
+	}
+	all, err := index.Attachments(ctx, r.Client, replica.Namespace, index.AttachmentVolume, replica.Spec.VolumeName)
+	return err != nil || ownership.HoldsOff(volume, replica, all) != ""
 }
 
 func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attachment.Step) {

@@ -99,6 +99,24 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	}
 }
 
+// readVM is the fence of a VM from which the disk must not be detached now: only its power may be the proof.
+func (d diskWork) readVM(vmID string, epoch int64) work.Func {
+	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
+		truth := operation.Truth{Epoch: epoch, Attached: true}
+		vm, err := d.power.Read(ctx, vmID)
+		switch {
+		case errors.Is(err, provisioner.NotFound):
+			truth.VMGone = true
+		case err != nil:
+			return truth, fmt.Errorf("read VM: %w", err)
+		default:
+			truth.VMDown = vm.Power == provisioner.PowerDeallocated || vm.Power == provisioner.PowerStopped
+			truth.OnlyRead = !truth.VMDown
+		}
+		return truth, nil
+	}
+}
+
 // cutOff detaches a disk by force, and says what the VM has then.
 func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accepted func(provisioner.Operation)) (operation.Truth, error) {
 	crashpoint.At("fence-before-forced-detach")

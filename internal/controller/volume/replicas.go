@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,16 +56,23 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 // status sets the number of replicas and the condition ReplicasAttached.
 func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	status.Replicas = nil
-	if o.volume.Spec.MaxMountReplicaCount == 0 {
+	if o.volume.Spec.MaxMountReplicaCount == 0 && len(p.Kept) == 0 {
+		if c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicaKept {
+			meta.RemoveStatusCondition(&status.Conditions, c.Type)
+		}
 		return
 	}
 	// For some seconds of each move there is one replica more than wanted. Two more writes for that would delay the move.
-	status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
+	if o.volume.Spec.MaxMountReplicaCount > 0 {
+		status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
+	}
 	c := metav1.Condition{
 		Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: placement.ReasonReplicasAttached,
 		ObservedGeneration: o.volume.Generation, LastTransitionTime: metav1.NewTime(o.now),
 	}
 	switch {
+	case p.target.Floor == 0 && len(p.Kept) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, placement.ReasonReplicaKept, p.keptMessage()
 	case p.target.Floor == 0:
 		c.Status, c.Reason = metav1.ConditionFalse, placement.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
@@ -74,6 +82,14 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
+}
+
+func (p replicaPlan) keptMessage() string {
+	parts := make([]string, 0, len(p.Kept))
+	for _, k := range p.Kept {
+		parts = append(parts, fmt.Sprintf("the replica on node %s is kept until the disk is detached from node %s, which only its reservation keeps from writing", k.Node, k.For))
+	}
+	return operation.Shorten(strings.Join(parts, "; "))
 }
 
 func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPlan) (time.Duration, error) {
@@ -154,6 +170,12 @@ func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string)
 func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) error {
 	for _, a := range o.attachments {
 		if a.DeletionTimestamp != nil {
+			continue
+		}
+		if fenced := ownership.HoldsOff(o.volume, a, o.attachments); fenced != "" {
+			// The end of the fenced node's attachment is an event of the volume.
+			ctrl.LoggerFrom(ctx).Info("the disk stays attached until it is detached from a fenced node", "volume", o.volume.Name, "node", a.Spec.NodeName, "fenced", fenced,
+				"reason", placement.ReasonReplicaKept)
 			continue
 		}
 		if err := r.remove(ctx, a); err != nil {

@@ -15,11 +15,14 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 	t.Parallel()
+	kept := placement.Step{Kept: []placement.Kept{{Node: "x", For: "a"}}}
+	const why = "the replica on node x is kept until the disk is detached from node a, which only its reservation keeps from writing"
 	short := placement.Step{Short: true, Why: "b: no free slot beyond the reserve"}
 	for name, test := range map[string]struct {
 		maximum int32
@@ -28,12 +31,14 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"no replicas are asked for":                 {0, replicaPlan{}, nil, "", ""},
-		"one of two is there":                       {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short}, &apiv1.ReplicaCount{Ready: 1, Wanted: 2}, placement.ReasonReplicasMissing, short.Why},
-		"one is on its way":                         {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Wanted: 1}, placement.ReasonReplicasMissing, ""},
-		"all are there":                             {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
-		"one more is there in the middle of a move": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
-		"a volume that is not in use":               {1, replicaPlan{}, &apiv1.ReplicaCount{}, placement.ReasonReplicasNotWanted, ""},
+		"no replicas are asked for":                    {0, replicaPlan{}, nil, "", ""},
+		"one of two is there":                          {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short}, &apiv1.ReplicaCount{Ready: 1, Wanted: 2}, placement.ReasonReplicasMissing, short.Why},
+		"one is on its way":                            {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Wanted: 1}, placement.ReasonReplicasMissing, ""},
+		"all are there":                                {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
+		"one more is there in the middle of a move":    {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
+		"a volume that is not in use":                  {1, replicaPlan{}, &apiv1.ReplicaCount{}, placement.ReasonReplicasNotWanted, ""},
+		"not in use, and one holds off a node":         {1, replicaPlan{Step: kept}, &apiv1.ReplicaCount{}, placement.ReasonReplicaKept, why},
+		"none are asked for, and one holds off a node": {0, replicaPlan{Step: kept}, nil, placement.ReasonReplicaKept, why},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,5 +111,43 @@ func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing
 				t.Errorf("got %+v, want %+v", a.Spec, want)
 			}
 		})
+	}
+}
+
+// The replica of a volume without replicas is kept and removed later: then nothing is left to say about it.
+func TestTheConditionOfAKeptReplicaEnds(t *testing.T) {
+	t.Parallel()
+	o := observed{volume: &apiv1.AzVolume{}, now: time.Unix(1000, 0)}
+	var status apiv1.AzVolumeStatus
+	replicaPlan{Step: placement.Step{Kept: []placement.Kept{{Node: "x", For: "a"}}}}.status(o, &status)
+	replicaPlan{}.status(o, &status)
+	if len(status.Conditions) != 0 {
+		t.Errorf("got conditions %+v, want none", status.Conditions)
+	}
+}
+
+// Deletion and changes of the disk detach it everywhere, but not from the node that holds off a fenced one.
+func TestDetachingEverywhereKeepsTheNodeThatHoldsOffAFencedOne(t *testing.T) {
+	t.Parallel()
+	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{Epoch: 2, State: apiv1.OwnershipReleased}}}
+	api := fake.NewClientBuilder().WithScheme(fakeapi.Scheme()).Build()
+	o := observed{volume: v}
+	for node, epoch := range map[string]int64{"a": 2, "x": 0, "y": 0} {
+		a := &apiv1.AzVolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: apiv1.AttachmentName("v", node)},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: apiv1.RoleReplica, Epoch: epoch},
+		}
+		if epoch > 0 {
+			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: epoch, Preemption: &apiv1.Preemption{NodeName: "x"}}
+		}
+		expect.Must(t, api.Create(t.Context(), a))
+		o.attachments = append(o.attachments, a)
+	}
+	r := &Reconciler{Options: Options{Client: api, Reader: api, Events: events.NewFakeRecorder(1)}}
+	expect.Must(t, r.detachAll(t.Context(), o, "test"))
+	var left apiv1.AzVolumeAttachmentList
+	expect.Must(t, api.List(t.Context(), &left))
+	if len(left.Items) != 1 || left.Items[0].Spec.NodeName != "x" {
+		t.Errorf("got %d attachments left, want the one of node x: %+v", len(left.Items), left.Items)
 	}
 }

@@ -45,10 +45,61 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 	if err := r.tellCrowded(ctx, o.volume.Namespace, in.Nodes); err != nil {
 		return err
 	}
-	if len(in.Pods) > 0 {
-		in.Cluster, err = r.cluster(ctx, users)
+	if len(in.Pods) == 0 {
+		return nil
 	}
-	return err
+	if in.Cluster, err = r.cluster(ctx, users); err != nil {
+		return err
+	}
+	return r.companions(ctx, o.volume, in)
+}
+
+// companions adds the pods that leave together with those of the volume.
+func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *placement.Input) error {
+	pods := placement.Companions(*in)
+	if len(pods) == 0 {
+		return nil
+	}
+	for _, pod := range pods {
+		if len(index.PodClaimKeys(pod)) == 0 {
+			// The cache does not keep where a pod without claims may run.
+			current, err := kubeapi.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
+			if err != nil {
+				return err
+			}
+			if current == nil {
+				continue
+			}
+			pod = current
+		}
+		p, err := r.pod(ctx, pod, v.Name)
+		if err != nil {
+			return err
+		}
+		in.Companions = append(in.Companions, p)
+	}
+	for _, views := range [][]placement.PodView{in.Pods, in.Companions} {
+		for i := range views {
+			if err := r.replicated(ctx, v.Namespace, &views[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replicated sets those of a pod's volumes that want replicas.
+func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placement.PodView) error {
+	for _, name := range p.Volumes {
+		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return err
+		}
+		if v != nil && v.DeletionTimestamp == nil && v.Spec.Access != apiv1.AccessMultiNode && v.Spec.MaxMountReplicaCount > 0 {
+			p.Replicated = append(p.Replicated, name)
+		}
+	}
+	return nil
 }
 
 // pod returns a pod that uses the volume, with its other volumes. They share memory with the cache and must not be changed.

@@ -33,6 +33,9 @@ type Input struct {
 	// SharedWith is the attachment of another node that names the same VM and for which the disk remains attached
 	// there; see SharedVM. "" if there is none.
 	SharedWith string
+	// KeptFor is the node for which the disk must stay attached here; see the function KeptFor. It matters only if the
+	// attachment may be detached.
+	KeptFor string
 	// NodeLost says that the node's report will not come: two independent signals say so, or the node does not exist.
 	NodeLost bool
 	// NotReadySince is since when the Node is not Ready; zero if it is Ready.
@@ -66,6 +69,8 @@ type Step struct {
 	// Start is the work to start or, with a token in Resume, to continue.
 	Start  operation.Work
 	Resume string
+	// ReadOnly says that Start reads the VM and detaches nothing.
+	ReadOnly bool
 	// Deserted says that Start is a fence that relies on what Kubernetes says about the Node and its pods. Before it
 	// acts, the caller decides again with what the API server itself says about them.
 	Deserted bool
@@ -200,6 +205,9 @@ func (s *Step) begin(in Input) {
 		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
 	case in.Room.Wait:
 		s.pending(in, ReasonWaitingForSlot, in.Room.Message)
+		if in.Room.Kept {
+			s.RequeueAfter = keptRetry
+		}
 	case in.Room.Full:
 		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot, provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
 	default:

@@ -69,6 +69,8 @@ func (s *Step) detach(in Input) {
 	case in.Job.EndedAs(operation.WorkDetach) && a.Status.State != apiv1.AttachmentAttaching:
 		// If the state is Attaching, another leader has begun to attach the disk since, and what the job found is older.
 		s.detachEnded(in)
+	case keptAttached(in, operation.WorkDetach) && in.SharedWith == "" && (a.Status.VMID != "" || in.VMID != ""):
+		s.keep(in)
 	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "":
 		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be attached. An object
 		// that was created for a disk that Azure has attached, or restored without its status, may have been Pending
@@ -146,6 +148,8 @@ func (s *Step) detachEnded(in Input) {
 // the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
 	switch {
+	case in.Job.EndedAs(operation.WorkFence) && in.Job.Err == nil && in.Job.Truth.OnlyRead && in.Job.Truth.Epoch == in.Attachment.Spec.Epoch:
+		s.fenceRead(in)
 	case in.Job.EndedAs(operation.WorkFence) && (in.Job.Err != nil || in.Job.Truth.Epoch == in.Attachment.Spec.Epoch):
 		s.fenceEnded(in)
 	case in.Job.Running() && in.Job.Work == operation.WorkFence:
@@ -157,6 +161,8 @@ func (s *Step) fence(in Input) {
 	case in.SharedWith != "" && in.Volume == nil:
 		// Without the disk's ID the driver cannot find where else the disk is attached.
 		s.condition(in, conditionNow(in.Attachment), ReasonWaitingForProof, sharedWith(in)+", and there is no AzVolume; waiting for either to change")
+	case keptAttached(in, operation.WorkFence):
+		s.fenceKept(in)
 	default:
 		s.Start = operation.WorkFence
 		if op := s.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {

@@ -15,6 +15,7 @@ const (
 	ReasonNoSlot           = "NoSlot"
 	ReasonPrimaryHeld      = "PrimaryHeld"
 	ReasonWaitingForProof  = "WaitingForProof"
+	ReasonHoldsReservation = "HoldsReservation"
 	ReasonFencing          = "Fencing"
 	ReasonFenced           = "Fenced"
 	ReasonReplicaGaveWay   = "ReplicaGaveWay"

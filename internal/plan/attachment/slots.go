@@ -26,6 +26,9 @@ type SlotInput struct {
 	AzureFull bool
 	// HasPrimary says of a volume whether it has a primary now.
 	HasPrimary func(volume string) bool
+	// Kept says of a replica that it must not give way, because its node holds off another one (ownership.HoldsOff); nil if
+	// there are none.
+	Kept func(replica *apiv1.AzVolumeAttachment) bool
 }
 
 // SlotDecision says whether there is a slot for an attachment. The zero value says that there is.
@@ -34,6 +37,8 @@ type SlotDecision struct {
 	GiveWay string
 	// Wait says that a slot is being freed.
 	Wait bool
+	// Kept says that a replica gives its slot only after a fenced node has lost the disk, which causes no event of this attachment.
+	Kept bool
 	// Full says that no slot can be freed.
 	Full    bool
 	Message string
@@ -112,7 +117,8 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 // Occupied counts the attachments that use, or may use, a slot and a share at Azure, but for those of one name.
 func Occupied(all []*apiv1.AzVolumeAttachment, except string) int { return len(occupants(all, except)) }
 
-// take picks the replica that gives up its slot: the one that is missed least. A volume without a primary misses a
+// take picks the replica that gives up its slot: the one that is missed least. A replica whose node holds off a fenced one is
+// not picked: the primary waits, because the data's safety (law 3) comes before law 8. A volume without a primary misses a
 // replica less than one with a primary; a replica that is still being attached is picked last, because its attach
 // must complete first; and among equals the order of names decides, so that every caller picks the same one. A
 // replica that is being detached already is left to the first primary that waits, by name: the others take another
@@ -130,16 +136,22 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	if ahead := in.ahead(rivals); ahead < len(leaving) {
 		return SlotDecision{Wait: true, Message: full + "; " + leaving[ahead].Name + " is being detached"}
 	}
-	if len(replicas) == 0 {
+	free := in.withoutKept(replicas)
+	switch {
+	case len(replicas) == 0:
 		return SlotDecision{Full: true, Message: full}
+	case len(free) == 0:
+		return SlotDecision{Wait: true, Kept: true, Message: full + "; " + slices.MinFunc(replicas, byName).Name + " is kept, because only its reservation keeps a fenced node from writing"}
 	}
-	return SlotDecision{GiveWay: slices.MinFunc(replicas, func(a, b *apiv1.AzVolumeAttachment) int {
+	return SlotDecision{GiveWay: slices.MinFunc(free, func(a, b *apiv1.AzVolumeAttachment) int {
 		if d := in.missed(a) - in.missed(b); d != 0 {
 			return d
 		}
-		return strings.Compare(a.Name, b.Name)
+		return byName(a, b)
 	}).Name, Message: full}
 }
+
+func byName(a, b *apiv1.AzVolumeAttachment) int { return strings.Compare(a.Name, b.Name) }
 
 // ahead counts the primaries that wait for a slot like this one and precede it.
 func (in SlotInput) ahead(rivals []*apiv1.AzVolumeAttachment) int {

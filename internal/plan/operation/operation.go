@@ -76,6 +76,8 @@ type Truth struct {
 	LUN       int32
 	// VMGone says that there is no such VM; VMDown that it cannot run code.
 	VMGone, VMDown bool
+	// OnlyRead says that a fence has read the VM, which may run, and has detached nothing. Set by that job only.
+	OnlyRead bool
 	// Disk is set by the jobs of volumes.
 	Disk *provisioner.Disk
 	// Made reports whether the disk was created for this very AzVolume, and not for an earlier one of the same PersistentVolume.

@@ -128,11 +128,132 @@ func (o oracle) allowed(n *placement.NodeView) bool {
 		}
 	}
 	for _, u := range o.Pods {
-		if !nodeSuits(u, n.Node) || !toleratesAll(u.Pod, n.Node) || o.keptApart(u.Pod, n.Node) || o.uneven(u.Pod, n.Node) {
+		if !nodeSuits(u, n.Node) || !toleratesAll(u.Pod, n.Node) || o.keptApart(u.Pod, n.Node) || o.uneven(u.Pod, n.Node) && o.stayers().uneven(u.Pod, n.Node) {
 			return false
 		}
 	}
-	return o.canArrive(n.Node, nil)
+	return o.canArrive(n.Node, nil) || o.canMoveTogether(n.Node, nil)
+}
+
+// stayers is the cluster without the pods that are on n0, which all pods leave, in the words of uneven.
+func (o oracle) stayers() oracle {
+	o.Cluster.Pods = slices.DeleteFunc(slices.Clone(o.Cluster.Pods), func(p *corev1.Pod) bool { return p.Spec.NodeName == "n0" })
+	return o
+}
+
+// replicasOf are the nodes to which a companion goes because its volumes are there.
+func (o oracle) replicasOf(c placement.PodView) []*corev1.Node {
+	byCount := map[int][]*corev1.Node{}
+	for _, n := range o.Nodes {
+		if n.Node.Name == "n0" || n.Health != nodehealth.Healthy || !nodeSuits(c, n.Node) || !toleratesAll(c.Pod, n.Node) {
+			continue
+		}
+		count := 0
+		for _, v := range c.Replicated {
+			if n.Volumes[v] {
+				count++
+			}
+		}
+		byCount[count] = append(byCount[count], n.Node)
+	}
+	for count := len(c.Replicated); count > 0; count-- {
+		if len(byCount[count]) > 0 {
+			return byCount[count]
+		}
+	}
+	return nil
+}
+
+// follows says whether a chain of pods, each of which needs the next, leads from a pod to one of the volume's.
+func (o oracle) follows(p *corev1.Pod, seen []*corev1.Pod) bool {
+	for _, u := range o.Pods {
+		if o.meansAll(p, u.Pod) {
+			return true
+		}
+	}
+	for _, c := range o.Companions {
+		if !slices.Contains(seen, c.Pod) && o.meansAll(p, c.Pod) && o.follows(c.Pod, append(slices.Clone(seen), c.Pod)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o oracle) isAwaited(c placement.PodView) bool {
+	if len(c.Replicated) == 0 || len(o.replicasOf(c)) > 0 {
+		return false
+	}
+	for _, v := range c.Replicated {
+		before := v < o.Volume.Name
+		for _, u := range o.Pods {
+			for _, own := range u.Replicated {
+				before = before && v < own
+			}
+		}
+		if before {
+			return true
+		}
+	}
+	return !o.follows(c.Pod, []*corev1.Pod{c.Pod})
+}
+
+// canMoveTogether tries every order in which the pods of the volume and their companions could come to a node, after all pods have left n0.
+func (o oracle) canMoveTogether(n *corev1.Node, arrived []*corev1.Pod) bool {
+	complete := true
+	for _, u := range o.Pods {
+		complete = complete && slices.Contains(arrived, u.Pod)
+	}
+	if complete {
+		return true
+	}
+	comers := slices.Clone(o.Pods)
+	for _, c := range o.Companions {
+		if len(o.replicasOf(c)) == 0 && !o.isAwaited(c) && nodeSuits(c, n) && toleratesAll(c.Pod, n) {
+			comers = append(comers, c)
+		}
+	}
+	for _, c := range comers {
+		if !slices.Contains(arrived, c.Pod) && o.willBeNear(c.Pod, n, arrived) && o.canMoveTogether(n, append(slices.Clone(arrived), c.Pod)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o oracle) willBeNear(p *corev1.Pod, n *corev1.Node, arrived []*corev1.Pod) bool {
+	all, first := true, o.meansAll(p, p)
+	for _, c := range o.Companions {
+		first = first && !(c.Pod != p && o.isAwaited(c) && o.meansAll(p, c.Pod))
+	}
+	for _, t := range required(p) {
+		if _, ok := n.Labels[t.TopologyKey]; !ok {
+			return false
+		}
+		found := false
+		look := func(other *corev1.Pod, at *corev1.Node) {
+			if _, ok := at.Labels[t.TopologyKey]; ok && o.meansAll(p, other) {
+				first = false
+				found = found || near(t.TopologyKey, n, at)
+			}
+		}
+		o.stayers().others(func(other *corev1.Pod, at *corev1.Node) {
+			if other.DeletionTimestamp == nil {
+				look(other, at)
+			}
+		})
+		for _, c := range o.Companions {
+			for _, at := range o.replicasOf(c) {
+				if c.Pod != p {
+					look(c.Pod, at)
+				}
+			}
+		}
+		for _, other := range arrived {
+			found = found || o.meansAll(p, other)
+		}
+		all = all && found
+	}
+	return all || first
 }
 
 // nodeSuits knows only the few selectors that the random clusters have.
@@ -406,7 +527,7 @@ func (o oracle) cost(from []*placement.NodeView, likings []int, member func(*pla
 			zones[n.Zone]++
 		}
 	}
-	cost := make([]int, 5)
+	cost := make([]int, 7)
 	for i, n := range from {
 		if !member(n) {
 			continue
@@ -419,19 +540,31 @@ func (o oracle) cost(from []*placement.NodeView, likings []int, member func(*pla
 			}
 		}
 		cost[0] -= here
+		theirs := map[string]bool{}
+		for _, c := range o.Companions {
+			for _, v := range c.Volumes {
+				if n.Volumes[v] && !others[v] {
+					theirs[v] = true
+				}
+			}
+			if nodeSuits(c, n.Node) && toleratesAll(c.Pod, n.Node) {
+				cost[3]--
+			}
+		}
+		cost[2] -= len(theirs)
 		if n.FreeSlots < 0 || int(n.FreeSlots-o.ReservedSlots) >= 1+len(others)-here {
 			cost[1]--
 		}
-		cost[3] -= likings[i]
+		cost[5] -= likings[i]
 		if n.FreeSlots < 0 {
-			cost[4] -= 1000
+			cost[6] -= 1000
 		} else {
-			cost[4] -= int(n.FreeSlots)
+			cost[6] -= int(n.FreeSlots)
 		}
 	}
 	if o.Volume.Spec.Disk.Zone == "" {
 		for _, count := range zones {
-			cost[2] += count * count
+			cost[4] += count * count
 		}
 	}
 	return cost

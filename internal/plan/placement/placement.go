@@ -39,8 +39,8 @@ type NodeView struct {
 // PodView is a pod that uses the volume, as placement sees it.
 type PodView struct {
 	Pod *corev1.Pod
-	// Volumes of the pod, without the one that is placed.
-	Volumes []string
+	// Volumes of the pod, without the one that is placed. Replicated are those that want replicas; they matter only if there are Companions.
+	Volumes, Replicated []string
 	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
 	PersistentVolumes []*corev1.PersistentVolume
 
@@ -111,8 +111,10 @@ func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
 // candidate is a node that may have a replica, with what favours it.
 type candidate struct {
 	*NodeView
-	// together counts the pods' other volumes that are attached there.
-	together int
+	// together counts the pods' other volumes that are attached there, and beside the volumes of their companions.
+	together, beside int
+	// company counts the companions that could run there.
+	company int
 	// roomy says that there are slots for all of the pods' volumes that are not attached there.
 	roomy bool
 	// preference of the pods, the sum of all they prefer and avoid; see preferences.
@@ -129,6 +131,12 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 			others[v] = true
 		}
 	}
+	companions := map[string]bool{}
+	for _, p := range in.Companions {
+		for _, v := range p.Volumes {
+			companions[v] = !others[v]
+		}
+	}
 	var found []candidate
 	excluded := exclusions{}
 	for i := range in.Nodes {
@@ -140,10 +148,15 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 			excluded.add(reason, n.Node.Name)
 			continue
 		}
-		c := candidate{NodeView: n}
+		c := candidate{NodeView: n, company: around.company(n.Node)}
 		for v := range others {
 			if n.Volumes[v] {
 				c.together++
+			}
+		}
+		for v, counts := range companions {
+			if counts && n.Volumes[v] {
+				c.beside++
 			}
 		}
 		c.roomy = n.FreeSlots < 0 || int(n.FreeSlots-in.ReservedSlots) > len(others)-c.together
@@ -200,9 +213,10 @@ func reachable(in Input, n *NodeView) bool {
 func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
 // pick chooses n of the candidates: first those that have most of the pods' other volumes, so that all volumes of a
-// pod are ready on the same nodes, and those that have slots for the rest; then, for a zone-redundant disk, those in
-// the zones that have the fewest attachments of the volume; then those that the pods prefer; then those with more
-// free slots. Choosing the best one by one gives the best set: each choice changes only the counts of the zones.
+// pod are ready on the same nodes, and those that have slots for the rest; then those that have most of the volumes of
+// the companions, and those where most of the companions could run; then, for a zone-redundant disk, those in the zones
+// that have the fewest attachments of the volume; then those that the pods prefer; then those with more free slots.
+// Choosing the best one by one gives the best set: each choice changes only the counts of the zones.
 func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
 	var chosen []candidate
 	from = slices.Clone(from)
@@ -226,6 +240,12 @@ func better(a, b candidate, zones map[string]int, spread bool) bool {
 	}
 	if a.roomy != b.roomy {
 		return a.roomy
+	}
+	if a.beside != b.beside {
+		return a.beside > b.beside
+	}
+	if a.company != b.company {
+		return a.company > b.company
 	}
 	if spread && zones[a.Zone] != zones[b.Zone] {
 		return zones[a.Zone] < zones[b.Zone]

@@ -21,7 +21,7 @@ import (
 // none that is allowed is missed, no limit is passed, and no other choice is better.
 func TestPlacementIsTheBestOfAll(t *testing.T) {
 	t.Parallel()
-	chosenAtAll, forbiddenAtAll := 0, 0
+	chosenAtAll, forbiddenAtAll, togetherAtAll := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		in := randomCluster(t)
 		o := oracle{in}
@@ -29,6 +29,9 @@ func TestPlacementIsTheBestOfAll(t *testing.T) {
 		for i := range in.Nodes {
 			if o.allowed(&in.Nodes[i]) {
 				allowed = append(allowed, &in.Nodes[i])
+				if !o.canArrive(in.Nodes[i].Node, nil) {
+					togetherAtAll++
+				}
 			}
 		}
 		chosen := map[string]bool{}
@@ -60,10 +63,10 @@ func TestPlacementIsTheBestOfAll(t *testing.T) {
 			}
 		}
 	})
-	if chosenAtAll == 0 || forbiddenAtAll == 0 {
-		t.Fatalf("%d nodes were chosen and %d forbidden: the clusters try nothing", chosenAtAll, forbiddenAtAll)
+	if chosenAtAll == 0 || forbiddenAtAll == 0 || togetherAtAll == 0 {
+		t.Fatalf("%d nodes were chosen, %d forbidden, and %d allowed only because pods move together: the clusters try nothing", chosenAtAll, forbiddenAtAll, togetherAtAll)
 	}
-	t.Logf("%d nodes were chosen, %d forbidden", chosenAtAll, forbiddenAtAll)
+	t.Logf("%d nodes were chosen, %d forbidden, %d allowed only because pods move together", chosenAtAll, forbiddenAtAll, togetherAtAll)
 }
 
 // TestVolumesOfAPodLandTogether places the volumes of a pod one after the other.
@@ -86,6 +89,7 @@ func TestVolumesOfAPodLandTogether(t *testing.T) {
 			in.Volume.Name = name
 			for i := range in.Pods {
 				in.Pods[i].Volumes = slices.DeleteFunc(slices.Clone(names), func(v string) bool { return v == name })
+				in.Pods[i].Replicated = in.Pods[i].Volumes
 			}
 			for _, d := range placement.Next(in).Decisions {
 				places[d.Node] = true
@@ -129,7 +133,7 @@ func randomCluster(t *rapid.T) placement.Input {
 	in.Cluster.Nodes = append(in.Cluster.Nodes, stranger.Node)
 	for i := range rapid.IntRange(0, 7).Draw(t, "other pods") {
 		p := randomPod(t, fmt.Sprintf("other-%d", i))
-		p.Spec.NodeName = in.Cluster.Nodes[rapid.IntRange(0, len(in.Cluster.Nodes)-1).Draw(t, "at")].Name
+		p.Spec.NodeName = in.Cluster.Nodes[max(rapid.IntRange(-2, len(in.Cluster.Nodes)-1).Draw(t, "at"), 0)].Name // often with the volume's pods
 		if rapid.IntRange(0, 5).Draw(t, "terminating") == 0 {
 			p.DeletionTimestamp = objects.Ago(time.Second)
 		}
@@ -140,10 +144,28 @@ func randomCluster(t *rapid.T) placement.Input {
 		p.Spec.NodeName = "n0"
 		in.Cluster.Pods = append(in.Cluster.Pods, p) // it must not count against itself
 		view := placement.PodView{Pod: p, Volumes: []string{"x", "y"}[:rapid.IntRange(0, 2).Draw(t, "other volumes")]}
+		view.Replicated = view.Volumes[rapid.IntRange(0, len(view.Volumes)).Draw(t, "without replicas"):]
 		if rapid.IntRange(0, 5).Draw(t, "other driver's volume") == 0 {
 			view.PersistentVolumes = []*corev1.PersistentVolume{{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: randomNodeSelector(t)}}}}
 		}
 		in.Pods = append(in.Pods, view)
+	}
+	beside := slices.IndexFunc(in.Cluster.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == "n0" })
+	if rapid.IntRange(0, 2).Draw(t, "beside another pod") == 0 {
+		term := corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: in.Cluster.Pods[beside].Labels}, TopologyKey: "kubernetes.io/hostname", NamespaceSelector: &metav1.LabelSelector{}}
+		in.Pods[0].Pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = []corev1.PodAffinityTerm{term}
+	}
+	for i, p := range placement.Companions(in) {
+		volumes := [][]string{nil, {"a"}, {"w"}, {"w", "z"}, {"a", "z"}, {"xa"}}
+		drawn := rapid.SampledFrom(volumes).Draw(t, fmt.Sprint("volumes of companion ", i))
+		in.Companions = append(in.Companions, placement.PodView{Pod: p, Volumes: drawn, Replicated: drawn[rapid.IntRange(0, len(drawn)).Draw(t, "without replicas"):]})
+	}
+	for i := range in.Nodes {
+		for _, v := range []string{"a", "w", "xa", "z"} {
+			if rapid.IntRange(0, 3).Draw(t, "holds "+v) == 0 {
+				in.Nodes[i].Volumes[v] = true
+			}
+		}
 	}
 	return in
 }
@@ -190,6 +212,9 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 		if rapid.IntRange(0, 2).Draw(t, "tolerates") > 0 {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, toleration)
 		}
+	}
+	if rapid.Bool().Draw(t, "has claims") {
+		claims(p)
 	}
 	affinity := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
 	if rapid.IntRange(0, 6).Draw(t, "node affinity") == 0 {

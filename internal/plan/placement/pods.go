@@ -135,54 +135,103 @@ type user struct {
 	affinity, anti []term
 	// attracted counts, by the domains of the affinity terms, the pods that match all of them.
 	attracted map[domain]int
+	// later is attracted after all pods have left the user's node: it counts the pods that stay, and the companions where their volumes have
+	// replicas. awaits says that a companion that matches all terms goes first and has no replicas yet.
+	later  map[domain]int
+	awaits bool
 	// repelled holds the domains of pods that the user's anti-affinity names, and of pods whose anti-affinity names the user.
 	repelled map[domain]bool
 	// liking is the sum of the preferences, of the user for the pods there and of the pods there for the user.
 	liking map[domain]int64
 	spread []spread
+	// spreadLater is spread after all pods have left the user's node.
+	spreadLater []spread
+}
+
+func newUser(pod *corev1.Pod) *user {
+	affinity, anti, _, _ := termsOf(pod)
+	return &user{
+		pod: pod, affinity: compileAll(pod, affinity), anti: compileAll(pod, anti),
+		attracted: map[domain]int{}, later: map[domain]int{}, repelled: map[domain]bool{}, liking: map[domain]int64{},
+	}
+}
+
+// attractedLater counts a pod that will be on a node.
+func (u *user) attractedLater(node *corev1.Node) {
+	for _, t := range u.affinity {
+		if d, ok := domainOf(node, t.key); ok {
+			u.later[d]++
+		}
+	}
 }
 
 // surroundings are the pods of the volume among those of the cluster, with one count for each domain. The time to
 // count them grows with the number of pods and of nodes of the cluster, and not with their product.
 type surroundings struct {
 	users      []*user
+	companions []*companion
 	namespaces map[string]labels.Set
 }
 
 // look counts the surroundings. All pods of the volume leave their nodes together, so that none of them counts there.
 func look(in Input) *surroundings {
 	s := &surroundings{namespaces: in.Cluster.Namespaces}
-	leaving := map[types.NamespacedName]bool{}
+	ours := map[types.NamespacedName]bool{}
 	for _, p := range in.Pods {
-		leaving[nameOf(p.Pod)] = true
-		affinity, anti, _, _ := termsOf(p.Pod)
-		s.users = append(s.users, &user{
-			pod: p.Pod, affinity: compileAll(p.Pod, affinity), anti: compileAll(p.Pod, anti),
-			attracted: map[domain]int{}, repelled: map[domain]bool{}, liking: map[domain]int64{},
-		})
+		ours[nameOf(p.Pod)] = true
+		s.users = append(s.users, newUser(p.Pod))
 	}
 	if len(s.users) == 0 {
 		return s
 	}
+	leaving := leavingNodes(in)
+	s.bring(in, leaving)
 	nodes := make(map[string]*corev1.Node, len(in.Cluster.Nodes))
 	for _, n := range in.Cluster.Nodes {
 		nodes[n.Name] = n
 	}
-	var others []*corev1.Pod
+	var others, staying []*corev1.Pod
 	for _, p := range in.Cluster.Pods {
-		if node := nodes[p.Spec.NodeName]; node != nil && !leaving[nameOf(p)] {
-			others = append(others, p)
-			s.meet(p, node)
+		node := nodes[p.Spec.NodeName]
+		if node == nil || ours[nameOf(p)] {
+			continue
+		}
+		others = append(others, p)
+		s.meet(p, node)
+		if !leaving[node.Name] {
+			staying = append(staying, p)
+			s.stay(p, node)
 		}
 	}
+	s.expect()
 	for _, u := range s.users {
 		u.spread = spreads(u.pod, others, in.Cluster.Nodes)
+		if u.spreadLater = u.spread; len(staying) < len(others) {
+			u.spreadLater = spreads(u.pod, staying, in.Cluster.Nodes)
+		}
 	}
 	return s
 }
 
 func nameOf(p *corev1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+// stay counts a pod that is still on its node after the volume's pods have left theirs.
+func (s *surroundings) stay(other *corev1.Pod, node *corev1.Node) {
+	if other.DeletionTimestamp != nil {
+		return
+	}
+	for _, u := range s.users {
+		if matchesAll(u.affinity, other, s.namespaces) {
+			u.attractedLater(node)
+		}
+	}
+	for _, c := range s.companions {
+		if matchesAll(c.affinity, other, s.namespaces) {
+			c.attractedLater(node)
+		}
+	}
 }
 
 // meet counts a pod on a node.
@@ -243,16 +292,21 @@ func (s *surroundings) forbids(node *corev1.Node) string {
 				return "pod " + u.pod.Name + " and a pod that runs there must not share a domain"
 			}
 		}
-		for i := range u.spread {
-			if !u.spread[i].allows(node) {
-				return "pod " + u.pod.Name + " would not be spread evenly"
-			}
+		if !allAllow(u.spread, node) && !allAllow(u.spreadLater, node) {
+			return "pod " + u.pod.Name + " would not be spread evenly"
 		}
 	}
-	if u := s.lonely(node); u != nil {
-		return "pod " + u.pod.Name + " must be near pods that do not run there"
+	if s.lonely(node) == nil {
+		return ""
 	}
-	return ""
+	u := s.meetTogether(node)
+	switch awaited := s.awaitedPods(); {
+	case u == nil:
+		return ""
+	case awaited != "":
+		return "pod " + u.pod.Name + " must be near pods that will have replicas first: " + awaited
+	}
+	return "pod " + u.pod.Name + " must be near pods that do not run there and will not move there"
 }
 
 func hasLabel(node *corev1.Node, key string) bool {
@@ -263,33 +317,43 @@ func hasLabel(node *corev1.Node, key string) bool {
 // lonely returns a pod whose required affinity a node does not satisfy, or nil. The pods of the volume are placed one
 // after the other, in any possible order, and each pod that is placed counts for the next.
 func (s *surroundings) lonely(node *corev1.Node) *user {
-	var come, waiting []*user
-	waiting = append(waiting, s.users...)
+	missing := s.come(s.users, func(u *user, come []*user) bool { return s.accompanied(u, node, come, u.attracted, false) })
+	if len(missing) > 0 {
+		return missing[0]
+	}
+	return nil
+}
+
+// come lets pods come one after the other, and returns those that cannot. may reports whether a pod can come after others.
+func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) bool) (missing []*user) {
+	var come []*user
 	for len(waiting) > 0 {
 		var still []*user
 		for _, u := range waiting {
-			if s.accompanied(u, node, come) {
+			if may(u, come) {
 				come = append(come, u)
 			} else {
 				still = append(still, u)
 			}
 		}
 		if len(still) == len(waiting) {
-			return still[0]
+			return still
 		}
 		waiting = still
 	}
 	return nil
 }
 
-func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user) bool {
+// accompanied reports whether the required affinity of a pod is satisfied on a node, where some pods have come, and where others are by their domains. A pod that
+// follows others is never the first of them.
+func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user, attracted map[domain]int, follows bool) bool {
 	found := true
 	for _, t := range u.affinity {
 		d, ok := domainOf(node, t.key)
 		if !ok {
 			return false
 		}
-		found = found && u.attracted[d] > 0
+		found = found && attracted[d] > 0
 	}
 	if found {
 		return true
@@ -300,5 +364,5 @@ func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user) boo
 		}
 	}
 	// The first of a set of pods that must be near each other may run anywhere.
-	return len(u.attracted) == 0 && matchesAll(u.affinity, u.pod, s.namespaces)
+	return len(attracted) == 0 && !follows && matchesAll(u.affinity, u.pod, s.namespaces)
 }

@@ -13,6 +13,7 @@ const (
 	ReasonReplicaFailed     = "ReplicaFailed"
 	ReasonReplicasExpired   = "ReplicasExpired"
 	ReasonVolumeReleased    = "VolumeReleased"
+	ReasonReplicaKept       = "ReplicaKept"
 )
 
 // ConditionReplicasAttached is the condition type of AzVolume about its replicas.

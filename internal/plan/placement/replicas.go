@@ -38,6 +38,8 @@ type Step struct {
 	// says why each node gets none.
 	Short bool
 	Why   string
+	// Kept are the replicas that would be deleted, and are not, because their nodes hold off others (ownership.HoldsOff).
+	Kept []Kept
 	// ChangesIn is when the step changes even if nothing happens; 0 for never.
 	ChangesIn time.Duration
 }
@@ -62,9 +64,34 @@ func MissesReplicas(in Input) bool {
 	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
 }
 
+// Kept is a replica that is kept because of another node.
+type Kept struct {
+	Node string
+	// For is the node that only the reservation of Node keeps from writing to the volume.
+	For string
+}
+
 // Next decides which replicas of a volume to delete and to create. It never changes a primary, the node that holds
-// the ownership, or an attachment that is being deleted.
+// the ownership, or an attachment that is being deleted. It deletes no replica whose node holds off a fenced node,
+// whatever the reason: the data's safety (law 3) comes before a drain, the clean-up and law 8. The replica is deleted
+// after the fenced node's attachment, whose end is an event of the volume.
 func Next(in Input) Step {
+	step := next(in)
+	step.Decisions = slices.DeleteFunc(step.Decisions, func(d Decision) bool {
+		if d.Verb != Delete {
+			return false
+		}
+		fenced := ownership.HoldsOff(in.Volume, d.Attachment, in.Attachments)
+		if fenced != "" {
+			step.Kept = append(step.Kept, Kept{Node: d.Node, For: fenced})
+		}
+		return fenced != ""
+	})
+	slices.SortFunc(step.Kept, func(a, b Kept) int { return strings.Compare(a.Node, b.Node) })
+	return step
+}
+
+func next(in Input) Step {
 	s := stand(in)
 	step := Step{Decisions: s.useless, ChangesIn: operation.Sooner(s.target.ChangesIn, s.in)}
 	step.Decisions = append(step.Decisions, s.cut(in)...)

@@ -111,3 +111,12 @@ func (s *spread) allows(node *corev1.Node) bool {
 	value, ok := node.Labels[s.key]
 	return ok && s.counts[value]-s.least <= s.slack
 }
+
+func allAllow(all []spread, node *corev1.Node) bool {
+	for i := range all {
+		if !all[i].allows(node) {
+			return false
+		}
+	}
+	return true
+}

@@ -23,6 +23,8 @@ type Input struct {
 	Pods []PodView
 	// Cluster is used only if MissesReplicas, and there are Pods.
 	Cluster Cluster
+	// Companions are the pods that leave together with Pods; see the function Companions.
+	Companions []PodView
 	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
 	// CleanUpDelay is how long after its release a volume keeps its replicas.

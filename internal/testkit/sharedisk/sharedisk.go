@@ -25,6 +25,13 @@ func (d *Disk) Allows(node string, write bool) bool {
 	return d.state.Allows(node, write)
 }
 
+// Lose removes what a node has registered and reserved, as a platform may do that has detached the disk from the node.
+func (d *Disk) Lose(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state = d.state.Lose(node)
+}
+
 // State is what the disk says about its reservations.
 func (d *Disk) State() provisioner.ReservationState {
 	d.mu.Lock()
