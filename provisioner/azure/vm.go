@@ -34,28 +34,20 @@ func (v vmClient) get(ctx context.Context, withPower bool) (batch.VM, error) {
 	seen, err := read(v.cloud.api.Persistent(ctx, pacing.GetVM, v.String()), withPower)
 	err = v.cloud.api.Translate(err, "read VM %s", v.Name)
 	switch {
-	case errors.Is(err, provisioner.NotFound) && saysGone(err):
-		return batch.VM{Gone: true}, nil
 	case errors.Is(err, provisioner.NotFound):
-		return batch.VM{}, &provisioner.Error{Kind: provisioner.Unavailable, Code: operation.CodeOf(err), Err: err,
-			Message: "the answer does not prove that VM " + v.Name + " does not exist: " + err.Error()}
+		return batch.VM{Gone: true}, nil
 	case err != nil:
 		return batch.VM{}, err
 	case seen.storage == nil || operation.Key(client.Value(seen.id)) != operation.Key(v.String()):
 		// An answer without the storage profile does not say that the VM has no disks.
-		return batch.VM{}, provisioner.Errorf(provisioner.Unavailable, "read VM %s: the answer is incomplete or about another VM", v.Name)
+		return batch.VM{}, incomplete("VM", v.Name)
 	}
 	return seen.view(), nil
 }
 
-// saysGone says whether a 404 is Azure's statement that there is no such VM. This proves that the VM cannot write, so a 404 without a code, as from a proxy,
-// does not count, nor does one about the subscription, which the credentials of another tenant get as well.
-func saysGone(err error) bool {
-	switch operation.CodeOf(err) {
-	case "NotFound", "ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "InvalidParameter":
-		return true
-	}
-	return false
+// incomplete is the error of a read whose answer is about another resource, or leaves out what was asked for.
+func incomplete(what, name string) error {
+	return provisioner.Errorf(provisioner.Unavailable, "read %s %s: the answer is incomplete or about another %s", what, name, what)
 }
 
 // model is what VMs and scale-set instances have in common in the SDK's model.
