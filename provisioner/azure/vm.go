@@ -57,13 +57,14 @@ type model struct {
 	state              *string
 	storage            *armcompute.StorageProfile
 	statuses           []*armcompute.InstanceViewStatus
+	hibernates         bool // it can be hibernated
 	size               string
 }
 
 func (m model) view() batch.VM {
 	return batch.VM{State: client.Value(m.state), Instance: provisioner.Instance{
 		ID: client.Value(m.id), Name: client.Value(m.name), Location: client.Value(m.location), Zone: first(m.zones), Size: m.size,
-		Power: powerOf(m.statuses), DataDisks: dataDisksOf(m.storage),
+		Power: powerOf(m.statuses, m.hibernates), DataDisks: dataDisksOf(m.storage), Settled: client.Value(m.state) == operation.StateSucceeded,
 	}}
 }
 
@@ -80,7 +81,7 @@ func (v vmClient) getVM(ctx context.Context, withPower bool) (model, error) {
 func modelOfVM(got *armcompute.VirtualMachine) model {
 	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
 	if p := got.Properties; p != nil {
-		m.state, m.storage = p.ProvisioningState, p.StorageProfile
+		m.state, m.storage, m.hibernates = p.ProvisioningState, p.StorageProfile, hibernates(p.AdditionalCapabilities)
 		if p.HardwareProfile != nil {
 			m.size = string(client.Value(p.HardwareProfile.VMSize))
 		}
@@ -107,7 +108,7 @@ func modelOfScaleSetVM(got *armcompute.VirtualMachineScaleSetVM) model {
 		m.size = client.Value(got.SKU.Name)
 	}
 	if p := got.Properties; p != nil {
-		m.state, m.storage = p.ProvisioningState, p.StorageProfile
+		m.state, m.storage, m.hibernates = p.ProvisioningState, p.StorageProfile, hibernates(p.AdditionalCapabilities)
 		if p.HardwareProfile != nil && p.HardwareProfile.VMSize != nil {
 			m.size = string(*p.HardwareProfile.VMSize)
 		}
@@ -129,26 +130,36 @@ func dataDisksOf(s *armcompute.StorageProfile) []provisioner.Attachment {
 	return list
 }
 
-// powerOf reads the status codes of an instance view.
-func powerOf(statuses []*armcompute.InstanceViewStatus) provisioner.PowerState {
+// hibernates reports whether a VM can be hibernated.
+func hibernates(c *armcompute.AdditionalCapabilities) bool {
+	return c != nil && client.Value(c.HibernationEnabled)
+}
+
+// powerOf reads the status codes of an instance view. A VM that can be hibernated is never Stopped or Deallocated: while it is being hibernated, it looks like one
+// that is being deallocated, and it is not known in which order the two statuses appear.
+func powerOf(statuses []*armcompute.InstanceViewStatus, hibernates bool) provisioner.PowerState {
+	power := provisioner.PowerUnknown
 	for _, s := range statuses {
 		if s == nil {
 			continue
 		}
-		state, ok := strings.CutPrefix(client.Value(s.Code), "PowerState/")
-		if !ok {
-			continue
-		}
-		switch state {
-		case "running", "starting", "stopping", "deallocating":
-			return provisioner.PowerRunning // it may still run, or run already
-		case "stopped":
-			return provisioner.PowerStopped
-		case "deallocated":
-			return provisioner.PowerDeallocated
+		kind, state, _ := strings.Cut(client.Value(s.Code), "/")
+		switch {
+		case strings.EqualFold(kind, "HibernationState"):
+			hibernates = true
+		case !strings.EqualFold(kind, "PowerState"):
+		case state == "running", state == "starting", state == "stopping", state == "deallocating":
+			power = provisioner.PowerRunning // it may still run, or run already
+		case state == "stopped":
+			power = provisioner.PowerStopped
+		case state == "deallocated":
+			power = provisioner.PowerDeallocated
 		}
 	}
-	return provisioner.PowerUnknown
+	if hibernates && (power == provisioner.PowerStopped || power == provisioner.PowerDeallocated) {
+		return provisioner.PowerHibernated
+	}
+	return power
 }
 
 type instances struct{ cloud *Cloud }
