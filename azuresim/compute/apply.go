@@ -36,7 +36,7 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		return c.applySnapshot(ctx, op, id)
 	case opScaleSetPut, opScaleSetDelete:
 		return c.awaitMembers(id)
-	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart:
+	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMHibernate, opVMRestart:
 		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
 	}
 	return nil
@@ -103,7 +103,7 @@ func (c *Cloud) applySnapshot(ctx context.Context, op *operations.Operation, id 
 // applyVM makes the data plane follow the VM's record as far as this operation answers for it.
 func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) error {
 	switch op.Kind {
-	case opVMPowerOff, opVMDeallocate:
+	case opVMPowerOff, opVMDeallocate, opVMHibernate:
 		return c.Plane.PowerOff(ctx, vm.PlaneKey)
 	case opVMRestart:
 		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {

@@ -78,6 +78,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 	}
 	cloud := compute.New(compute.Options{
 		Store: db, Clock: realClock, Log: log, Plane: plane, Latency: sampler, Subscriptions: s.Subscriptions,
+		GoalState: s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
 		Intercept: arm.OperationFaults(rules), Notify: events.Send,
 	})
 	for _, sub := range s.Subscriptions {

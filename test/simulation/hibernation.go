@@ -53,22 +53,22 @@ func (m *machine) wake() {
 	m.startPlugin()
 }
 
-// useElsewhere makes another machine use the volume of a machine that is hibernated, and wakes the machine.
-func (w *world) useElsewhere(v *volumeModel, m *machine) {
-	next := pick(w.random, w.hosts())
-	if m.asleep == nil || next == m || !next.well() || v.several || w.byPods || w.alive() == nil {
+// playHibernation hibernates the machine of each volume in a world that has settled, for long enough that another machine uses the volume if the driver lets it, and
+// wakes it.
+func (w *world) playHibernation(c *cluster) {
+	if !w.hibernates {
 		return
 	}
-	w.note("%s is to be used on %s while %s is hibernated", v.name, next.name, m.name)
-	if w.kubelets {
-		w.nextPodOn(v, next)
-		w.within(30*time.Second, func() bool { return next.writes(v.name) })
-	} else if w.publishNow(v, next) {
-		w.within(20*time.Second, w.stage(next, v, 15*time.Second).isDone)
-	}
-	if m.asleep != nil {
+	for _, v := range w.volumes {
+		m, next := w.machine(v.want), pick(w.random, w.hosts())
+		if v.want == "" || next == m || !m.well() || !next.well() {
+			continue
+		}
+		w.note("%s is to be used on %s while %s is hibernated", v.name, next.name, m.name)
+		w.hibernate(m)
+		v.want = next.name
+		w.within(time.Minute, func() bool { return c.place() == "" })
 		w.power(m)
+		w.until("every volume is where it is wanted after a hibernation", patience, c.place)
 	}
 }
-
-func (c *call) isDone() bool { return c.done }

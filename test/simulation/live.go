@@ -175,9 +175,6 @@ func (w *world) loseUser() {
 	if p := w.alive(); p != nil && !w.byPods && !w.kubelets {
 		w.unpublish(p, v, m.name, 15*time.Second)
 	}
-	if w.hibernates {
-		w.useElsewhere(v, m)
-	}
 }
 
 func (w *world) machine(name string) *machine {

@@ -36,7 +36,7 @@ const (
 	AbsenceIsProof Mutant = "absence from the list is proof"
 	// DownIsProof: a VM that Azure reports as stopped or deallocated counts as one that cannot write any more, and its disks stay (law 3).
 	DownIsProof Mutant = "down is proof"
-	// HibernatedIsDown: a VM that is hibernated counts as deallocated besides (law 3).
+	// HibernatedIsDown: so does a VM that is hibernated (law 3).
 	HibernatedIsDown Mutant = "hibernated is down"
 	// NoAnnouncement: a node mounts without an entry in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"
@@ -147,11 +147,14 @@ func (a azureClient) absent(vm, disk string) bool {
 
 // leftAttached reports whether a mutant takes the power state of a VM for the proof, and leaves its disks attached.
 func (a azureAttachments) leftAttached(vm string) bool {
-	if a.w.options.Mutant != DownIsProof && a.w.options.Mutant != HibernatedIsDown {
-		return false
-	}
 	i, err := a.Cloud.Instances().Get(context.Background(), vm)
-	return err == nil && (i.Down() || a.w.options.Mutant == HibernatedIsDown && i.Power == provisioner.PowerHibernated)
+	switch a.w.options.Mutant {
+	case DownIsProof:
+		return err == nil && i.Down()
+	case HibernatedIsDown:
+		return err == nil && i.Power == provisioner.PowerHibernated
+	}
+	return false
 }
 
 // spared says that a forced detach is reported and not done.

@@ -15,6 +15,7 @@ import (
 
 // playUsed plays the scenes of volumes that are in use.
 func (w *world) playUsed(cluster *cluster) {
+	w.playHibernation(cluster)
 	if !w.scenes {
 		return
 	}
