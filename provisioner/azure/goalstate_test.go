@@ -136,14 +136,14 @@ func TestWhichReadsProveADetach(t *testing.T) {
 		state, disk    string
 		forced, detach bool
 	}{
-		"a VM that is settled, and a disk of nobody":             {"Succeeded", ``, true, true},
-		"a VM that is settled, and its disk":                     {"Succeeded", `"managedBy": "` + vm + `",`, false, false},
-		"a VM that is settled, and a shared disk of it":          {"Succeeded", `"managedByExtended": ["` + group + `virtualMachines/other", "` + vm + `"],`, false, false},
-		"a VM that is settled, and a disk of another VM":         {"Succeeded", `"managedBy": "` + group + `virtualMachines/other",`, true, true},
-		"a VM that is being updated, and its disk":               {"Updating", `"managedBy": "` + vm + `",`, false, false},
-		"a VM that is being updated, and a disk of nobody":       {"Updating", ``, false, true},
-		"a VM whose last operation failed, and its disk":         {"Failed", `"managedBy": "` + vm + `",`, false, false},
-		"a VM whose last operation failed, and a disk of nobody": {"Failed", ``, false, true},
+		"a VM that is settled, and a disk without a VM":             {"Succeeded", ``, true, true},
+		"a VM that is settled, and its disk":                        {"Succeeded", `"managedBy": "` + vm + `",`, false, false},
+		"a VM that is settled, and a shared disk of it":             {"Succeeded", `"managedByExtended": ["` + group + `virtualMachines/other", "` + vm + `"],`, false, false},
+		"a VM that is settled, and a disk of another VM":            {"Succeeded", `"managedBy": "` + group + `virtualMachines/other",`, true, true},
+		"a VM that is being updated, and its disk":                  {"Updating", `"managedBy": "` + vm + `",`, false, false},
+		"a VM that is being updated, and a disk without a VM":       {"Updating", ``, false, true},
+		"a VM whose last operation failed, and its disk":            {"Failed", `"managedBy": "` + vm + `",`, false, false},
+		"a VM whose last operation failed, and a disk without a VM": {"Failed", ``, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			platform := reads{

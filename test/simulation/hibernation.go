@@ -15,7 +15,7 @@ type wakes struct {
 	deallocatedUntil time.Time
 }
 
-// hibernate takes the power of a machine, which comes back with its mounts and dirty pages.
+// hibernate takes the power of a machine, which starts again with its mounts and dirty pages.
 func (w *world) hibernate(m *machine) {
 	m.on, m.silentSince, m.asleep = false, w.now(), &wakes{}
 	m.stopPlugin() // what pauses in the middle of a call is another fault

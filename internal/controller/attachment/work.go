@@ -73,7 +73,7 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 // not list the disk, the disk is detached by force nevertheless: the list is no proof, and a superseded attach may
 // still be in flight to the platform, and the forced detach ends after it.
 //
-// The disk is also detached from a VM that is down. The VM may come back with its mounts and dirty pages: Azure may
+// The disk is also detached from a VM that is down. The VM may be started with its mounts and dirty pages: Azure may
 // report it as deallocated before it reports it as hibernated, and a guest may hibernate by itself and count as stopped.
 // Only a disk that the node has reserved remains attached: the next owner takes the reservation.
 func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) work.Func {
@@ -105,7 +105,7 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) w
 	}
 }
 
-// finishEarlier waits for the end of a forced detach that an earlier process began, whatever the VM lists meanwhile.
+// finishEarlier waits for the end of a forced detach that an earlier process began, whatever the VM lists until then.
 // Another forced detach would replace it and restart its time. It proves nothing by itself: it may have been
 // for another VM, or have failed. The forced detach after it finds out, and costs only reads if there is nothing to do.
 func (d diskWork) finishEarlier(ctx context.Context, token string, accepted func(provisioner.Operation)) error {

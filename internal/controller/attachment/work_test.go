@@ -225,7 +225,7 @@ func withLostGoalStateVM(t *testing.T, test func(t *testing.T, cloud *fake.Cloud
 }
 
 // A VM that did not list the disk was taken for the proof, while the forced detach of the last leader was in flight.
-func TestTheNextLeaderWaitsForAForcedDetachOfWhichTheVMShowsNothing(t *testing.T) {
+func TestTheNextLeaderWaitsForAForcedDetachThatTheVMDoesNotShow(t *testing.T) {
 	for name, diskKnown := range map[string]bool{"of a disk that is known": true, "of a disk whose AzVolume is lost": false} {
 		t.Run(name, func(t *testing.T) {
 			withLostGoalStateVM(t, func(t *testing.T, cloud *fake.Cloud, disk string) {

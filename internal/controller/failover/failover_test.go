@@ -234,7 +234,7 @@ func TestVMThatIsDownIsTaintedOutOfServiceUntilTheNodeIsBack(t *testing.T) {
 		t.Fatalf("proof %+v", p)
 	}
 	if n := l.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
-		t.Fatalf("got %d forced detaches from the VM that is down, want 1: it may come back with its mounts", n)
+		t.Fatalf("got %d forced detaches from the VM that is down, want 1: it may be started with its mounts", n)
 	}
 	l.must(l.Unpublish(t.Context(), handle, a))
 	l.must(l.Publish(t.Context(), handle, b))

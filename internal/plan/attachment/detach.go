@@ -142,7 +142,7 @@ func (s *Step) detachEnded(in Input) {
 
 // fence establishes the proof that a node that does not answer can no longer write: the job reads VM and disk from
 // Azure, and detaches the disk by force. At a VM that is down, only a disk that the node has reserved remains attached: the
-// VM may come back with its mounts. An object that names no VM does not prove that there is no
+// VM may be started with its mounts. An object that names no VM does not prove that there is no
 // VM: it may have been re-created after the one that named the VM was lost. Then the job uses what Azure lists for
 // the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {

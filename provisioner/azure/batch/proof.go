@@ -61,7 +61,7 @@ func (r *run) detached(vm VM, requests []*request) (proved map[*request]bool, er
 //	other        does not name the VM, or gone   no              proved
 //	other        names the VM                    no              no
 //
-// A forced detach is a proof for a hand-over. A detach follows one: there the word of the disk is
+// A forced detach is a proof for a hand-over. A detach follows one: there what the disk names is
 // enough, so that a VM that another client's operation leaves Failed does not keep an object for ever.
 func (r *run) isOff(vm VM, q *request) (bool, error) {
 	switch {
@@ -77,7 +77,7 @@ func (r *run) isOff(vm VM, q *request) (bool, error) {
 	return err == nil && !slices.ContainsFunc(disk.AttachedTo, func(id string) bool { return operation.Key(id) == q.vm }), err
 }
 
-// unproved is the end of a detach whose disk the VM does not list, and of which it is not known whether
+// unproved is the end of a detach whose disk the VM does not list, where it is not known whether
 // the disk is off the VM. cause is Azure's refusal of a call, or nil if there was none.
 func unproved(q *request, vm VM, cause error) error {
 	text := "it is not proved that the detach is complete: the VM does not list the disk"
