@@ -92,15 +92,24 @@ type Attachments interface {
 	// attached elsewhere), Conflict (being detached, or preempted).
 	Attach(ctx context.Context, request AttachRequest) (Operation, error)
 	// Detach asks for an orderly detach and returns once the platform has accepted
-	// it. A disk that is not attached, and a VM that does not exist, are a success.
+	// it. A disk that is not attached, and a VM that does not exist, are a success. Errors: Conflict
+	// if it is not known whether the disk is attached, because of another operation on the VM.
 	Detach(ctx context.Context, vmID, diskID string) (Operation, error)
 	// ForceDetach cuts the disk off a VM that may not answer any more; writes that
 	// the VM has not flushed are lost. It takes the place of other operations of
 	// that VM. A disk that is not attached is a success; also then an attach of it
 	// to that VM, asked for before, has ended when the forced detach has. Only for a node that is lost.
+	//
+	// The success of the operation proves that the VM cannot write to the disk, and nothing else does. So
+	// it is a success only if the platform has completed the detach, or if the VM does not list the disk, is
+	// Settled, and the disk does not name the VM in AttachedTo, or if the VM does not exist. If the operation
+	// fails, the VM may write to the disk, whatever List says. The same holds of an operation that is resumed.
+	// Errors: Conflict if there is no proof, FailedPrecondition if the VM's state forbids a detach, as when it is hibernated.
 	ForceDetach(ctx context.Context, vmID, diskID string) (Operation, error)
-	// List reads the data disks of a VM from the platform, not from a cache.
-	// Errors: NotFound for a VM that does not exist.
+	// List reads the data disks of a VM from the platform, not from a cache. They are what the VM is to
+	// have: the platform may list a disk from the moment at which an attach is accepted, and list it no
+	// more from the moment at which a detach is, also if the operation fails. So the answer proves
+	// neither that a VM has a disk nor that it has not. Errors: NotFound for a VM that does not exist.
 	List(ctx context.Context, vmID string) ([]Attachment, error)
 	// ListMany reads the data disks of many VMs with few requests, if the platform has
 	// lists of VMs; such a read is Deferrable. The result is by lower-case VM ID. It leaves out VMs
@@ -285,6 +294,9 @@ const (
 	PowerStopped PowerState = "Stopped"
 	// PowerDeallocated: the VM holds no host; it cannot write.
 	PowerDeallocated PowerState = "Deallocated"
+	// PowerHibernated: the VM holds no host and is hibernated, or the platform does not tell that from
+	// deallocated. If it is started, it goes on with its mounts and dirty pages.
+	PowerHibernated PowerState = "Hibernated"
 	// PowerUnknown: the platform does not say.
 	PowerUnknown PowerState = "Unknown"
 )
@@ -297,9 +309,14 @@ type Instance struct {
 	Location string
 	Zone     string
 	Power    PowerState
-	// DataDisks are the attached data disks.
+	// DataDisks are the data disks that the VM is to have. See Attachments.List.
 	DataDisks []Attachment
+	// Settled reports that no operation on the VM is in flight, and that the last one succeeded.
+	Settled bool
 }
+
+// Down reports whether the VM is stopped or deallocated, so that it cannot write now. A VM that is hibernated does not count.
+func (i Instance) Down() bool { return i.Power == PowerStopped || i.Power == PowerDeallocated }
 
 // DiskLimits is what a disk of one SKU and size may have.
 type DiskLimits struct {

@@ -49,6 +49,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /admin/events", a.Events.stream)
 	mux.HandleFunc("GET /admin/latency", func(w http.ResponseWriter, _ *http.Request) { write(w, a.Latency.Profile()) })
 	mux.HandleFunc("PUT /admin/latency", a.setLatency)
+	mux.HandleFunc("PUT /admin/goal-state", a.setGoalState)
 	mux.HandleFunc("PUT /admin/quotas/{name}", a.setQuota)
 	mux.HandleFunc("POST /admin/reset", a.reset)
 	mux.HandleFunc("POST /admin/reconcile", a.reconcile)
@@ -217,6 +218,17 @@ func (a *api) setLatency(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a.Latency.Use(profile)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// setGoalState chooses whether VMs list what they are to have: value= is on or off.
+func (a *api) setGoalState(w http.ResponseWriter, r *http.Request) {
+	value := r.URL.Query().Get("value")
+	if value != "on" && value != "off" {
+		refuse(w, errors.New("value: "+strconv.Quote(value)+" must be on or off"))
+		return
+	}
+	a.Cloud.ListGoalState(value == "on")
 	w.WriteHeader(http.StatusNoContent)
 }
 

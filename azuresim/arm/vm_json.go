@@ -45,14 +45,20 @@ func renderStatus(vm *compute.VM) any {
 func renderStorage(vm *compute.VM) any {
 	disks := make([]any, 0, len(vm.Disks))
 	for _, d := range vm.Disks {
-		deleteOption := d.DeleteOption
+		if d.Unlisted {
+			continue
+		}
+		deleteOption, detachOption := d.DeleteOption, any(nil)
+		if d.Force && d.State == compute.DiskDetaching {
+			detachOption = "ForceDetach"
+		}
 		if deleteOption == "" {
 			deleteOption = "Detach"
 		}
 		disks = append(disks, object(nil, map[string]any{
 			"lun": d.LUN, "name": d.Disk.Name, "createOption": "Attach", "caching": d.Caching, "writeAcceleratorEnabled": d.WriteAccelerator,
 			"managedDisk":  object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
-			"deleteOption": deleteOption, "toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
+			"deleteOption": deleteOption, "detachOption": detachOption, "toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
 		}))
 	}
 	return object(vm.Storage, map[string]any{"dataDisks": disks})
@@ -73,6 +79,9 @@ func renderInstanceView(vm *compute.VM) any {
 	statuses := []status{
 		{Code: "ProvisioningState/" + strings.ToLower(vm.Provisioning), Level: level, Display: "Provisioning " + strings.ToLower(vm.Provisioning), Time: stamp(vm.Created)},
 		{Code: "PowerState/" + vm.Power, Level: "Info", Display: "VM " + vm.Power},
+	}
+	if vm.Hibernated {
+		statuses = append(statuses, status{Code: "HibernationState/Hibernated", Level: "Info", Display: "Hibernated"})
 	}
 	disks := make([]any, 0, len(vm.Disks))
 	for _, d := range vm.Disks {

@@ -169,6 +169,10 @@ func (s *Server) getVM(c *call) (reply, error) {
 
 func (s *Server) power(action string) handler {
 	return func(c *call) (reply, error) {
+		action := action
+		if action == compute.PowerOpDeallocate && strings.EqualFold(c.URL.Query().Get("hibernate"), "true") {
+			action = compute.PowerOpHibernate
+		}
 		op, err := s.Cloud.SetPower(c.id(), action)
 		return reply{status: http.StatusAccepted, op: op, location: true}, err
 	}

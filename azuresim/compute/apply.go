@@ -36,7 +36,7 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		return c.applySnapshot(ctx, op, id)
 	case opScaleSetPut, opScaleSetDelete:
 		return c.awaitMembers(id)
-	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMRestart:
+	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMHibernate, opVMRestart:
 		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
 	}
 	return nil
@@ -105,7 +105,7 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 	switch op.Kind {
 	case opVMPowerOff:
 		return c.Plane.PowerOff(ctx, vm.PlaneKey)
-	case opVMDeallocate:
+	case opVMDeallocate, opVMHibernate:
 		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
 			return err
 		}

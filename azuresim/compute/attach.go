@@ -37,6 +37,7 @@ type update struct {
 	tx          *store.Tx
 	vm          *VM
 	opID        string
+	goalState   bool // the VM lists what it is to have
 	whole       bool // the caller gave the whole list (PUT, PATCH)
 	attached    int
 	detached    int
@@ -54,7 +55,7 @@ func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) 
 		if len(attach)+len(detach) == 0 {
 			return nil, armerror.InvalidParameter("dataDisksToAttach", "At least one disk to attach or to detach must be given.")
 		}
-		u := &update{tx: tx, vm: vm, opID: uuid.NewString()}
+		u := &update{tx: tx, vm: vm, opID: uuid.NewString(), goalState: c.ListsGoalState()}
 		u.forced = slices.ContainsFunc(detach, func(d DetachInput) bool { return d.Force })
 		if err := c.admit(u); err != nil {
 			return nil, err
@@ -75,6 +76,9 @@ func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) 
 
 // admit decides whether the update may wait in line, takes the place of those before it, or is refused.
 func (c *Cloud) admit(u *update) error {
+	if u.vm.Hibernated {
+		return armerror.NotAllowed("The disks of VM '%s' cannot be changed since the VM is hibernated. Deallocate or start it first.", u.vm.Name)
+	}
 	ahead, err := c.engine.Lane(u.tx, vmLane(u.vm.ID))
 	if err != nil {
 		return err
@@ -182,6 +186,7 @@ func (c *Cloud) detachOne(u *update, in DetachInput) error {
 }
 
 func (u *update) markDetaching(d *DataDisk, force bool) {
+	d.Unlisted = u.goalState
 	if d.State == DiskDetaching && !u.takesOver(d.Operation) {
 		return // the operation that does it runs before this one
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,15 +23,17 @@ import (
 
 // Options of a cloud. All but Intercept and Notify are required.
 type Options struct {
-	Store         *store.Store // opened with Tables and operations.Tables
-	Clock         clock.WithTicker
-	Log           *slog.Logger
-	Plane         dataplane.DataPlane
+	Store *store.Store // opened with Tables and operations.Tables
+	Clock clock.WithTicker
+	Log   *slog.Logger
+	Plane dataplane.DataPlane
 	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is detached from it and when it is
 	// deallocated; nil for never.
 	LosesReservations func(diskUID string) bool
-	Latency       *latency.Sampler
-	Subscriptions []string
+	Latency           *latency.Sampler
+	Subscriptions     []string
+	// GoalState makes VMs list what they are to have; see ListGoalState.
+	GoalState bool
 	// Intercept may delay operations or make them fail; see operations.Options.
 	Intercept func(op *operations.Operation) (time.Duration, *armerror.Error)
 	// Notify is called with power and network changes of VMs, after they are committed. It must not block.
@@ -51,11 +54,22 @@ type Cloud struct {
 	Options
 	engine     *operations.Engine
 	planeLocks sync.Map // VM key -> *sync.Mutex
+	goalState  atomic.Bool
 }
+
+// ListGoalState chooses what VMs list of the disks whose detach is accepted from now on. With the goal
+// state, the VM does not list the disk any more, also after the detach has failed. Otherwise the
+// VM lists it with toBeDetached until the detach has succeeded. In both cases the disk stays at the
+// host, and names the VM in managedBy or managedByExtended, until then.
+func (c *Cloud) ListGoalState(on bool) { c.goalState.Store(on) }
+
+// ListsGoalState reports whether VMs list what they are to have.
+func (c *Cloud) ListsGoalState() bool { return c.goalState.Load() }
 
 // New returns a cloud. Run advances its operations.
 func New(o Options) *Cloud {
 	c := &Cloud{Options: o}
+	c.ListGoalState(o.GoalState)
 	c.engine = operations.New(operations.Options{Store: o.Store, Clock: o.Clock, Log: o.Log, Executor: c, Intercept: o.Intercept})
 	return c
 }

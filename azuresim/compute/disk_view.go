@@ -12,6 +12,7 @@ const (
 	StateUnattached = "Unattached"
 	StateAttached   = "Attached"
 	StateReserved   = "Reserved"
+	StateFrozen     = "Frozen"
 )
 
 // DiskView is a disk as a caller sees it.
@@ -53,9 +54,10 @@ func (c *Cloud) holders(tx *store.Tx, d *Disk) (held []attachment, vms []*VM, er
 // diskView renders the disk; holders are the VMs of its claims in any order.
 func (c *Cloud) diskView(d *Disk, holders []*VM) *DiskView {
 	v := &DiskView{Disk: *d, State: StateUnattached}
-	deallocated := map[string]bool{}
+	deallocated, hibernated := map[string]bool{}, false
 	for _, vm := range holders {
 		deallocated[vm.ID.Key()] = vm.Power == PowerDeallocated
+		hibernated = hibernated || vm.Hibernated
 	}
 	allDeallocated := true
 	for _, claim := range d.Claims {
@@ -67,6 +69,8 @@ func (c *Cloud) diskView(d *Disk, holders []*VM) *DiskView {
 	}
 	now := c.Clock.Now()
 	switch {
+	case len(v.Owners) > 0 && hibernated:
+		v.State = StateFrozen
 	case len(v.Owners) > 0 && allDeallocated:
 		v.State = StateReserved
 	case len(v.Owners) > 0:

@@ -27,6 +27,7 @@ const (
 	opVMStart        = "vm.start"
 	opVMPowerOff     = "vm.powerOff"
 	opVMDeallocate   = "vm.deallocate"
+	opVMHibernate    = "vm.hibernate"
 	opVMRestart      = "vm.restart"
 	opScaleSetPut    = "vmss.put"
 	opScaleSetDelete = "vmss.delete"
@@ -107,11 +108,13 @@ func (c *Cloud) completeVM(tx *store.Tx, op *operations.Operation, id ID) error 
 	before := vm.Power
 	switch op.Kind {
 	case opVMCreate, opVMStart, opVMRestart:
-		vm.Power, vm.PowerCut = PowerRunning, false // Azure starts it on a healthy host
+		vm.Power, vm.PowerCut, vm.Hibernated = PowerRunning, false, false // Azure starts it on a healthy host
 	case opVMPowerOff:
-		vm.Power = PowerStopped
+		vm.Power, vm.Hibernated = PowerStopped, false
 	case opVMDeallocate:
-		vm.Power = PowerDeallocated
+		vm.Power, vm.Hibernated = PowerDeallocated, false // its memory is lost
+	case opVMHibernate:
+		vm.Power, vm.Hibernated = PowerDeallocated, true
 	}
 	if err := c.settleDisks(tx, op, vm); err != nil {
 		return err
@@ -223,7 +226,7 @@ func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 	switch op.Kind {
 	case opVMStart, opVMCreate:
 		vm.Power = PowerStopped
-	case opVMPowerOff, opVMDeallocate:
+	case opVMPowerOff, opVMDeallocate, opVMHibernate:
 		vm.Power = PowerRunning
 	}
 	for i := range vm.Disks {

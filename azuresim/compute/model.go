@@ -126,6 +126,7 @@ type DataDisk struct {
 	Force            bool       `json:"force,omitempty"`
 	State            string     `json:"state"`
 	Undone           bool       `json:"takenBack,omitempty"` // Detaching before it was ever attached
+	Unlisted         bool       `json:"unlisted,omitempty"`  // the VM lists what it is to have, and its detach was accepted
 	Operation        string     `json:"operation,omitempty"` // the one that will end Attaching or Detaching
 	Gone             bool       `json:"gone,omitempty"`      // the disk was deleted while it was being attached
 	Other            Properties `json:"other,omitempty"`     // of managedDisk
@@ -145,6 +146,7 @@ type VM struct {
 	Created      time.Time         `json:"created"`
 	Provisioning string            `json:"provisioning"`
 	Power        string            `json:"power"`
+	Hibernated   bool              `json:"hibernated,omitempty"` // it is to be started with its memory
 	PowerCut     bool              `json:"powerCut,omitempty"`   // fault: no power although Azure may say that it runs
 	NetworkCut   bool              `json:"networkCut,omitempty"` // fault: recorded for the program that simulates the network
 	Revision     uint64            `json:"revision"`             // grows with each accepted write; the ETag

@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -105,7 +106,7 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	if in.Zones != nil && !slices.Equal(in.Zones, vm.Zones) {
 		return none, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'zones' is not allowed.").WithTarget("zones")
 	}
-	u := &update{tx: tx, vm: vm, opID: uuid.NewString(), whole: true}
+	u := &update{tx: tx, vm: vm, opID: uuid.NewString(), whole: true, goalState: c.ListsGoalState()}
 	for _, d := range in.Disks {
 		u.forced = u.forced || d.ToBeDetached && strings.EqualFold(d.DetachOption, "ForceDetach")
 	}
@@ -246,6 +247,7 @@ const (
 	PowerOpOff        = "powerOff"
 	PowerOpDeallocate = "deallocate"
 	PowerOpRestart    = "restart"
+	PowerOpHibernate  = "hibernate" // deallocate?hibernate=true
 )
 
 // SetPower starts, stops, deallocates or restarts a VM; it waits in line behind updates under way.
@@ -267,6 +269,9 @@ func (c *Cloud) SetPower(id ID, what string) (*operations.Operation, error) {
 		if what == PowerOpRestart && vm.Power == PowerDeallocated {
 			return nil, armerror.NotAllowed("Operation 'restart' is not allowed on VM '%s' since the VM is deallocated.", vm.Name)
 		}
+		if err := vm.mayHibernate(what); err != nil {
+			return nil, err
+		}
 		kind := map[string]struct {
 			op     string
 			during string
@@ -275,6 +280,7 @@ func (c *Cloud) SetPower(id ID, what string) (*operations.Operation, error) {
 			PowerOpStart:      {opVMStart, PowerStarting, latency.VMStart},
 			PowerOpOff:        {opVMPowerOff, PowerStopping, latency.VMPowerOff},
 			PowerOpDeallocate: {opVMDeallocate, PowerDeallocating, latency.VMDeallocate},
+			PowerOpHibernate:  {opVMHibernate, PowerDeallocating, latency.VMDeallocate},
 			PowerOpRestart:    {opVMRestart, vm.Power, latency.VMRestart},
 		}[what]
 		if len(ahead) == 0 && !(what == PowerOpStart && vm.Power == PowerRunning) {
@@ -286,6 +292,23 @@ func (c *Cloud) SetPower(id ID, what string) (*operations.Operation, error) {
 		}
 		return c.enqueue(tx, job{kind: kind.op, lane: vmLane(id), target: vm.ID, location: vm.Location, duration: c.Latency.Draw(kind.step)})
 	})
+}
+
+// mayHibernate refuses to hibernate a VM without the capability, or one that does not run.
+func (vm *VM) mayHibernate(what string) error {
+	if what != PowerOpHibernate {
+		return nil
+	}
+	var capabilities struct {
+		HibernationEnabled bool `json:"hibernationEnabled"`
+	}
+	if raw := vm.Properties["additionalCapabilities"]; raw == nil || json.Unmarshal(raw, &capabilities) != nil || !capabilities.HibernationEnabled {
+		return armerror.NotAllowed("The Hibernate operation cannot be performed on VM '%s' because it does not have the hibernation capability enabled.", vm.Name)
+	}
+	if vm.Power != PowerRunning {
+		return armerror.NotAllowed("The Hibernate operation cannot be performed on VM '%s' because it is not running.", vm.Name)
+	}
+	return nil
 }
 
 // DeleteVM deletes a VM or instance, ending its operations in flight. op is nil if there is no such VM.

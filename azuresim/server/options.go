@@ -28,8 +28,9 @@ type Options struct {
 	AdminListen    string   // the same; empty: no admin API
 	StateDir       string   // made if it is missing
 	Latency        string   // realistic, fast, or the path of a JSON profile
-	Seed           int64    // of the latencies and of Reservations
+	Seed           int64    // of the latencies, of Reservations and of GoalState
 	Reservations   string   // keep, lose or seed
+	GoalState      string   // on, off, or seed: on if Seed is even
 	Throttle       string   // on or off
 	Auth           string   // on or off
 	Clients        []string // client-id=secret pairs that may ask for tokens; none: every client may
@@ -50,7 +51,8 @@ type Options struct {
 // Defaults are the options without flags.
 func Defaults() Options {
 	return Options{
-		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", StateDir: "azuresim-state", Latency: "realistic", Seed: 1, Reservations: "seed",
+		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", StateDir: "azuresim-state", Latency: "realistic", Seed: 1,
+		Reservations: "seed", GoalState: "seed",
 		Throttle: "on", Auth: "off", Subscriptions: []string{"00000000-0000-0000-0000-000000000001"}, ResourceGroups: []string{"default"},
 		Location: "eastus", PageSize: 100, LogLevel: "info", TokenLifetime: auth.Lifetime,
 	}
@@ -92,6 +94,9 @@ func (o Options) resolve() (settings, error) {
 	}
 	if !slices.Contains([]string{"keep", "lose", "seed"}, o.Reservations) {
 		fault("reservations", "%q must be keep, lose or seed", o.Reservations)
+	}
+	if !slices.Contains([]string{"on", "off", "seed"}, o.GoalState) {
+		fault("goal-state", "%q must be on, off or seed", o.GoalState)
 	}
 	if _, ok := skus.LocationByName(o.Location); !ok {
 		fault("location", "%q is not a simulated location", o.Location)

@@ -78,7 +78,8 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		plane = hypervisor.NewClient(s.Hypervisor)
 	}
 	cloud := compute.New(compute.Options{
-		Store: db, Clock: realClock, Log: log, Plane: plane, LosesReservations: s.losesReservations, Latency: sampler, Subscriptions: s.Subscriptions,
+		Store: db, Clock: realClock, Log: log, Plane: plane, Latency: sampler, Subscriptions: s.Subscriptions,
+		LosesReservations: s.losesReservations, GoalState: s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
 		Intercept: arm.OperationFaults(rules), Notify: events.Send,
 	})
 	for _, sub := range s.Subscriptions {

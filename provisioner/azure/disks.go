@@ -25,6 +25,9 @@ func (c *Cloud) readDisk(ctx context.Context, id string) (batch.Disk, error) {
 	if err != nil {
 		return batch.Disk{}, c.api.Translate(err, "read disk %s", r.Name)
 	}
+	if got.Properties == nil || operation.Key(client.Value(got.ID)) != operation.Key(id) {
+		return batch.Disk{}, incomplete("disk", r.Name) // without properties it does not say that no VM has the disk
+	}
 	return viewOfDisk(&got.Disk), nil
 }
 

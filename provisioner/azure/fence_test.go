@@ -50,19 +50,19 @@ func (l *lab) fence(ctx context.Context, cloud *azure.Cloud, vm, disk, token str
 }
 
 func fenceOnce(ctx context.Context, cloud *azure.Cloud, vm, disk, token string) error {
-	instance, err := cloud.Instances().Get(ctx, vm)
-	if err != nil {
+	if _, err := cloud.Instances().Get(ctx, vm); err != nil {
 		return err
 	}
-	if !holds(instance.DataDisks, disk) {
-		return nil
+	if token != "" {
+		op, err := cloud.Attachments().Resume(ctx, token)
+		if err != nil {
+			return err
+		}
+		if err := op.Wait(ctx); err != nil && ctx.Err() != nil {
+			return err
+		}
 	}
-	var op provisioner.Operation
-	if token == "" {
-		op, err = cloud.Attachments().ForceDetach(ctx, vm, disk)
-	} else {
-		op, err = cloud.Attachments().Resume(ctx, token)
-	}
+	op, err := cloud.Attachments().ForceDetach(ctx, vm, disk)
 	if err == nil {
 		err = op.Wait(ctx)
 	}

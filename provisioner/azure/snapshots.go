@@ -27,6 +27,9 @@ func (c *Cloud) readSnapshot(ctx context.Context, id string) (snapshotView, erro
 	if err != nil {
 		return snapshotView{}, c.api.Translate(err, "read snapshot %s", r.Name)
 	}
+	if got.Properties == nil || operation.Key(client.Value(got.ID)) != operation.Key(id) {
+		return snapshotView{}, incomplete("snapshot", r.Name)
+	}
 	return viewOfSnapshot(&got.Snapshot), nil
 }
 

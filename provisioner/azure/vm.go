@@ -34,28 +34,20 @@ func (v vmClient) get(ctx context.Context, withPower bool) (batch.VM, error) {
 	seen, err := read(v.cloud.api.Persistent(ctx, pacing.GetVM, v.String()), withPower)
 	err = v.cloud.api.Translate(err, "read VM %s", v.Name)
 	switch {
-	case errors.Is(err, provisioner.NotFound) && saysGone(err):
-		return batch.VM{Gone: true}, nil
 	case errors.Is(err, provisioner.NotFound):
-		return batch.VM{}, &provisioner.Error{Kind: provisioner.Unavailable, Code: operation.CodeOf(err), Err: err,
-			Message: "the answer does not prove that VM " + v.Name + " does not exist: " + err.Error()}
+		return batch.VM{Gone: true}, nil
 	case err != nil:
 		return batch.VM{}, err
 	case seen.storage == nil || operation.Key(client.Value(seen.id)) != operation.Key(v.String()):
 		// An answer without the storage profile does not say that the VM has no disks.
-		return batch.VM{}, provisioner.Errorf(provisioner.Unavailable, "read VM %s: the answer is incomplete or about another VM", v.Name)
+		return batch.VM{}, incomplete("VM", v.Name)
 	}
 	return seen.view(), nil
 }
 
-// saysGone says whether a 404 is Azure's statement that there is no such VM. This proves that the VM cannot write, so a 404 without a code, as from a proxy,
-// does not count, nor does one about the subscription, which the credentials of another tenant get as well.
-func saysGone(err error) bool {
-	switch operation.CodeOf(err) {
-	case "NotFound", "ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "InvalidParameter":
-		return true
-	}
-	return false
+// incomplete is the error of a read whose answer is about another resource, or leaves out what was asked for.
+func incomplete(what, name string) error {
+	return provisioner.Errorf(provisioner.Unavailable, "read %s %s: the answer is incomplete or about another %s", what, name, what)
 }
 
 // model is what VMs and scale-set instances have in common in the SDK's model.
@@ -65,13 +57,14 @@ type model struct {
 	state              *string
 	storage            *armcompute.StorageProfile
 	statuses           []*armcompute.InstanceViewStatus
+	hibernates         bool // it can be hibernated
 	size               string
 }
 
 func (m model) view() batch.VM {
 	return batch.VM{State: client.Value(m.state), Instance: provisioner.Instance{
 		ID: client.Value(m.id), Name: client.Value(m.name), Location: client.Value(m.location), Zone: first(m.zones), Size: m.size,
-		Power: powerOf(m.statuses), DataDisks: dataDisksOf(m.storage),
+		Power: powerOf(m.statuses, m.hibernates), DataDisks: dataDisksOf(m.storage), Settled: client.Value(m.state) == operation.StateSucceeded,
 	}}
 }
 
@@ -88,7 +81,7 @@ func (v vmClient) getVM(ctx context.Context, withPower bool) (model, error) {
 func modelOfVM(got *armcompute.VirtualMachine) model {
 	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
 	if p := got.Properties; p != nil {
-		m.state, m.storage = p.ProvisioningState, p.StorageProfile
+		m.state, m.storage, m.hibernates = p.ProvisioningState, p.StorageProfile, hibernates(p.AdditionalCapabilities)
 		if p.HardwareProfile != nil {
 			m.size = string(client.Value(p.HardwareProfile.VMSize))
 		}
@@ -115,7 +108,7 @@ func modelOfScaleSetVM(got *armcompute.VirtualMachineScaleSetVM) model {
 		m.size = client.Value(got.SKU.Name)
 	}
 	if p := got.Properties; p != nil {
-		m.state, m.storage = p.ProvisioningState, p.StorageProfile
+		m.state, m.storage, m.hibernates = p.ProvisioningState, p.StorageProfile, hibernates(p.AdditionalCapabilities)
 		if p.HardwareProfile != nil && p.HardwareProfile.VMSize != nil {
 			m.size = string(*p.HardwareProfile.VMSize)
 		}
@@ -137,26 +130,36 @@ func dataDisksOf(s *armcompute.StorageProfile) []provisioner.Attachment {
 	return list
 }
 
-// powerOf reads the status codes of an instance view.
-func powerOf(statuses []*armcompute.InstanceViewStatus) provisioner.PowerState {
+// hibernates reports whether a VM can be hibernated.
+func hibernates(c *armcompute.AdditionalCapabilities) bool {
+	return c != nil && client.Value(c.HibernationEnabled)
+}
+
+// powerOf reads the status codes of an instance view. A VM that can be hibernated is never Stopped or Deallocated: while it is being hibernated, it looks like one
+// that is being deallocated, and it is not known in which order the two statuses appear.
+func powerOf(statuses []*armcompute.InstanceViewStatus, hibernates bool) provisioner.PowerState {
+	power := provisioner.PowerUnknown
 	for _, s := range statuses {
 		if s == nil {
 			continue
 		}
-		state, ok := strings.CutPrefix(client.Value(s.Code), "PowerState/")
-		if !ok {
-			continue
-		}
-		switch state {
-		case "running", "starting", "stopping", "deallocating":
-			return provisioner.PowerRunning // it may still run, or run already
-		case "stopped":
-			return provisioner.PowerStopped
-		case "deallocated":
-			return provisioner.PowerDeallocated
+		kind, state, _ := strings.Cut(client.Value(s.Code), "/")
+		switch {
+		case strings.EqualFold(kind, "HibernationState"):
+			hibernates = true
+		case !strings.EqualFold(kind, "PowerState"):
+		case state == "running", state == "starting", state == "stopping", state == "deallocating":
+			power = provisioner.PowerRunning // it may still run, or run already
+		case state == "stopped":
+			power = provisioner.PowerStopped
+		case state == "deallocated":
+			power = provisioner.PowerDeallocated
 		}
 	}
-	return provisioner.PowerUnknown
+	if hibernates && (power == provisioner.PowerStopped || power == provisioner.PowerDeallocated) {
+		return provisioner.PowerHibernated
+	}
+	return power
 }
 
 type instances struct{ cloud *Cloud }

@@ -151,10 +151,13 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 		if p.vms[key(v.ID)] != v {
 			return noVM(v.ID)
 		}
-		taken.attaching = nil
+		taken.attaching, v.failed = nil, false
 		d.AttachedTo = append(d.AttachedTo, v.ID)
 		return nil
-	}, func() { v.drop(taken) })
+	}, func() {
+		v.drop(taken)
+		v.failed = true
+	})
 	if !op.ended {
 		taken.attaching = op
 	}
@@ -241,25 +244,31 @@ func (p *platform) detach(vmID, diskID string, plan effect, force bool) (*operat
 	if force {
 		latency = p.options.Latency.ForceDetach
 		if s := v.slot(diskID); s != nil && s.attaching != nil {
+			failed := v.failed
 			s.attaching.preempt("a forced detach")
+			v.failed = failed
 		}
 	}
 	s := v.slot(diskID)
 	switch {
 	case s == nil:
 		return p.ended(), nil
+	case v.Power == provisioner.PowerHibernated:
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s cannot be detached from VM %s, which is hibernated", diskID, vmID)
 	case s.detaching != nil && !force:
 		return s.detaching, nil
 	}
 	before := s.detaching
+	s.unlisted = true
 	op := p.begin(latency, plan, func() error {
 		v.drop(s)
+		v.failed = false
 		p.release(diskID, vmID)
 		if before != nil {
 			before.end(nil) // what it was asked for is done
 		}
 		return nil
-	}, func() { s.detaching = before })
+	}, func() { s.detaching, v.failed = before, true })
 	if !op.ended {
 		s.detaching = op
 	}
@@ -278,7 +287,7 @@ func (a attachments) ListMany(ctx context.Context, vmIDs []string) (map[string][
 		found := map[string][]provisioner.Attachment{}
 		for _, id := range vmIDs {
 			if v, ok := a.p.vms[key(id)]; ok {
-				found[strings.ToLower(id)] = v.seen().DataDisks
+				found[strings.ToLower(id)] = v.seen(a.p.options.GoalState).DataDisks
 			}
 		}
 		return found, nil

@@ -26,6 +26,9 @@ type Options struct {
 	Sizes map[string]int32
 	// MaxDisks is the quota on disks; 0 for none.
 	MaxDisks int
+	// GoalState makes VMs list what they are to have: a disk from the moment at which its attach is accepted, and no more from
+	// the moment at which its detach is, also after the detach has failed. Otherwise they list what they have.
+	GoalState bool
 }
 
 // Latency is how long operations take.
@@ -130,6 +133,7 @@ type vm struct {
 	provisioner.Instance // without DataDisks
 	slots                []*slot
 	lane                 lane
+	failed               bool // the last operation
 }
 
 // slot is a disk on a VM, or on its way there or away.
@@ -138,6 +142,7 @@ type slot struct {
 	lun       int32
 	attaching *operation
 	detaching *operation
+	unlisted  bool // by the goal state: its detach was accepted
 	request   provisioner.AttachRequest
 }
 

@@ -25,7 +25,7 @@ func (p *platform) getVM(ctx context.Context, method Method, vmID string) (provi
 		if !ok {
 			return provisioner.Instance{}, noVM(vmID)
 		}
-		return v.seen(), nil
+		return v.seen(p.options.GoalState), nil
 	})
 }
 
@@ -33,10 +33,17 @@ func noVM(id string) error {
 	return provisioner.Errorf(provisioner.NotFound, "VM %s does not exist", id)
 }
 
-func (v *vm) seen() provisioner.Instance {
+// seen is the VM as the platform shows it; with the goal state, or else with the disks that it has.
+func (v *vm) seen(goalState bool) provisioner.Instance {
 	seen := v.Instance
+	seen.Settled = !v.failed
 	for _, s := range v.slots {
-		if s.attaching == nil {
+		seen.Settled = seen.Settled && s.attaching == nil && s.detaching == nil
+		listed := s.attaching == nil
+		if goalState {
+			listed = !s.unlisted
+		}
+		if listed {
 			seen.DataDisks = append(seen.DataDisks, provisioner.Attachment{DiskID: s.diskID, LUN: s.lun, Detaching: s.detaching != nil})
 		}
 	}
@@ -132,7 +139,7 @@ func (p *platform) removeVM(vmID string) {
 	}
 }
 
-// SetPower changes the power state of a VM; its disks stay where they are.
+// SetPower changes the power state of a VM; its disks stay where they are. Those of a VM that is hibernated cannot be detached.
 func (c *Cloud) SetPower(vmID string, power provisioner.PowerState) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -161,7 +168,7 @@ type State struct {
 	InFlight int
 }
 
-// State returns what there is now, each list in the order of the IDs.
+// State returns what there is now, each list in the order of the IDs. VMs have the disks that are attached, whatever they list.
 func (c *Cloud) State() State {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -174,7 +181,7 @@ func (c *Cloud) State() State {
 		state.Snapshots = append(state.Snapshots, c.p.snapshots[id].seen())
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.p.vms)) {
-		state.Instances = append(state.Instances, c.p.vms[id].seen())
+		state.Instances = append(state.Instances, c.p.vms[id].seen(false))
 	}
 	return state
 }

@@ -174,6 +174,9 @@ type operation struct {
 // Wait implements provisioner.Operation.
 func (o operation) Wait(ctx context.Context) error {
 	r := request{method: "Operation.Wait", vm: o.began.vm, disk: o.began.disk, ready: func() bool { return !o.began.ends.After(o.c.w.now()) }}
+	if o.c.absent(o.began.vm, o.began.disk) && !o.began.attach {
+		return nil
+	}
 	_, err := ask(ctx, o.c, r, func() (struct{}, error) { return struct{}{}, o.Operation.Wait(ctx) })
 	return err
 }
@@ -234,8 +237,8 @@ func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisio
 }
 
 func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
-	if a.spared(vm) {
-		a.w.spared[vm+disk] = true
+	if a.spared(vm) || a.leftAttached(vm) || a.absent(vm, disk) {
+		a.w.spared[vm+disk] = a.spared(vm) || a.leftAttached(vm)
 		return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, 0,
 			func() (provisioner.Operation, error) { return a.Cloud.Attachments().Detach(ctx, vmOf("nowhere"), disk) })
 	}

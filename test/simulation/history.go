@@ -51,13 +51,15 @@ const (
 	behaviourReservations = "reservations"
 	behaviourClusters     = "clusters"
 	behaviourForgets      = "forgets"
+	behaviourHibernation  = "hibernation"
+	behaviourGoalState    = "goalstate"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
 func Behaviours() []string {
 	return []string{
 		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
-		behaviourReservations, behaviourClusters, behaviourForgets,
+		behaviourReservations, behaviourClusters, behaviourForgets, behaviourHibernation, behaviourGoalState,
 	}
 }
 
@@ -139,12 +141,13 @@ func newWorld(seed uint64, options Options) *world {
 	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
 	w.reservations, w.clusters = w.has(behaviourReservations, 3, 2), w.has(behaviourClusters, 23, 5)
 	w.forgets = w.reservations && w.has(behaviourForgets, 2, 1)
+	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 5, 2)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))
 	some := func(most int) time.Duration { return time.Duration(1+w.random.IntN(most)) * 100 * time.Millisecond }
 	w.latency = fake.Latency{CreateDisk: some(10), UpdateDisk: some(10), DeleteDisk: some(10), Attach: some(60), Detach: some(60), ForceDetach: some(80)}
-	w.cloud = fake.New(fake.Options{Clock: bubbleClock, Latency: w.latency})
+	w.cloud = fake.New(fake.Options{Clock: bubbleClock, Latency: w.latency, GoalState: w.goalState})
 	w.azure = &platform{w: w, operations: map[string]*began{}, changed: true}
 	for i := range 2 + w.random.IntN(3) {
 		w.addMachine(fmt.Sprintf("node-%d", i))

@@ -158,7 +158,9 @@ func (w *world) loseUser() {
 		return
 	}
 	m := w.machine(writers[0])
-	if w.random.IntN(3) == 0 {
+	if w.hibernates && w.random.IntN(2) == 0 {
+		w.hibernate(m)
+	} else if w.random.IntN(3) == 0 {
 		m.die()
 	} else {
 		m.setCutOff(true)
@@ -272,11 +274,19 @@ func (w *world) power(m *machine) {
 		return
 	}
 	w.cloud.SetPower(vmOf(m.name), provisioner.PowerRunning)
+	if m.asleep != nil {
+		m.wake()
+		return
+	}
 	m.boot()
 }
 
-// azurePower stops a VM at Azure, or starts it.
+// azurePower stops or hibernates a VM at Azure, or starts it.
 func (w *world) azurePower(m *machine) {
+	if m.on && w.hibernates && w.random.IntN(2) == 0 {
+		w.hibernate(m)
+		return
+	}
 	if m.on {
 		m.die()
 		w.note("Azure stops %s", m.name)

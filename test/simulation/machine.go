@@ -27,6 +27,8 @@ type machine struct {
 	// on says that it has power. Azure may report it late.
 	on    bool
 	boots int
+	// asleep is set while it is hibernated: without power, and with its mounts.
+	asleep *wakes
 	// cutOff says that it cannot reach the API server. Its kernel continues to write.
 	cutOff bool
 	// silentSince is when the API server lost touch with the kubelet.
@@ -78,6 +80,7 @@ type device struct {
 // boot gives the machine power, a new kernel and a node plug-in.
 func (m *machine) boot() {
 	m.boots++
+	m.asleep = nil
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
 	m.mounts, m.devices, m.leaks, m.pretended = map[string]mount{}, map[string]*device{}, nil, map[string]provisioner.ReservationKey{}
 	m.w.note("%s boots (%d)", m.name, m.boots)
@@ -95,6 +98,7 @@ func (m *machine) boot() {
 // die cuts the power.
 func (m *machine) die() {
 	m.w.note("%s loses its power", m.name)
+	m.asleep = nil
 	m.on, m.silentSince = false, m.w.now()
 	m.stopPlugin()
 	if m.kubelet != nil {

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,6 +32,12 @@ const (
 	ReplicasUncounted Mutant = "replica count ignored"
 	// RecordIsDisk: the disk is deleted with its AzVolume, whichever client deletes that.
 	RecordIsDisk Mutant = "record is disk"
+	// AbsenceIsProof: a forced detach is complete as soon as the VM does not list the disk (law 3).
+	AbsenceIsProof Mutant = "absence from the list is proof"
+	// DownIsProof: a VM that Azure reports as stopped or deallocated counts as one that cannot write any more, and its disks stay (law 3).
+	DownIsProof Mutant = "down is proof"
+	// HibernatedIsDown: so does a VM that is hibernated (law 3).
+	HibernatedIsDown Mutant = "hibernated is down"
 	// NoAnnouncement: a node mounts without an entry in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"
 )
@@ -126,6 +134,27 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 	}
 	d.Status.StagedVolumes = kept
 	return nil
+}
+
+// absent reports whether a mutant takes it for the end of a detach that the VM does not list the disk.
+func (a azureClient) absent(vm, disk string) bool {
+	if a.w.options.Mutant != AbsenceIsProof || vm == "" {
+		return false
+	}
+	disks, err := a.Cloud.Attachments().List(context.Background(), vm)
+	return err == nil && !slices.ContainsFunc(disks, func(d provisioner.Attachment) bool { return strings.EqualFold(d.DiskID, disk) })
+}
+
+// leftAttached reports whether a mutant takes the power state of a VM for the proof, and leaves its disks attached.
+func (a azureAttachments) leftAttached(vm string) bool {
+	i, err := a.Cloud.Instances().Get(context.Background(), vm)
+	switch a.w.options.Mutant {
+	case DownIsProof:
+		return err == nil && i.Down()
+	case HibernatedIsDown:
+		return err == nil && i.Power == provisioner.PowerHibernated
+	}
+	return false
 }
 
 // spared says that a forced detach is reported and not done.

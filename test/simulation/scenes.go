@@ -15,6 +15,7 @@ import (
 
 // playUsed plays the scenes of volumes that are in use.
 func (w *world) playUsed(cluster *cluster) {
+	w.playHibernation(cluster)
 	if !w.scenes {
 		return
 	}
@@ -237,7 +238,9 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	for _, p := range w.podsOf(v) {
 		w.endPodModel(p)
 	}
-	if w.within(time.Minute, func() bool { return l.failures > 0 && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != "" }) {
+	if w.within(time.Minute, func() bool {
+		return l.failures > 0 && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != ""
+	}) {
 		w.note("the kubelet of %s starts, and has forgotten %s", m.name, v.name)
 		m.kubelet.start()
 	}

@@ -121,6 +121,8 @@ type world struct {
 	moments        []int64
 	// overlaps says that two processes lead at once now and then.
 	overlaps bool
+	// hibernates says that VMs are hibernated, and goalState that they list what they are to have.
+	hibernates, goalState bool
 	// people says that there are retained disks, and that people delete AzVolumes.
 	people bool
 
@@ -261,6 +263,7 @@ func (w *world) outcomeFor(a *access) outcome {
 func (w *world) step() {
 	w.steps++
 	w.endOverlap()
+	w.followHibernation()
 	var choices []func()
 	for _, a := range w.accesses() {
 		if w.possible(a) {

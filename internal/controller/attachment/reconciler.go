@@ -158,8 +158,13 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 			return in, err
 		}
 	}
-	if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
+	if in.Reserved, err = r.reserved(ctx, volume, a); err != nil {
 		return in, err
+	}
+	if in.Reserved {
+		if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
+			return in, err
+		}
 	}
 	if volume != nil && in.Job.Phase == operation.PhaseBegun {
 		in.Waiting = r.Cloud.Attachments().Waiting(a.Status.VMID, volume.Status.DiskURI)

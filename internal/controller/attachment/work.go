@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -16,11 +17,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// diskWork makes the jobs of attachments. Each ends by reading the result from the VM.
+// diskWork makes the jobs of attachments.
 type diskWork struct {
 	cloud provisioner.Cloud
 	list  *joined[[]provisioner.Attachment]
-	power *joined[provisioner.Instance] // with the disks
+	power *joined[provisioner.Instance] // with the disks, and whether the VM is settled
 }
 
 func newDiskWork(cloud provisioner.Cloud) diskWork {
@@ -60,24 +61,21 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 			return operation.Truth{}, fmt.Errorf("detach disk: %w", err)
 		}
 		accepted(op)
-		ended := op.Wait(ctx)
-		if ended == nil {
-			return operation.Truth{}, nil // the platform has completed the detach
+		if err := op.Wait(ctx); err != nil {
+			return operation.Truth{}, fmt.Errorf("detach disk: %w", err) // what the VM lists is no proof: the next try finds out
 		}
-		truth, err := d.look(ctx, vmID, diskID)
-		if err == nil && !truth.Attached {
-			// Whatever the result of the operation, the disk is detached.
-			return truth, nil
-		}
-		return truth, first(ended, err, "detach disk")
+		return operation.Truth{}, nil // the platform has completed the detach
 	}
 }
 
-// fence finds out whether a VM can write to the disk, and detaches the disk by force if it may. A forced detach that
-// an earlier process began is resumed by its token: another one would replace it and restart its time. If the VM does
-// not list the disk, the disk is detached by force nevertheless: a superseded attach may still be in flight to the
-// platform, and the forced detach ends after it.
-func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
+// fence finds out whether a VM can write to the disk, and detaches the disk by force if it may. If the VM does
+// not list the disk, the disk is detached by force nevertheless: the list is no proof, and a superseded attach may
+// still be in flight to the platform, and the forced detach ends after it.
+//
+// The disk is also detached from a VM that is down. The VM may be started with its mounts and dirty pages: Azure may
+// report it as deallocated before it reports it as hibernated, and a guest may hibernate by itself and count as stopped.
+// Only a disk that the node has reserved remains attached: the next owner takes the reservation.
+func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
 		vm, err := d.power.Read(ctx, vmID)
@@ -86,16 +84,23 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 			return operation.Truth{VMGone: true}, nil
 		case err != nil:
 			return operation.Truth{}, fmt.Errorf("read VM: %w", err)
-		case vm.Power == provisioner.PowerDeallocated, vm.Power == provisioner.PowerStopped:
+		case vm.Down() && reserved:
 			return operation.Truth{VMDown: true, Attached: true}, nil
 		}
+		if err := d.finishEarlier(ctx, token, accepted); err != nil {
+			return operation.Truth{}, err
+		}
 		if diskID == "" {
-			diskID = named(vm.DataDisks, volumeName)
+			if diskID, err = d.findDisk(ctx, vmID, volumeName); err != nil {
+				return operation.Truth{}, err
+			}
 		}
-		if listed := find(vm.DataDisks, diskID).Attached; diskID == "" || !listed && token != "" {
-			return operation.Truth{}, nil
+		if diskID == "" {
+			return operation.Truth{VMDown: vm.Down()}, nil
 		}
-		return d.cutOff(ctx, diskID, vmID, token, accepted)
+		truth, err := d.cutOff(ctx, diskID, vmID, accepted)
+		truth.VMDown = vm.Down() && !truth.Attached
+		return truth, err
 	}
 }
 
@@ -110,38 +115,61 @@ func (d diskWork) readVM(vmID string, epoch int64) work.Func {
 		case err != nil:
 			return truth, fmt.Errorf("read VM: %w", err)
 		default:
-			truth.VMDown = vm.Power == provisioner.PowerDeallocated || vm.Power == provisioner.PowerStopped
+			truth.VMDown = vm.Down()
 			truth.OnlyRead = !truth.VMDown
 		}
 		return truth, nil
 	}
 }
 
-// cutOff detaches a disk by force, and says what the VM has then.
-func (d diskWork) cutOff(ctx context.Context, diskID, vmID, token string, accepted func(provisioner.Operation)) (operation.Truth, error) {
+// finishEarlier waits for the end of a forced detach that an earlier process began, whatever the VM lists until then.
+// Another forced detach would replace it and restart its time. It proves nothing by itself: it may have been
+// for another VM, or have failed. The forced detach after it finds out, and costs only reads if there is nothing to do.
+func (d diskWork) finishEarlier(ctx context.Context, token string, accepted func(provisioner.Operation)) error {
+	if token == "" {
+		return nil
+	}
+	op, err := d.cloud.Attachments().Resume(ctx, token)
+	switch {
+	case errors.Is(err, provisioner.InvalidArgument), errors.Is(err, provisioner.NotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("resume the forced detach: %w", err)
+	}
+	accepted(op)
+	if err := op.Wait(ctx); err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("the forced detach of an earlier process failed", "message", err.Error())
+		return ctx.Err()
+	}
+	return nil
+}
+
+// cutOff detaches a disk by force, and returns what the VM has then. That the operation succeeds is the proof: a VM
+// does not list a disk that it is not to have any more, although the detach may be in flight or have failed.
+func (d diskWork) cutOff(ctx context.Context, diskID, vmID string, accepted func(provisioner.Operation)) (operation.Truth, error) {
 	crashpoint.At("fence-before-forced-detach")
-	op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().ForceDetach(ctx, vmID, diskID) })
+	op, err := d.cloud.Attachments().ForceDetach(ctx, vmID, diskID)
 	if err != nil {
 		return operation.Truth{}, fmt.Errorf("detach disk by force: %w", err)
 	}
 	crashpoint.At("fence-after-acceptance")
 	accepted(op)
-	ended := op.Wait(ctx)
+	err = op.Wait(ctx)
 	crashpoint.At("fence-after-end")
-	truth, err := d.look(ctx, vmID, diskID)
-	if err == nil && !truth.Attached {
-		// Whatever the result of the operation, the disk is detached.
-		return truth, nil
+	if err != nil {
+		return operation.Truth{}, fmt.Errorf("detach disk by force: %w", err)
 	}
-	return truth, first(ended, err, "detach disk by force")
+	return d.look(ctx, vmID, diskID) // it may have been attached again
 }
 
 // fenceByDisk is the fence of a node if it is not recorded to which VM the disk was attached. suspects returns the
-// VMs from which to detach the disk, given those that Azure lists. The disk is also detached from a VM that is down:
-// no attachment would name that VM when it starts again. An earlier forced detach is resumed only at a VM that has
-// the disk: it may have been another VM's, and would say nothing about an attach that is in flight.
+// VMs from which to detach the disk, given those that the disk names. The disk is also detached from a VM that is down:
+// no attachment would name that VM when it starts again.
 func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
+		if err := d.finishEarlier(ctx, token, accepted); err != nil {
+			return operation.Truth{}, err
+		}
 		disk, err := d.cloud.Disks().Get(ctx, diskID)
 		if errors.Is(err, provisioner.NotFound) {
 			return operation.Truth{}, nil
@@ -154,11 +182,7 @@ func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Co
 			return operation.Truth{}, err
 		}
 		for _, vm := range vms {
-			resume := ""
-			if slices.ContainsFunc(disk.AttachedTo, func(listed string) bool { return strings.EqualFold(listed, vm) }) {
-				resume = token
-			}
-			if truth, err := d.cutOff(ctx, diskID, vm, resume, accepted); err != nil || truth.Attached {
+			if truth, err := d.cutOff(ctx, diskID, vm, accepted); err != nil || truth.Attached {
 				return truth, err
 			}
 		}
@@ -190,12 +214,18 @@ func (d diskWork) look(ctx context.Context, vmID, diskID string) (operation.Trut
 	return find(disks, diskID), nil
 }
 
+// findDisk returns the ID of the disk of a volume at the VM; "" if the VM does not have it.
 func (d diskWork) findDisk(ctx context.Context, vmID, volumeName string) (string, error) {
-	disks, err := d.list.Read(ctx, vmID)
+	vm, err := d.power.Read(ctx, vmID)
 	if err != nil && !errors.Is(err, provisioner.NotFound) {
 		return "", fmt.Errorf("read disks of VM: %w", err)
 	}
-	return named(disks, volumeName), nil
+	id := named(vm.DataDisks, volumeName)
+	if err == nil && id == "" && !vm.Settled {
+		return "", provisioner.Errorf(provisioner.Conflict, "find the disk of volume %s at VM %s: the VM does not list it, but an operation on the VM is in flight or has failed, "+
+			"and the disk may still be attached", volumeName, vmID)
+	}
+	return id, nil
 }
 
 // named returns the ID of the disk of a volume; "" if it is not there.

@@ -219,7 +219,7 @@ func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message", err.Error())
 		}
-		runs = err != nil || vm.Power != provisioner.PowerStopped && vm.Power != provisioner.PowerDeallocated
+		runs = err != nil || !vm.Down()
 		return !runs
 	}
 }

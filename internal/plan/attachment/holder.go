@@ -19,14 +19,14 @@ const keptRetry = 5 * time.Second
 // that node refuses it if the attachment is being deleted. So a caller that reads both from the API server, after the
 // deletion, misses no pre-emption. report is the AzDriverNode of a's node; nil for none.
 func KeptFor(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode) string {
-	if node := ownership.HoldsOff(volume, a, all); node != "" || report == nil || ownership.Preempted(a) {
+	if node := ownership.HoldsOff(volume, a, all); node != "" || volume == nil || report == nil || ownership.Preempted(a) {
 		return node
 	}
 	for _, lost := range all {
 		if lost.Spec.VolumeName != a.Spec.VolumeName || lost.Name == a.Name || ownership.HasProof(lost) {
 			continue
 		}
-		h := HelperOf(report, lost)
+		h := HelperOf(report, volume, lost)
 		if h.Request != nil && (h.Result == nil || h.Result.Key != "") {
 			return lost.Spec.NodeName
 		}

@@ -3,37 +3,26 @@ package batch
 import (
 	"errors"
 	"strings"
-	"sync"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
-// parallelReads is how many disks are read at once to find the request at fault.
-const parallelReads = 8
-
 // withoutFaulty reads the disks and ends the attaches that cannot succeed as things are. It returns the others, and whether there was any.
 func (r *run) withoutFaulty(requests []*request, vm VM, err error) (rest []*request, found bool) {
 	reasons := make([]*provisioner.Error, len(requests))
-	var all sync.WaitGroup
-	slots := make(chan struct{}, parallelReads)
-	for i, q := range requests {
+	eachAtOnce(requests, func(i int, q *request) {
 		if !q.attaches() {
-			continue
+			return
 		}
-		all.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			disk, err := r.engine.Platform.Disk(r.engine.ctx, q.params.DiskID)
-			switch {
-			case errors.Is(err, provisioner.NotFound):
-				reasons[i] = provisioner.Errorf(provisioner.NotFound, "attach disk %s: it does not exist", q.params.DiskID)
-			case err == nil:
-				reasons[i] = q.forbiddenBy(disk, vm)
-			}
-		})
-	}
-	all.Wait()
+		disk, err := r.engine.Platform.Disk(r.engine.ctx, q.params.DiskID)
+		switch {
+		case errors.Is(err, provisioner.NotFound):
+			reasons[i] = provisioner.Errorf(provisioner.NotFound, "attach disk %s: it does not exist", q.params.DiskID)
+		case err == nil:
+			reasons[i] = q.forbiddenBy(disk, vm)
+		}
+	})
 	for i, q := range requests {
 		if reasons[i] == nil {
 			rest = append(rest, q)

@@ -100,11 +100,11 @@ func (r *run) close() {
 	r.batch.open = false
 }
 
-// detachingElsewhere says whether all of the disks are being detached by an operation in flight that is not an ordinary one of this process. An ordinary
-// detach waits for the guest, which may be dead.
+// detachingElsewhere reports whether an operation in flight may detach all of the disks that is not an ordinary one of this process. The VM shows the disk as
+// being detached, or not any more. An ordinary detach waits for the guest, which may be dead.
 func (r *run) detachingElsewhere(vm VM, requests ...*request) bool {
 	for _, q := range requests {
-		if a, listed := vm.find(q.disk); !listed || !a.Detaching || r.engine.changes(q) {
+		if a, listed := vm.find(q.disk); listed && !a.Detaching || r.engine.changes(q) {
 			return false
 		}
 	}

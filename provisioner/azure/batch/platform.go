@@ -40,7 +40,7 @@ type Change struct {
 	provisioner.AttachRequest
 }
 
-// VM is a VM as it was read.
+// VM is a VM as it was read. Its DataDisks are what it is to have; see isOff.
 type VM struct {
 	provisioner.Instance
 	// State is the provisioning state.
@@ -66,11 +66,8 @@ func (v VM) find(diskKey string) (provisioner.Attachment, bool) {
 	return provisioner.Attachment{}, false
 }
 
-// fulfils says whether the VM is as a request wants it. A VM whose update is under way, or has failed, also lists disks that it does not have.
-func (v VM) fulfils(r *request) bool {
+// has reports whether the VM has the disk of an attach. A VM whose update is under way, or has failed, also lists disks that it does not have.
+func (v VM) has(r *request) bool {
 	a, listed := v.find(r.disk)
-	if !r.attaches() {
-		return !listed
-	}
 	return listed && !a.Detaching && v.State == operation.StateSucceeded
 }

@@ -47,6 +47,7 @@ func (r *run) run(requests []*request, vm VM, err error) {
 // settle ends the requests for which the VM's list of disks is the answer, and returns the others.
 func (r *run) settle(vm VM, requests []*request) []*request {
 	e, free, leaving := r.engine, r.slots-len(vm.DataDisks), 0
+	off, faults := r.detached(vm, requests)
 	for _, q := range requests {
 		if _, listed := vm.find(q.disk); listed && !q.attaches() {
 			leaving++
@@ -59,8 +60,12 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 		switch {
 		case vm.Gone && attach:
 			e.finish(provisioner.Errorf(provisioner.NotFound, "attach disk %s: VM %s does not exist", q.params.DiskID, q.params.VMID), q)
-		case !attach && !listed:
+		case off[q]:
 			e.finish(nil, q)
+		case faults[q] != nil:
+			e.finish(faults[q], q)
+		case q.kind == operation.Detach && !listed && vm.State == operation.StateUpdating:
+			e.finish(unproved(q, vm, nil), q) // an operation in flight may be what detaches the disk
 		case attach && listed && a.Detaching:
 			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID, q.params.VMID), q)
 		case attach && listed && vm.State == operation.StateSucceeded:
@@ -75,7 +80,8 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 			free--
 			keep = append(keep, q)
 		default:
-			// The disk is listed while an operation is at work on the VM. The same call made again ends after that operation.
+			// The disk is listed while an operation is at work on the VM: the same call made again ends after that operation. Or it is not listed, and may be
+			// attached: Azure repeats the detach, or refuses the call.
 			keep = append(keep, q)
 		}
 	}
@@ -128,9 +134,10 @@ func (r *run) conclude(requests []*request, err error) {
 		r.engine.finish(errors.Join(err, readErr), requests...)
 		return
 	}
+	off, _ := r.detached(vm, requests)
 	var missing []*request
 	for _, q := range requests {
-		if vm.fulfils(q) {
+		if off[q] || q.attaches() && vm.has(q) {
 			r.engine.finish(nil, q)
 			continue
 		}
@@ -211,7 +218,7 @@ func (r *run) refused(requests []*request, vm VM, err error) ([]*request, VM, er
 	case found:
 		return rest, vm, nil
 	case len(rest) == 1:
-		r.engine.finish(ambiguous(rest[0], err), rest...)
+		r.engine.finish(r.refusal(rest[0], vm, err), rest...)
 	case provisioner.KindOf(err) == provisioner.Conflict:
 		// The VM is busy with an operation of another process, so Azure would refuse the halves too.
 		r.engine.finish(err, rest...)
@@ -219,6 +226,14 @@ func (r *run) refused(requests []*request, vm VM, err error) ([]*request, VM, er
 		r.engine.split(rest)
 	}
 	return nil, vm, nil
+}
+
+// refusal is the error with which a request ends that Azure has refused alone.
+func (r *run) refusal(q *request, vm VM, err error) error {
+	if _, listed := vm.find(q.disk); !listed && !q.attaches() {
+		return unproved(q, vm, err)
+	}
+	return ambiguous(q, err)
 }
 
 // readSlots waits for the number of data disks that the VM can have.

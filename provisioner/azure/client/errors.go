@@ -30,9 +30,15 @@ type refusal struct {
 type detail struct{ Code, Target string }
 
 // kindOf maps a refusal to a kind. Where a code has several meanings, callers also read the resources.
+//
+// NotFound proves that a disk, a snapshot or a VM does not exist: a VM cannot write, an AzVolume may
+// be removed. Therefore only the codes by which Azure's resource providers and Resource Manager
+// report this become NotFound. A 404 or 410 without such a code does not: a proxy may have
+// answered. Nor does SubscriptionNotFound, which credentials of another tenant get as well.
 func kindOf(v refusal) provisioner.Kind {
-	for _, d := range append([]detail{{v.code, v.target}}, v.details...) {
-		if k, ok := kindOfCode(d.Code, d.Target); ok {
+	for i, d := range append([]detail{{v.code, v.target}}, v.details...) {
+		// A detail may be about another resource than the one that was asked for.
+		if k, ok := kindOfCode(d.Code, d.Target); ok && (i == 0 || k != provisioner.NotFound) {
 			return k
 		}
 	}
@@ -40,7 +46,7 @@ func kindOf(v refusal) provisioner.Kind {
 	case v.status == http.StatusUnauthorized || v.status == http.StatusForbidden:
 		return provisioner.Unauthorized
 	case v.status == http.StatusNotFound || v.status == http.StatusGone:
-		return provisioner.NotFound
+		return provisioner.Unavailable // of a proxy, or of an error that this driver does not know
 	case v.status == http.StatusTooManyRequests:
 		return provisioner.RateLimited
 	case v.code == "OperationNotAllowed":
@@ -73,7 +79,7 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 		return provisioner.Conflict, true
 	case operation.CodeConflictingUserInput, "ScopeLocked", "DiskInUse":
 		return provisioner.FailedPrecondition, true
-	case "NotFound", "ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound":
+	case "NotFound", "ResourceNotFound", "ParentResourceNotFound", "ResourceGroupNotFound":
 		return provisioner.NotFound, true
 	case "InvalidParameter":
 		switch {
@@ -85,7 +91,7 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 		return provisioner.InvalidArgument, true
 	case "BadRequest", "InvalidRequestFormat", "RequestDisallowedByPolicy", "PropertyChangeNotAllowed", "InvalidResourceType":
 		return provisioner.InvalidArgument, true
-	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken":
+	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken", "SubscriptionNotFound":
 		return provisioner.Unauthorized, true
 	}
 	return "", false

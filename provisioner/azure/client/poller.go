@@ -107,6 +107,12 @@ func stateOf(resp *http.Response) state {
 // Poll implements operation.Poller.
 func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
 	resp, err := p.SDKPoller.Poll(p.context(ctx))
+	if refused, ok := errors.AsType[*azcore.ResponseError](err); ok && (refused.StatusCode == http.StatusNotFound || refused.StatusCode == http.StatusGone) {
+		// However this answer came about, the operation cannot be polled any more: the resource must be read.
+		e := fromResponse(refused, p.client.Clock.Now(), "poll")
+		e.Kind = provisioner.NotFound
+		return operation.Answer{}, e
+	}
 	if err != nil {
 		return operation.Answer{}, p.client.Translate(err, "poll")
 	}
